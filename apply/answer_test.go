@@ -38,8 +38,8 @@ func TestForeignAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			c := s.cluster(ClusterOptions{})
-			s.on("GET /api/v1/namespaces/a/configmaps/c", answerWith(tc.text))
-			s.on("PATCH /api/v1/namespaces/a/configmaps/c", answerWith(tc.text))
+			s.setScript("GET /api/v1/namespaces/a/configmaps/c", answerWith(tc.text))
+			s.setScript("PATCH /api/v1/namespaces/a/configmaps/c", answerWith(tc.text))
 			_, err := c.Get(t.Context(), config)
 			if !reasonIs(err, RuntimeUnreachable) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("reading: got %v, want RuntimeUnreachable, %q", err, tc.want)
@@ -52,7 +52,7 @@ func TestForeignAnswers(t *testing.T) {
 	}
 	for _, text := range []string{`{}`, `{"kind":"ConfigMapList"}`, `{"metadata":{"resourceVersion":"1"},"items":[]}`} {
 		s := newServer(t)
-		s.on("GET /api/v1/configmaps", answerWith(text))
+		s.setScript("GET /api/v1/configmaps", answerWith(text))
 		c := s.cluster(ClusterOptions{})
 		if found, err := c.List(t.Context(), config.GVK(), ""); err == nil {
 			t.Errorf("%s is a list of %d objects", text, len(found))
@@ -64,9 +64,9 @@ func TestForeignAnswers(t *testing.T) {
 func TestEndlessList(t *testing.T) {
 	s := newServer(t)
 	pages := 0
-	s.on("GET /api/v1/configmaps", func(w http.ResponseWriter, _ *http.Request) {
+	s.setScript("GET /api/v1/configmaps", func(w http.ResponseWriter, _ *http.Request) {
 		pages++
-		write(w, http.StatusOK, map[string]any{"kind": "ConfigMapList", "metadata": map[string]any{
+		writeJSON(w, http.StatusOK, map[string]any{"kind": "ConfigMapList", "metadata": map[string]any{
 			"resourceVersion": "1", "continue": strconv.Itoa(pages)}})
 	})
 	maps := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}

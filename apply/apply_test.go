@@ -21,7 +21,7 @@ import (
 
 func TestInventory(t *testing.T) {
 	s := newServer(t)
-	s.serve("cert.example.org/v1 Issuer issuers cluster")
+	s.serveKind("cert.example.org/v1 Issuer issuers cluster")
 	c := s.cluster(ClusterOptions{})
 	set := Set{Namespace: "home", Bundle: bundleOf(t, module+`
 ---
@@ -51,11 +51,11 @@ func TestInventory(t *testing.T) {
 	}
 	// No discovery request is sent for built-in kinds and for kinds of the bundle. No discovery request is sent twice.
 	if diff := cmp.Diff([]string{"GET /apis/cert.example.org/v1", "GET /apis/other.example.org/v1"},
-		s.take()); diff != "" {
+		s.takeRequests()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 	c.now = func() time.Time { return time.Now().Add(unservedKindPeriod) }
-	s.serve("other.example.org/v1 Gone gones")
+	s.serveKind("other.example.org/v1 Gone gones")
 	if refs, err := c.Inventory(t.Context(), set); err != nil || len(refs) != 12 {
 		t.Errorf("after the kind has come: got %d refs and error %v, want 12 and none", len(refs), err)
 	}
@@ -107,7 +107,7 @@ func TestApplyOrder(t *testing.T) {
 		patches(bindingPath),
 		patches(managerPath), patches(hookPath), {"GET /apis/example.com/v1"},
 	}
-	checkPhases(t, want, s.take())
+	checkPhases(t, want, s.takeRequests())
 	if len(result.Waiting) != 1 || result.Waiting[0].Reason != CRDNotEstablished ||
 		result.Waiting[0].Ref.Kind != "Thing" || result.Done() {
 		t.Errorf("got waiting %v, want the custom resource alone", result.Waiting)
@@ -116,22 +116,22 @@ func TestApplyOrder(t *testing.T) {
 		t.Errorf("got %d applied, want 9", len(result.Applied))
 	}
 
-	s.serve(thingKind)
+	s.serveKind(thingKind)
 	if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() || len(result.Unchanged) != 9 {
 		t.Fatalf("second call: %v, %+v", err, result)
 	}
-	checkPhases(t, [][]string{{"GET /apis/example.com/v1"}, patches(thingPath)}, s.take())
+	checkPhases(t, [][]string{{"GET /apis/example.com/v1"}, patches(thingPath)}, s.takeRequests())
 
 	if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() || len(result.Unchanged) != 10 {
 		t.Fatalf("third call: %v, %+v", err, result)
 	}
-	checkPhases(t, nil, s.take())
+	checkPhases(t, nil, s.takeRequests())
 
 	set.Bundle = bundleOf(t, strings.ReplaceAll(strings.ReplaceAll(module, `a: "1"`, `a: "2"`), "size: 1", "size: 2"))
 	if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() || len(result.Applied) != 2 {
 		t.Fatalf("upgrade: %v, %+v", err, result)
 	}
-	checkPhases(t, [][]string{patches(configPath), patches(thingPath)}, s.take())
+	checkPhases(t, [][]string{patches(configPath), patches(thingPath)}, s.takeRequests())
 
 	set.Overlay.Labels = map[string]string{"l": "v"}
 	if result, err = c.Apply(t.Context(), set, &done); err != nil || len(result.Applied) != 10 {
@@ -218,7 +218,7 @@ func TestApplyParallel(t *testing.T) {
 func TestApplyFailures(t *testing.T) {
 	all := []string{accountPath, bindingPath, configPath, definitionPath, hookPath, managerPath, namespacePath,
 		rolePath, servicePath, thingPath}
-	denied := refusing(http.StatusUnprocessableEntity, "Invalid", "spec.x: field is immutable")
+	denied := errorScript(http.StatusUnprocessableEntity, "Invalid", "spec.x: field is immutable")
 	tests := map[string]struct {
 		reason  string
 		path    string
@@ -272,17 +272,17 @@ func TestApplyFailures(t *testing.T) {
 			class:  Terminal,
 		},
 		"Malformed": {reason: "an object that does not fit its schema is answered with 500", path: managerPath,
-			script: refusing(http.StatusInternalServerError, "",
+			script: errorScript(http.StatusInternalServerError, "",
 				"failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.x: field not declared "+
 					"in schema"),
 			want: ObjectRefused, class: Terminal, waiting: []string{hookPath}},
 		"Webhook": {reason: "a webhook that cannot be called is the server's fault", path: thingPath,
-			script: refusing(http.StatusInternalServerError, "InternalError",
+			script: errorScript(http.StatusInternalServerError, "InternalError",
 				`Internal error occurred: failed calling webhook "w": failed to call webhook: Post "https://w.mod.svc/?timeout=10s": context deadline exceeded`), want: WebhookFailed, class: Transient},
 		"Denied": {
 			reason:  "a webhook may change its mind",
 			path:    configPath,
-			script:  refusing(http.StatusForbidden, "Forbidden", `admission webhook "w" denied the request: no`),
+			script:  errorScript(http.StatusForbidden, "Forbidden", `admission webhook "w" denied the request: no`),
 			want:    AdmissionRefused,
 			class:   Transient,
 			waiting: []string{managerPath, hookPath},
@@ -290,14 +290,14 @@ func TestApplyFailures(t *testing.T) {
 		"DeniedAs401": {
 			reason: "a webhook chooses the code, but cannot speak for the API server",
 			path:   thingPath,
-			script: refusing(http.StatusUnauthorized, "Unauthorized", `admission webhook "w" denied the request: no`),
+			script: errorScript(http.StatusUnauthorized, "Unauthorized", `admission webhook "w" denied the request: no`),
 			want:   AdmissionRefused,
 			class:  Transient,
 		},
 		"DeniedAs429": {
 			reason: "nor can it throttle",
 			path:   thingPath,
-			script: refusing(http.StatusTooManyRequests, "TooManyRequests",
+			script: errorScript(http.StatusTooManyRequests, "TooManyRequests",
 				`admission webhook "w" denied the request: no`),
 			want:  AdmissionRefused,
 			class: Transient,
@@ -305,7 +305,7 @@ func TestApplyFailures(t *testing.T) {
 		"Policy": {
 			reason: "a policy of the cluster refuses",
 			path:   thingPath,
-			script: refusing(http.StatusUnprocessableEntity, "Invalid",
+			script: errorScript(http.StatusUnprocessableEntity, "Invalid",
 				`things.example.com "default" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`),
 			want:  AdmissionRefused,
 			class: Transient,
@@ -313,7 +313,7 @@ func TestApplyFailures(t *testing.T) {
 		"Conversion": {
 			reason: "a conversion webhook cannot be called",
 			path:   thingPath,
-			script: refusing(http.StatusInternalServerError, "",
+			script: errorScript(http.StatusInternalServerError, "",
 				`conversion webhook for example.com/v1, Kind=Thing failed: Post "https://w": EOF`),
 			want:  WebhookFailed,
 			class: Transient,
@@ -321,46 +321,46 @@ func TestApplyFailures(t *testing.T) {
 		"Storage": {
 			reason: "slow storage is the server's fault",
 			path:   thingPath,
-			script: refusing(http.StatusInternalServerError, "", "etcdserver: request timed out"),
+			script: errorScript(http.StatusInternalServerError, "", "etcdserver: request timed out"),
 			want:   ServerFault,
 			class:  Transient,
 		},
 		"Timeout": {
 			reason: "an object that takes too long is not a dead cluster",
 			path:   thingPath,
-			script: refusing(http.StatusGatewayTimeout, "Timeout", "Timeout: request did not complete"),
+			script: errorScript(http.StatusGatewayTimeout, "Timeout", "Timeout: request did not complete"),
 			want:   ServerFault,
 			class:  Transient,
 		},
 		"Conflict": {
 			reason: "a conflict settles itself",
 			path:   thingPath,
-			script: refusing(http.StatusConflict, "Conflict", "the object has been modified"),
+			script: errorScript(http.StatusConflict, "Conflict", "the object has been modified"),
 			want:   ObjectConflict,
 			class:  Transient,
 		},
 		"Forbidden": {reason: "a missing right names verb and resource", path: rolePath,
-			script: refusing(http.StatusForbidden, "Forbidden",
+			script: errorScript(http.StatusForbidden, "Forbidden",
 				`clusterroles "role" is forbidden: User "klm" cannot patch resource "clusterroles"`),
 			want: RuntimeForbidden, class: Transient, waiting: []string{managerPath, hookPath}},
 		"Escalation": {reason: "rights that we do not have cannot be granted", path: rolePath,
-			script: refusing(http.StatusForbidden, "Forbidden",
+			script: errorScript(http.StatusForbidden, "Forbidden",
 				`clusterroles "role" is forbidden: user "klm" (groups=[]) is attempting to grant RBAC permissions not currently held`), want: RuntimeForbidden, class: Transient, waiting: []string{managerPath, hookPath}},
 		"Quota": {
 			reason:  "admission is not authorisation",
 			path:    configPath,
-			script:  refusing(http.StatusForbidden, "Forbidden", `configmaps "config" is forbidden: exceeded quota`),
+			script:  errorScript(http.StatusForbidden, "Forbidden", `configmaps "config" is forbidden: exceeded quota`),
 			want:    ObjectRefused,
 			class:   Terminal,
 			waiting: []string{managerPath, hookPath},
 		},
 		"NoNamespace": {reason: "the namespace is missing", path: accountPath,
 			script: func(w http.ResponseWriter, _ *http.Request) {
-				refuse(w, 404, "NotFound", `namespaces "default" not found`, "default", "namespaces")
+				writeError(w, 404, "NotFound", `namespaces "default" not found`, "default", "namespaces")
 			}, want: NamespaceNotFound, class: Transient, waiting: []string{managerPath, hookPath}},
 		"NamespaceGoes": {reason: "the namespace is being deleted", path: accountPath,
 			script: func(w http.ResponseWriter, _ *http.Request) {
-				write(w, 403, map[string]any{"kind": "Status", "reason": "Forbidden",
+				writeJSON(w, 403, map[string]any{"kind": "Status", "reason": "Forbidden",
 					"message": "because it is being terminated",
 					"details": map[string]any{"causes": []any{map[string]any{"reason": "NamespaceTerminating"}}}})
 			}, want: NamespaceTerminating, class: Transient, waiting: []string{managerPath, hookPath}},
@@ -375,7 +375,7 @@ func TestApplyFailures(t *testing.T) {
 		"Unavailable": {
 			reason: "an API behind the API server is down",
 			path:   thingPath,
-			script: refusing(http.StatusServiceUnavailable, "ServiceUnavailable", "the server is currently unable"),
+			script: errorScript(http.StatusServiceUnavailable, "ServiceUnavailable", "the server is currently unable"),
 			want:   ServerFault,
 			class:  Transient,
 		},
@@ -383,10 +383,10 @@ func TestApplyFailures(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
-			s.serve(thingKind)
+			s.serveKind(thingKind)
 			c := s.cluster(ClusterOptions{})
 			set, done := Set{Bundle: bundleOf(t, module)}, Progress{}
-			s.on("PATCH "+tc.path, tc.script)
+			s.setScript("PATCH "+tc.path, tc.script)
 
 			result, err := c.Apply(t.Context(), set, &done)
 			if err != nil || len(result.Failed) != 1 {
@@ -415,12 +415,15 @@ func TestApplyFailures(t *testing.T) {
 			}
 
 			// The next Apply sends only the remaining objects.
-			s.on("PATCH "+tc.path, nil)
-			s.take()
+			s.setScript("PATCH "+tc.path, nil)
+			s.takeRequests()
 			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() {
 				t.Fatalf("healing: %v, %+v", err, result)
 			}
-			sent := slices.DeleteFunc(s.take(), func(line string) bool { return strings.HasPrefix(line, "GET ") })
+			sent := slices.DeleteFunc(s.takeRequests(), func(line string) bool {
+				return strings.HasPrefix(line,
+					"GET ")
+			})
 			if diff := cmp.Diff(slices.Sorted(slices.Values(patches(append(tc.waiting, tc.path)...))),
 				slices.Sorted(slices.Values(sent))); diff != "" {
 				t.Errorf("healing sends (-want +got):\n%s", diff)
@@ -440,18 +443,18 @@ func TestApplyStops(t *testing.T) {
 	}{
 		"Unauthorized": {
 			reason: "the credential is not accepted",
-			script: refusing(401, "Unauthorized", "Unauthorized"),
+			script: errorScript(401, "Unauthorized", "Unauthorized"),
 			want:   RuntimeUnauthorized,
 			class:  Unauthorized,
 		},
 		"Throttled": {reason: "429 is reported, not slept on", script: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "7")
-			refuse(w, 429, "TooManyRequests", "too many requests", "", "")
+			writeError(w, 429, "TooManyRequests", "too many requests", "", "")
 		}, want: Throttled, class: Unreachable, after: 7 * time.Second},
 		"ShuttingDown": {reason: "503 with Retry-After is a pause",
 			script: func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "1")
-				refuse(w, 503, "ServiceUnavailable", "apiserver is shutting down", "", "")
+				writeError(w, 503, "ServiceUnavailable", "apiserver is shutting down", "", "")
 			}, want: Throttled, class: Unreachable, after: time.Second},
 		"LoadBalancer": {reason: "the answer is not from an API server",
 			script: func(w http.ResponseWriter, _ *http.Request) {
@@ -485,10 +488,10 @@ func TestApplyStops(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
-			s.serve(thingKind)
+			s.serveKind(thingKind)
 			c := s.cluster(ClusterOptions{MaxConcurrentRequests: 1})
 			set, done := Set{Bundle: bundleOf(t, module)}, Progress{}
-			s.on("PATCH "+configPath, tc.script)
+			s.setScript("PATCH "+configPath, tc.script)
 			result, err := c.Apply(t.Context(), set, &done)
 			e, ok := errors.AsType[*Error](err)
 			if !ok || e.Reason() != tc.want || ClassOf(err) != tc.class || e.RetryAfter != tc.after {
@@ -497,11 +500,11 @@ func TestApplyStops(t *testing.T) {
 			if e.Ref.Name != "config" {
 				t.Errorf("error must name the object: %v", err)
 			}
-			sent := s.take()
+			sent := s.takeRequests()
 			if sent[len(sent)-1] != "PATCH "+configPath {
 				t.Errorf("%s: sent on after that: %v", tc.reason, sent)
 			}
-			s.on("PATCH "+configPath, nil)
+			s.setScript("PATCH "+configPath, nil)
 			before := len(result.Applied)
 			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() ||
 				len(result.Unchanged) != before || len(result.Applied) != 10-before {
@@ -514,7 +517,7 @@ func TestApplyStops(t *testing.T) {
 func TestApplyNoAnswer(t *testing.T) {
 	s := newServer(t)
 	release := make(chan struct{})
-	s.on("PATCH "+namespacePath, func(http.ResponseWriter, *http.Request) { <-release })
+	s.setScript("PATCH "+namespacePath, func(http.ResponseWriter, *http.Request) { <-release })
 	defer close(release)
 	c := s.cluster(ClusterOptions{})
 	c.timeout = 50*time.Millisecond - serverTimeoutGracePeriod
@@ -542,7 +545,7 @@ func TestApplyCanceled(t *testing.T) {
 	s := newServer(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("shutting down")
-	s.on("PATCH "+managerPath, func(_ http.ResponseWriter, r *http.Request) {
+	s.setScript("PATCH "+managerPath, func(_ http.ResponseWriter, r *http.Request) {
 		cancel(why)
 		<-r.Context().Done()
 	})
@@ -570,19 +573,19 @@ func TestApplyIdleConnection(t *testing.T) {
 
 func TestApplyExisting(t *testing.T) {
 	s := newServer(t)
-	s.serve(thingKind)
+	s.serveKind(thingKind)
 	c := s.cluster(ClusterOptions{})
 	set := Set{Bundle: bundleOf(t, module)}
 	if _, err := c.Apply(t.Context(), set, nil); err != nil {
 		t.Fatal(err)
 	}
-	s.take()
+	s.takeRequests()
 	// After a restart, Progress is empty. The CRD already exists, so its kind needs no discovery.
 	result, err := c.Apply(t.Context(), set, nil)
 	if err != nil || len(result.Applied) != 10 {
 		t.Fatalf("applying again: %v, %+v", err, result)
 	}
-	if sent := s.take(); len(sent) != 10 {
+	if sent := s.takeRequests(); len(sent) != 10 {
 		t.Errorf("got %d requests, want 10: %v", len(sent), sent)
 	}
 	// The version of the CRD is not served yet. After a 404, the custom resource waits, and discovery precedes the next
@@ -596,7 +599,7 @@ func TestApplyExisting(t *testing.T) {
 			t.Fatalf("new version: %v, %+v", err, result)
 		}
 	}
-	if sent := s.take(); !slices.Equal(sent[len(sent)-2:],
+	if sent := s.takeRequests(); !slices.Equal(sent[len(sent)-2:],
 		[]string{"GET /apis/example.com/v2", "GET " + definitionPath}) {
 		t.Errorf("got last requests %q, want discovery, and why it is not served", sent[len(sent)-2:])
 	}
@@ -622,7 +625,7 @@ func TestApplyOntoTerminating(t *testing.T) {
 		o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z"
 		o["metadata"].(map[string]any)["finalizers"] = []any{"kubernetes"}
 	})
-	s.take()
+	s.takeRequests()
 	result, err := c.Apply(t.Context(), set, &done)
 	if err != nil || len(result.Failed) != 0 {
 		t.Fatalf("applying: %v, %+v", err, result)
@@ -632,7 +635,8 @@ func TestApplyOntoTerminating(t *testing.T) {
 		!strings.Contains(result.Waiting[i].Message, "kubernetes") {
 		t.Errorf("got %v, want the namespace with its finalizer", result.Waiting)
 	}
-	if sent := s.take(); slices.Contains(sent, "PATCH "+configPath) || slices.Contains(sent, "PATCH "+managerPath) {
+	if sent := s.takeRequests(); slices.Contains(sent, "PATCH "+configPath) || slices.Contains(sent,
+		"PATCH "+managerPath) {
 		t.Errorf("nothing may go into a namespace that goes: %v", sent)
 	}
 }
@@ -650,7 +654,7 @@ func TestApplyBadIdentity(t *testing.T) {
 		result.Failed[1].Reason() != ObjectRefused {
 		t.Fatalf("got %v, %+v, want two refusals", err, result)
 	}
-	if diff := cmp.Diff(patches("/api/v1/namespaces/default/configmaps/b"), s.take()); diff != "" {
+	if diff := cmp.Diff(patches("/api/v1/namespaces/default/configmaps/b"), s.takeRequests()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }

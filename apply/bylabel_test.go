@@ -12,7 +12,7 @@ func TestListByLabel(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
 	var query string
-	s.on("GET /api/v1/configmaps", func(w http.ResponseWriter, r *http.Request) {
+	s.setScript("GET /api/v1/configmaps", func(w http.ResponseWriter, r *http.Request) {
 		query = r.URL.Query().Get("labelSelector") + " " + r.URL.Query().Get("limit")
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(
@@ -32,7 +32,7 @@ func TestListByLabel(t *testing.T) {
 		found[0].Annotation("other") != "" {
 		t.Errorf("got %+v (-want +got):\n%s", found[0], diff)
 	}
-	if got := s.take(); len(got) != 1 {
+	if got := s.takeRequests(); len(got) != 1 {
 		t.Errorf("requests are %q, want one", got)
 	}
 	_, _, err = c.ListByLabel(t.Context(), schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"},
@@ -46,22 +46,22 @@ func TestListByLabel(t *testing.T) {
 func TestListAllByLabel(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
-	s.on("GET /api", answering(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},"versions":[{"version":"v1",
+	s.setScript("GET /api", jsonScript(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},"versions":[{"version":"v1",
 "resources":[{"resource":"configmaps","scope":"Namespaced","verbs":["list","delete"],"responseKind":{"kind":"ConfigMap"}},
 {"resource":"events","scope":"Namespaced","verbs":["list","delete"],"responseKind":{"kind":"Event"}},
 {"resource":"bindings","scope":"Namespaced","verbs":["create"],"responseKind":{"kind":"Binding"}},
 {"resource":"secrets","scope":"Namespaced","verbs":["list","delete"],"responseKind":{"kind":"Secret"}}]}]}]}`))
-	s.on("GET /apis", answering(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[
+	s.setScript("GET /apis", jsonScript(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[
 {"version":"v2","resources":[{"resource":"things","scope":"Cluster","verbs":["list","delete"],"responseKind":{"kind":"Thing"}}]},
 {"version":"v1","resources":[{"resource":"things","scope":"Cluster","verbs":["list","delete"],"responseKind":{"kind":"Thing"}}]}]}]}`))
-	s.on("GET /api/v1/configmaps", answering(`{"kind":"PartialObjectMetadataList",
+	s.setScript("GET /api/v1/configmaps", jsonScript(`{"kind":"PartialObjectMetadataList",
 "metadata":{"resourceVersion":"9","continue":"next"},"items":[{"metadata":{"name":"a","uid":"u","namespace":"b","annotations":{"operator.kyma-project.io/prune":"keep"}}}]}`))
-	s.on("GET /api/v1/secrets", func(w http.ResponseWriter, _ *http.Request) {
+	s.setScript("GET /api/v1/secrets", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = w.Write([]byte(`{"kind":"Status","reason":"Forbidden","code":403,"message":"secrets is forbidden: User \"u\" cannot list resource \"secrets\" in API group \"\""}`))
 	})
-	s.on("GET /apis/example.com/v2/things", answering(`{"kind":"PartialObjectMetadataList",
+	s.setScript("GET /apis/example.com/v2/things", jsonScript(`{"kind":"PartialObjectMetadataList",
 "metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"t","uid":"u"}}]}`))
 	all, err := c.ListAllByLabel(t.Context(), "of=us", 7)
 	if err != nil {
@@ -82,7 +82,7 @@ func TestListAllByLabel(t *testing.T) {
 	if diff := cmp.Diff([]schema.GroupKind{{Kind: "Secret"}}, all.Refused); diff != "" {
 		t.Errorf("kinds that may not be listed: %s", diff)
 	}
-	if sent := s.take(); len(sent) != 5 {
+	if sent := s.takeRequests(); len(sent) != 5 {
 		t.Errorf("requests are %q, want two for discovery and three lists", sent)
 	}
 }

@@ -49,7 +49,7 @@ func (d *deleteCall) namespaceContent(ctx context.Context, namespace string) (st
 	if len(found) == 0 {
 		return "", nil
 	}
-	return bounded("it contains objects that the module did not bring: " + strings.Join(found, ", ") +
+	return clipMessage("it contains objects that the module did not bring: " + strings.Join(found, ", ") +
 		": move or delete them, or delete the namespace"), nil
 }
 

@@ -393,7 +393,7 @@ func (c *Cluster) readRemaining(ctx context.Context, ref Ref) (*Remaining, error
 	left := remainingOf(ref, &answer.Metadata)
 	for _, condition := range answer.Status.Conditions {
 		if condition.Status == corev1.ConditionTrue && condition.Message != "" {
-			left.Message += "; " + bounded(condition.Message)
+			left.Message += "; " + clipMessage(condition.Message)
 		}
 	}
 	if slices.Contains(left.Finalizers, instanceCleanupFinalizer) {
@@ -448,7 +448,7 @@ func deletionMessage(m *metadata) string {
 	if len(m.Finalizers) > 0 {
 		b.WriteString(", waiting for finalizers " + strings.Join(slices.Sorted(slices.Values(m.Finalizers)), ", "))
 	}
-	return bounded(b.String())
+	return clipMessage(b.String())
 }
 
 // instanceCleanupFinalizer is the finalizer that delays the deletion of a CustomResourceDefinition until its custom
@@ -474,7 +474,7 @@ func (c *Cluster) remainingInstances(ctx context.Context, crd Ref) string {
 	if found.More > 0 {
 		text += " and others"
 	}
-	return bounded(text)
+	return clipMessage(text)
 }
 
 // WaitMessage returns what the deletion waits for. It contains the first three remaining objects, what each of these

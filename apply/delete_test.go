@@ -17,7 +17,7 @@ import (
 func installed(t *testing.T) (*server, *Cluster, []Ref) {
 	t.Helper()
 	s := newServer(t)
-	s.serve(thingKind)
+	s.serveKind(thingKind)
 	c := s.cluster(ClusterOptions{})
 	set := Set{Bundle: bundleOf(t, module)}
 	refs, err := c.Inventory(t.Context(), set)
@@ -27,7 +27,7 @@ func installed(t *testing.T) (*server, *Cluster, []Ref) {
 	if result, err := c.Apply(t.Context(), set, nil); err != nil || !result.Done() {
 		t.Fatalf("applying: %v, %+v", err, result)
 	}
-	s.take()
+	s.takeRequests()
 	return s, c, refs
 }
 
@@ -48,13 +48,13 @@ func TestDeleteOrder(t *testing.T) {
 	}
 	checkPhases(t, [][]string{deletes(thingPath), deletes(hookPath), deletes(managerPath, servicePath),
 		deletes(accountPath, bindingPath, configPath, rolePath), deletes(definitionPath), deletes(namespacePath)},
-		s.take())
+		s.takeRequests())
 
 	if teardown, err = c.Delete(t.Context(), refs, &asked); err != nil || !teardown.Done() ||
 		len(teardown.Deleted) != len(refs) {
 		t.Errorf("deleting what is gone: %v, %+v", err, teardown)
 	}
-	if sent := s.take(); len(sent) > 0 {
+	if sent := s.takeRequests(); len(sent) > 0 {
 		t.Errorf("what is gone is not asked for again: %v", sent)
 	}
 	if left := s.paths(); len(left) > 0 {
@@ -82,7 +82,8 @@ func TestDeleteBlocked(t *testing.T) {
 		if err != nil || len(teardown.Remaining) != remaining || len(teardown.Deleted)+remaining != len(refs) {
 			t.Fatalf("%s: %v, %+v", reason, err, teardown)
 		}
-		if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(s.take()))); diff != "" {
+		if diff := cmp.Diff(slices.Sorted(slices.Values(want)),
+			slices.Sorted(slices.Values(s.takeRequests()))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", reason, diff)
 		}
 		return teardown
@@ -122,7 +123,7 @@ func TestDeleteBlocked(t *testing.T) {
 
 func TestDeleteRefused(t *testing.T) {
 	s, c, refs := installed(t)
-	s.on("DELETE "+managerPath, refusing(http.StatusForbidden, "Forbidden",
+	s.setScript("DELETE "+managerPath, errorScript(http.StatusForbidden, "Forbidden",
 		`admission webhook "w" denied the request: in use`))
 	var asked DeletionProgress
 	teardown, err := c.Delete(t.Context(), refs, &asked)
@@ -135,10 +136,10 @@ func TestDeleteRefused(t *testing.T) {
 		!strings.Contains(teardown.Remaining[i].Message, "in use") {
 		t.Errorf("got %+v, want the refusal of the Deployment", teardown.Remaining)
 	}
-	if slices.Contains(s.take(), "DELETE "+servicePath) == false {
+	if slices.Contains(s.takeRequests(), "DELETE "+servicePath) == false {
 		t.Error("others of the phase are deleted")
 	}
-	s.on("DELETE "+managerPath, nil)
+	s.setScript("DELETE "+managerPath, nil)
 	if text := teardown.WaitMessage(); !strings.Contains(text, "in use") || !strings.HasSuffix(text, "(and 4 more)") {
 		t.Errorf("got %q, want the first of what remains", text)
 	}
@@ -149,13 +150,13 @@ func TestDeleteRefused(t *testing.T) {
 
 func TestDeleteStops(t *testing.T) {
 	s, c, refs := installed(t)
-	s.on("DELETE "+hookPath, refusing(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
+	s.setScript("DELETE "+hookPath, errorScript(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
 	var asked DeletionProgress
 	teardown, err := c.Delete(t.Context(), refs, &asked)
 	if ClassOf(err) != Unauthorized || len(teardown.Deleted) != 1 || len(teardown.Remaining) != 9 {
 		t.Errorf("got error %v, %+v, want only the custom resource gone", err, teardown)
 	}
-	if diff := cmp.Diff(deletes(thingPath, hookPath), s.take()); diff != "" {
+	if diff := cmp.Diff(deletes(thingPath, hookPath), s.takeRequests()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
@@ -176,7 +177,7 @@ func TestDeleteKeepsNamespaces(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			teardown, err := s.cluster(ClusterOptions{KeepNamespaces: tc.keep}).Delete(t.Context(), refs, nil)
-			if err != nil || len(teardown.Kept) != tc.want || len(s.take()) != len(refs)-tc.want {
+			if err != nil || len(teardown.Kept) != tc.want || len(s.takeRequests()) != len(refs)-tc.want {
 				t.Errorf("%s: got %v, %+v", tc.reason, err, teardown)
 			}
 		})
@@ -194,7 +195,7 @@ func TestDeleteWithoutKind(t *testing.T) {
 	if err != nil || !teardown.Done() || slices.Contains(s.paths(), thingPath) {
 		t.Errorf("another version: got %v, %+v, left %v", err, teardown, s.paths())
 	}
-	if sent := s.take(); sent[len(sent)-1] != "DELETE "+thingPath {
+	if sent := s.takeRequests(); sent[len(sent)-1] != "DELETE "+thingPath {
 		t.Errorf("got requests %v, want a DELETE in the served version", sent)
 	}
 	unserved := []Ref{{Group: "foo.example.com", Version: "v1", Kind: "Foo", Name: "a"},
@@ -203,7 +204,7 @@ func TestDeleteWithoutKind(t *testing.T) {
 		len(teardown.Deleted) != 2 {
 		t.Errorf("no version: got %v, %+v", err, teardown)
 	}
-	s.on("GET /apis/bar.example.com/v1", refusing(http.StatusServiceUnavailable, "ServiceUnavailable",
+	s.setScript("GET /apis/bar.example.com/v1", errorScript(http.StatusServiceUnavailable, "ServiceUnavailable",
 		"the API service is down"))
 	if teardown, err = c.Delete(t.Context(), []Ref{{Group: "bar.example.com", Version: "v1", Kind: "Bar", Name: "a"}},
 		nil); err != nil || teardown.Done() {
@@ -308,13 +309,13 @@ func TestCreateGetList(t *testing.T) {
 		[]byte(`{"metadata":{"name":"own"},"spec":{"size":4}}`), "someone"); err != nil {
 		t.Errorf("patching: %v", err)
 	}
-	s.take()
+	s.takeRequests()
 }
 
 // TestForgetsKinds tests that a kind that was found once may be removed and served again with another plural.
 func TestForgetsKinds(t *testing.T) {
 	s := newServer(t)
-	s.serve(thingKind)
+	s.serveKind(thingKind)
 	c := s.cluster(ClusterOptions{})
 	ref := Ref{Group: "example.com", Version: "v1", Kind: "Thing", Namespace: "default", Name: "a"}
 	if _, err := c.Get(t.Context(), ref); !reasonIs(err, ObjectNotFound) {

@@ -22,7 +22,7 @@ func TestFindDrift(t *testing.T) {
 		if err != nil || len(drifted) != 0 {
 			t.Fatalf("pass %d: %v, %v", pass, drifted, err)
 		}
-		sent := s.take()
+		sent := s.takeRequests()
 		for _, line := range sent {
 			if !strings.HasPrefix(line, "GET ") {
 				t.Errorf("pass %d wrote: %s", pass, line)
@@ -38,7 +38,7 @@ func TestFindDrift(t *testing.T) {
 	if result, err := c.Apply(t.Context(), set, &done); err != nil || len(result.Unchanged) != 10 {
 		t.Errorf("what was found to be right is not applied again: %v, %+v", err, result)
 	}
-	s.take()
+	s.takeRequests()
 
 	// Other clients change and delete objects.
 	s.change(configPath, func(o map[string]any) {
@@ -69,7 +69,7 @@ func TestFindDrift(t *testing.T) {
 	if diff := cmp.Diff(want[:1], one); diff != "" || err != nil {
 		t.Errorf("one object (-want +got):\n%s%v", diff, err)
 	}
-	if sent := s.take(); len(sent) != 1 {
+	if sent := s.takeRequests(); len(sent) != 1 {
 		t.Errorf("got requests %v, want one", sent)
 	}
 	drifted, err := c.FindDrift(t.Context(), set, &done)
@@ -86,11 +86,11 @@ func TestFindDrift(t *testing.T) {
 	s.mu.Lock()
 	delete(s.stored, rolePath)
 	s.mu.Unlock()
-	s.take()
+	s.takeRequests()
 	if result, err := c.Apply(t.Context(), set, &done); err != nil || !result.Done() {
 		t.Errorf("healing: %v, %+v", err, result)
 	}
-	checkPhases(t, [][]string{patches(accountPath, configPath, rolePath)}, s.take())
+	checkPhases(t, [][]string{patches(accountPath, configPath, rolePath)}, s.takeRequests())
 	if drifted, err := c.FindDrift(t.Context(), set, &done); err != nil || len(drifted) != 0 {
 		t.Errorf("after healing: %v, %v", drifted, err)
 	}
@@ -99,7 +99,7 @@ func TestFindDrift(t *testing.T) {
 func TestFindDriftErrors(t *testing.T) {
 	s, c, _ := installed(t)
 	set := Set{Bundle: bundleOf(t, module)}
-	s.on("GET "+configPath, refusing(http.StatusForbidden, "Forbidden",
+	s.setScript("GET "+configPath, errorScript(http.StatusForbidden, "Forbidden",
 		`configmaps "config" is forbidden: User "x" cannot get`))
 	s.mu.Lock()
 	delete(s.stored, rolePath)
@@ -108,7 +108,7 @@ func TestFindDriftErrors(t *testing.T) {
 	if !reasonIs(err, RuntimeForbidden) || len(drifted) != 1 {
 		t.Errorf("got %v and %v, want what could be seen and an error", drifted, err)
 	}
-	s.on("GET "+configPath, refusing(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
+	s.setScript("GET "+configPath, errorScript(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
 	if drifted, err = c.FindDrift(t.Context(), set, nil); ClassOf(err) != Unauthorized || drifted != nil {
 		t.Errorf("got %v and %v, want only the error", drifted, err)
 	}
@@ -254,7 +254,7 @@ func TestCompareOwned(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := compareOwned(tree(t, tc.wanted), tree(t, tc.live), []byte(tc.fields), nil, tc.zeros)
+			got := compareOwned(parseYAML(t, tc.wanted), parseYAML(t, tc.live), []byte(tc.fields), nil, tc.zeros)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -301,8 +301,8 @@ func FuzzCompareOwned(f *testing.F) {
 	})
 }
 
-// tree parses YAML to the same types as a response of an API server.
-func tree(t *testing.T, text string) map[string]any {
+// parseYAML parses YAML to the same types as a response of an API server.
+func parseYAML(t *testing.T, text string) map[string]any {
 	t.Helper()
 	if text == "" {
 		return nil
@@ -326,7 +326,7 @@ func TestFindDriftOfAnotherOwner(t *testing.T) {
 	if _, err := c.Apply(t.Context(), set, &done); err != nil {
 		t.Fatal(err)
 	}
-	s.take()
+	s.takeRequests()
 	set.Bundle = bundleOf(t, strings.ReplaceAll(module, `a: "1"`, `a: "2"`))
 	drifted, err := c.FindDrift(t.Context(), set, &done)
 	if err != nil || len(drifted) != 1 || drifted[0].Fields[0] != "data.a" {

@@ -226,7 +226,7 @@ func (r *request) noAnswerError(ctx context.Context, wait time.Duration, err err
 	case IsCertificateRefused(err):
 		reason = RuntimeUnauthorized
 	}
-	return &Error{Operation: r.operation, Ref: r.ref, Message: bounded(message), reason: reason, err: err}
+	return &Error{Operation: r.operation, Ref: r.ref, Message: clipMessage(message), reason: reason, err: err}
 }
 
 // IsCertificateInvalid reports whether a request failed because the certificate of the server is not valid.
@@ -276,7 +276,7 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 		// A response without a kind is not from the API server itself.
 		status = metav1.Status{Message: string(body[:min(len(body), 256)])}
 	}
-	e.Message = bounded(status.Message)
+	e.Message = clipMessage(status.Message)
 	if e.Message == "" {
 		e.Message = http.StatusText(code)
 	}
@@ -428,7 +428,7 @@ func immutableFields(status *metav1.Status) (fields []string, message string) {
 	}
 	slices.Sort(fields)
 	slices.Sort(parts)
-	return slices.Compact(fields), bounded(strings.Join(slices.Compact(parts), "; "))
+	return slices.Compact(fields), clipMessage(strings.Join(slices.Compact(parts), "; "))
 }
 
 // droppedVersions returns a message with the stored versions that a CustomResourceDefinition lacks. It returns "" if no
@@ -447,7 +447,7 @@ func droppedVersions(status *metav1.Status) string {
 		return ""
 	}
 	slices.Sort(versions)
-	return bounded("the module has dropped version " + strings.Join(versions, ", ") +
+	return clipMessage("the module has dropped version " + strings.Join(versions, ", ") +
 		", in which objects may still be stored (status.storedVersions)")
 }
 
@@ -461,7 +461,7 @@ func conflictingFields(status *metav1.Status) (fields, managers []string) {
 		}
 		fields = append(fields, strings.ReplaceAll(strings.TrimPrefix(c.Field, "."), `"`, ""))
 		if manager, err = strconv.Unquote(manager); err == nil {
-			managers = append(managers, bounded(manager))
+			managers = append(managers, clipMessage(manager))
 		}
 	}
 	return sortedFew(fields), sortedFew(managers)
@@ -487,5 +487,5 @@ func notFoundReason(status *metav1.Status, ref Ref) string {
 	}
 }
 
-// bounded returns a text as one line of at most 1 KiB.
-func bounded(message string) string { return text.Fold(message, 1<<10) }
+// clipMessage returns a text as one line of at most 1 KiB.
+func clipMessage(message string) string { return text.Fold(message, 1<<10) }

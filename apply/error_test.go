@@ -77,7 +77,7 @@ func TestClassOf(t *testing.T) {
 			t.Errorf("%s: got %q, want advice at its end", reason, message)
 		}
 	}
-	if long := bounded(strings.Repeat("ä", 2000)); len(long) > 1030 || !strings.HasSuffix(long, "…") {
+	if long := clipMessage(strings.Repeat("ä", 2000)); len(long) > 1030 || !strings.HasSuffix(long, "…") {
 		t.Errorf("got %d bytes", len(long))
 	}
 }

@@ -128,7 +128,7 @@ func (a *applyCall) share(ctx context.Context, it *item) (w writeResult, again b
 	if claims := m.coOwners(own.Name); len(claims) == len(m.coOwners("")) {
 		claims = append(claims, own.Name)
 		slices.Sort(claims)
-		r := it.request(a.set.owner(), &m, map[string]any{AnnotationCoOwners: strings.Join(claims, ",")}, nil)
+		r := it.versionedPatch(a.set.owner(), &m, map[string]any{AnnotationCoOwners: strings.Join(claims, ",")}, nil)
 		m, err = a.patchMetadata(ctx, r)
 		if err != nil {
 			return writeResult{}, reasonIs(err, ObjectConflict), deletedMeanwhile(err, it)
@@ -137,17 +137,17 @@ func (a *applyCall) share(ctx context.Context, it *item) (w writeResult, again b
 	a.recordExisting(it, MetShared, &m)
 	if len(fields) > 0 {
 		a.done.setUnsure(it.ref)
-		return writeResult{}, false, own.conflict(it.ref, m.Annotations.OwnedBy, fields)
+		return writeResult{}, false, own.conflictError(it.ref, m.Annotations.OwnedBy, fields)
 	}
 	m.foreign = true
 	return writeResult{metadata: m, unchanged: true}, false, nil
 }
 
-// conflict returns the error about an object of another installation with other content.
-func (o *Ownership) conflict(ref Ref, owner string, fields []string) *Error {
+// conflictError returns the error about an object of another installation with other content.
+func (o *Ownership) conflictError(ref Ref, owner string, fields []string) *Error {
 	title, _ := o.find(owner)
 	return &Error{Operation: "applying", Ref: ref, reason: OwnedByOtherModule, Fields: fields,
-		Message: bounded("it belongs to " + title + ", and " + o.Title + " has other values for " +
+		Message: clipMessage("it belongs to " + title + ", and " + o.Title + " has other values for " +
 			strings.Join(fields, ", "))}
 }
 
@@ -222,9 +222,9 @@ func namePaths(over render.Overlay) []fieldPath {
 	return paths
 }
 
-// request returns a merge patch of annotations and labels that the API server accepts only for this version of the
-// object. The value nil removes an annotation or label.
-func (i *item) request(manager string, m *metadata, annotations, labels map[string]any) *request {
+// versionedPatch returns a merge patch of annotations and labels that the API server accepts only for this version of
+// the object. The value nil removes an annotation or label.
+func (i *item) versionedPatch(manager string, m *metadata, annotations, labels map[string]any) *request {
 	return metadataPatch(i.ref, i.resource, manager, m, map[string]any{"annotations": annotations, "labels": labels})
 }
 

@@ -58,7 +58,7 @@ func TestFindDriftErrorBounded(t *testing.T) {
 		name := fmt.Sprintf("controller-manager-%d", i)
 		texts = append(texts, "{apiVersion: apps/v1, kind: Deployment, metadata: {name: "+name+
 			", namespace: kyma-system}}")
-		s.on("GET /apis/apps/v1/namespaces/kyma-system/deployments/"+name, refusing(http.StatusForbidden, "Forbidden",
+		s.setScript("GET /apis/apps/v1/namespaces/kyma-system/deployments/"+name, errorScript(http.StatusForbidden, "Forbidden",
 			`deployments.apps "`+name+
 				`" is forbidden: User "system:serviceaccount:kyma-system:lifecycle-manager" cannot get resource "deployments" in API group "apps" in the namespace "kyma-system"`))
 	}

@@ -39,7 +39,7 @@ func TestListInstances(t *testing.T) {
 			s := newServer(t)
 			cluster := s.cluster(ClusterOptions{Kinds: new(Kinds)})
 			if c.serves != "" {
-				s.serve(c.serves)
+				s.serveKind(c.serves)
 			}
 			if c.crd != nil {
 				cluster.shared.addCRD(*c.crd)
@@ -50,7 +50,7 @@ func TestListInstances(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, s.take()); diff != "" {
+			if diff := cmp.Diff(c.want, s.takeRequests()); diff != "" {
 				t.Errorf("%s: requests (-want +got):\n%s", c.reason, diff)
 			}
 			if found := len(got.Items) == 1; found != c.found || found && (got.Items[0].Kind != "Thing" ||
@@ -58,7 +58,7 @@ func TestListInstances(t *testing.T) {
 				t.Errorf("%s: got %+v", c.reason, got)
 			}
 			if _, err := cluster.ListInstances(t.Context(), "things.example.com", 3, ""); err != nil ||
-				len(s.take()) > 1 {
+				len(s.takeRequests()) > 1 {
 				t.Errorf("%s: the second call: %v, want at most one request", c.reason, err)
 			}
 		})
@@ -68,23 +68,23 @@ func TestListInstances(t *testing.T) {
 // TestListInstancesPages checks that the count includes the objects that the API server did not return with the page.
 func TestListInstancesPages(t *testing.T) {
 	s := newServer(t)
-	s.serve(thingKind)
+	s.serveKind(thingKind)
 	c := s.cluster(ClusterOptions{})
 	queries := []string{}
 	answer := func(metadata map[string]any) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			queries = append(queries, r.URL.Query().Get("limit")+" "+r.URL.Query().Get("continue"))
 			metadata["resourceVersion"] = "9"
-			write(w, http.StatusOK, map[string]any{"kind": "ThingList", "metadata": metadata, "items": []any{
+			writeJSON(w, http.StatusOK, map[string]any{"kind": "ThingList", "metadata": metadata, "items": []any{
 				map[string]any{"metadata": map[string]any{"name": "a"}}}})
 		}
 	}
-	s.on("GET /apis/example.com/v1/things", answer(map[string]any{"continue": "more", "remainingItemCount": 7}))
+	s.setScript("GET /apis/example.com/v1/things", answer(map[string]any{"continue": "more", "remainingItemCount": 7}))
 	first, err := c.ListInstances(t.Context(), "things.example.com", 1, "")
 	if err != nil || first.More != 7 || first.Continue != "more" {
 		t.Errorf("first page: %v, %+v", err, first)
 	}
-	s.on("GET /apis/example.com/v1/things", answer(map[string]any{"continue": "uncounted"}))
+	s.setScript("GET /apis/example.com/v1/things", answer(map[string]any{"continue": "uncounted"}))
 	if second, err := c.ListInstances(t.Context(), "things.example.com", 5, "more"); err != nil || second.More != 1 {
 		t.Errorf("a page without a count: %v, %+v", err, second)
 	}
@@ -100,8 +100,8 @@ func TestListInstancesPages(t *testing.T) {
 // TestLocate: the scope of the kind decides about the namespace.
 func TestLocate(t *testing.T) {
 	s := newServer(t)
-	s.serve("example.com/v1 Thing things")
-	s.serve("example.com/v1 Whole wholes cluster")
+	s.serveKind("example.com/v1 Thing things")
+	s.serveKind("example.com/v1 Whole wholes cluster")
 	c := s.cluster(ClusterOptions{})
 	of := func(kind, namespace string) Ref {
 		return Ref{Group: "example.com", Version: "v1", Kind: kind, Namespace: namespace, Name: "a"}

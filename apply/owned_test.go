@@ -24,11 +24,11 @@ func TestListOwned(t *testing.T) {
 			strings.Join(verbs, `","`), kind)
 	}
 	all := []string{"list", "patch", "delete"}
-	s.on("GET /api", answer(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},"versions":[{"version":"v1",
+	s.setScript("GET /api", answer(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},"versions":[{"version":"v1",
 		"resources":[`+strings.Join([]string{kind("configmaps", "ConfigMap", "Namespaced", all...),
 		kind("secrets", "Secret", "Namespaced", all...), kind("events", "Event", "Namespaced", all...),
 		kind("bindings", "Binding", "Namespaced", "create")}, ",")+`]}]}]}`))
-	s.on("GET /apis", answer(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"apps"},"versions":[
+	s.setScript("GET /apis", answer(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"apps"},"versions":[
 		{"version":"v1","resources":[`+kind("replicasets", "ReplicaSet", "Namespaced", all...)+`]},
 		{"version":"v1beta1","resources":[`+kind("replicasets", "ReplicaSet", "Namespaced", all...)+`]}]}]}`))
 	object := func(name, manager string, annotations ...string) string {
@@ -38,13 +38,16 @@ func TestListOwned(t *testing.T) {
 	ours, adopted, kept := `"`+AnnotationOwnedBy+`":"ns/m"`, `"`+AnnotationAdopted+`":"true"`,
 		`"`+AnnotationPrune+`":"keep"`
 	others, coOwned := `"`+AnnotationOwnedBy+`":"ns/other"`, `"`+AnnotationCoOwners+`":"ns/a,ns/m"`
-	s.on("GET /api/v1/configmaps", answer(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",`+
+	s.setScript("GET /api/v1/configmaps", answer(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",`+
 		`"metadata":{"resourceVersion":"1"},"items":[`+strings.Join([]string{object("own", "me", ours),
 		object("adopted", "me", ours, adopted), object("kept", "me", ours, kept), object("other", "me", others),
 		object("shared", "me", others, coOwned), object("copied", "somebody", ours), object("plain", "me")}, ",")+
 		`]}`))
-	s.on("GET /api/v1/secrets", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
-	s.on("GET /apis/apps/v1/replicasets", answer(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",`+
+	s.setScript("GET /api/v1/secrets", func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+	})
+	s.setScript("GET /apis/apps/v1/replicasets", answer(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",`+
 		`"metadata":{"resourceVersion":"1"},"items":[]}`))
 	got, err := s.cluster(ClusterOptions{}).ListOwned(t.Context(), "ns/m", "me", "label=value")
 	if err != nil {
@@ -59,13 +62,13 @@ func TestListOwned(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	requests := s.take()
+	requests := s.takeRequests()
 	slices.Sort(requests)
 	if diff := cmp.Diff([]string{"GET /api", "GET /api/v1/configmaps", "GET /api/v1/secrets", "GET /apis",
 		"GET /apis/apps/v1/replicasets"}, requests); diff != "" {
 		t.Errorf("requests -want +got:\n%s", diff)
 	}
-	s.on("GET /api/v1/configmaps",
+	s.setScript("GET /api/v1/configmaps",
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	if _, err := s.cluster(ClusterOptions{}).ListOwned(t.Context(), "ns/m", "me", ""); err == nil {
 		t.Error("a list that failed was not reported: the inventory would lack objects")

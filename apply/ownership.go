@@ -111,7 +111,7 @@ func (m *metadata) otherManagers(manager string) []string {
 	var names []string
 	for _, f := range m.ManagedFields {
 		if f.Manager != manager && f.Subresource == "" {
-			names = append(names, bounded(f.Manager))
+			names = append(names, clipMessage(f.Manager))
 		}
 	}
 	return sortedFew(names)

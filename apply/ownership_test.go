@@ -71,10 +71,12 @@ func TestConditionalDelete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result, err := c.Apply(t.Context(), set, own.Applied); err != nil || !result.Done() || len(s.take()) != 1 {
+	if result, err := c.Apply(t.Context(), set, own.Applied); err != nil || !result.Done() ||
+		len(s.takeRequests()) != 1 {
 		t.Fatalf("a new object costs one request: %v, %+v", err, result)
 	}
-	if left, err := c.DeleteOwned(t.Context(), refs, nil, own); err != nil || !left.Done() || len(s.take()) != 1 {
+	if left, err := c.DeleteOwned(t.Context(), refs, nil, own); err != nil || !left.Done() ||
+		len(s.takeRequests()) != 1 {
 		t.Errorf("an unchanged object costs one request: %v, %+v", err, left)
 	}
 
@@ -85,7 +87,7 @@ func TestConditionalDelete(t *testing.T) {
 	s.change(configPath, func(o map[string]any) {
 		o["metadata"].(map[string]any)["annotations"] = map[string]any{AnnotationOwnedBy: "n/other"}
 	})
-	s.take()
+	s.takeRequests()
 	left, err := c.DeleteOwned(t.Context(), refs, nil, own)
 	if err != nil || len(left.Left) != 1 || left.Left[0].Reason != LeftToOwner || s.stored[configPath] == nil {
 		t.Errorf("an object of another module: %v, %+v", err, left)

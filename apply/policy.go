@@ -79,7 +79,7 @@ func policyOf(o *render.Object, over render.Overlay) (p policy, problem string) 
 	case "", Adopt, Refuse, Take:
 		p.adoption = v
 	default:
-		problem = "annotation " + AnnotationAdoption + " is " + strconv.Quote(bounded(string(v))) +
+		problem = "annotation " + AnnotationAdoption + " is " + strconv.Quote(clipMessage(string(v))) +
 			`, want "adopt", "refuse" or "take"`
 	}
 	before := problem
@@ -103,7 +103,7 @@ func parsePaths(text string) (paths []fieldPath, problem string) {
 		}
 		switch {
 		case wrong != "":
-			return nil, "path " + strconv.Quote(bounded(part)) + ": " + wrong
+			return nil, "path " + strconv.Quote(clipMessage(part)) + ": " + wrong
 		case len(paths) == maxPaths:
 			return nil, "there are more than " + strconv.Itoa(maxPaths) + " paths"
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// annotated returns the ConfigMap config with policy annotations.
-func annotated(t *testing.T, data string, annotations map[string]string) Set {
+// annotatedConfigMap returns the ConfigMap config with policy annotations.
+func annotatedConfigMap(t *testing.T, data string, annotations map[string]string) Set {
 	t.Helper()
 	text, err := json.Marshal(annotations)
 	if err != nil {
@@ -27,16 +27,16 @@ func annotated(t *testing.T, data string, annotations map[string]string) Set {
 // apply calls Apply and returns its result and the requests.
 func (s *server) apply(c *Cluster, set Set, p *Progress) (Result, []string) {
 	s.t.Helper()
-	s.take()
+	s.takeRequests()
 	result, err := c.Apply(s.t.Context(), set, p)
 	if err != nil {
 		s.t.Fatalf("applying: %v", err)
 	}
-	return result, s.take()
+	return result, s.takeRequests()
 }
 
-// data returns the data of the ConfigMap.
-func (s *server) data() any {
+// configMapData returns the data of the ConfigMap.
+func (s *server) configMapData() any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stored[configPath]["data"]
@@ -46,7 +46,7 @@ func TestTakeover(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
 	s.held[configPath] = map[string]string{".data.a": "kubectl-edit", ".data.b": "flux", ".data.gone": "flux"}
-	set := annotated(t, `{a: "1", b: "2", c: "3"}`, nil)
+	set := annotatedConfigMap(t, `{a: "1", b: "2", c: "3"}`, nil)
 
 	result, sent := s.apply(c, set, nil)
 	want := []Takeover{{Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"},
@@ -69,7 +69,7 @@ func TestCreateOnly(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
 	only := map[string]string{AnnotationApplyPolicy: "create-only"}
-	set, newer := annotated(t, `{a: "1"}`, only), annotated(t, `{a: "2"}`, only)
+	set, newer := annotatedConfigMap(t, `{a: "1"}`, only), annotatedConfigMap(t, `{a: "2"}`, only)
 	var p Progress
 
 	if result, sent := s.apply(c, set, &p); len(result.Applied) != 1 || len(sent) != 1 {
@@ -83,7 +83,7 @@ func TestCreateOnly(t *testing.T) {
 	if result, sent := s.apply(c, newer, &fresh); len(result.Unchanged) != 1 || len(sent) != 2 || !result.Done() {
 		t.Errorf("after a restart: got %+v with %v, want a refused PATCH and a GET", result, sent)
 	}
-	if diff := cmp.Diff(any(map[string]any{"a": "theirs"}), s.data()); diff != "" {
+	if diff := cmp.Diff(any(map[string]any{"a": "theirs"}), s.configMapData()); diff != "" {
 		t.Errorf("it must not be changed (-want +got):\n%s", diff)
 	}
 	if _, sent := s.apply(c, newer, &fresh); len(sent) != 0 {
@@ -103,9 +103,9 @@ func TestCreateOnly(t *testing.T) {
 	}
 
 	// The object is deleted between the two requests.
-	s.on("GET "+configPath, refusing(http.StatusNotFound, "NotFound", "gone"))
-	s.on("GET "+configPath, func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, 404, "NotFound", "gone", "config", "configmaps")
+	s.setScript("GET "+configPath, errorScript(http.StatusNotFound, "NotFound", "gone"))
+	s.setScript("GET "+configPath, func(w http.ResponseWriter, _ *http.Request) {
+		writeError(w, 404, "NotFound", "gone", "config", "configmaps")
 	})
 	if result, _ := s.apply(c, set, nil); len(result.Failed) != 1 || result.Failed[0].Reason() != ObjectConflict {
 		t.Errorf("deleted meanwhile: got %+v, want to try again", result)
@@ -116,14 +116,14 @@ func TestIgnorePaths(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
 	ignore := map[string]string{AnnotationIgnorePaths: "data.a, data[b.yaml]"}
-	set, newer := annotated(t, `{a: "1", b.yaml: "1", c: "1"}`, ignore),
-		annotated(t, `{a: "2", b.yaml: "2", c: "2"}`, ignore)
+	set, newer := annotatedConfigMap(t, `{a: "1", b.yaml: "1", c: "1"}`, ignore),
+		annotatedConfigMap(t, `{a: "2", b.yaml: "2", c: "2"}`, ignore)
 	var p Progress
 
 	if result, sent := s.apply(c, set, &p); len(result.Applied) != 1 || len(sent) != 1 {
 		t.Errorf("new: got %+v with %v, want one PATCH", result, sent)
 	}
-	if diff := cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.data()); diff != "" {
+	if diff := cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.configMapData()); diff != "" {
 		t.Errorf("created with everything (-want +got):\n%s", diff)
 	}
 	// Another client takes over one of the fields. We still own the other field.
@@ -140,7 +140,7 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("nor by its value: got %v, %v", drifted, err)
 	}
 
-	s.take()
+	s.takeRequests()
 	if drifted, err := c.FindDrift(t.Context(), set, &p); err != nil || len(drifted) != 0 ||
 		!strings.Contains(s.accepts["GET "+configPath], "PartialObjectMetadata") {
 		t.Errorf("and then it is seen by the record again: got %v, %v", drifted, err)
@@ -179,8 +179,8 @@ func TestIgnorePaths(t *testing.T) {
 	delete(s.stored, configPath)
 	s.mu.Unlock()
 	if result, _ := s.apply(c, set, &p); len(result.Applied) != 1 ||
-		cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.data()) != "" {
-		t.Errorf("created again with everything: %+v, %v", result, s.data())
+		cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.configMapData()) != "" {
+		t.Errorf("created again with everything: %+v, %v", result, s.configMapData())
 	}
 	// The object is being deleted.
 	s.change(configPath, func(
@@ -233,7 +233,7 @@ func TestPolicyInvalid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			c := s.cluster(ClusterOptions{})
-			set := annotated(t, `{a: "1"}`, tc.annotations)
+			set := annotatedConfigMap(t, `{a: "1"}`, tc.annotations)
 			result, sent := s.apply(c, set, nil)
 			if len(sent) != 0 || len(result.Failed) != 1 || result.Failed[0].Reason() != ObjectRefused ||
 				!strings.Contains(result.Failed[0].Error(), tc.message) {
@@ -258,9 +258,9 @@ func TestOnImmutable(t *testing.T) {
 	start := func(t *testing.T, annotations map[string]string) (*server, *Cluster, Set) {
 		s := newServer(t)
 		c := s.cluster(ClusterOptions{})
-		set := annotated(t, `{a: "1"}`, annotations)
+		set := annotatedConfigMap(t, `{a: "1"}`, annotations)
 		s.apply(c, set, nil)
-		s.on("PATCH "+configPath, immutable)
+		s.setScript("PATCH "+configPath, immutable)
 		return s, c, set
 	}
 	t.Run("Report", func(t *testing.T) {
@@ -287,7 +287,7 @@ func TestOnImmutable(t *testing.T) {
 			!strings.Contains(result.Waiting[0].Message, "data.a: field is immutable") {
 			t.Errorf("got %s, %v", s.bodies["DELETE "+configPath], result.Waiting)
 		}
-		s.on("PATCH "+configPath, nil)
+		s.setScript("PATCH "+configPath, nil)
 		if result, sent = s.apply(c, set, &p); len(sent) != 1 || len(result.Applied) != 1 || !result.Done() {
 			t.Errorf("next pass: got %+v with %v", result, sent)
 		}
@@ -315,12 +315,12 @@ func TestOnImmutable(t *testing.T) {
 	})
 	t.Run("Refused", func(t *testing.T) {
 		s, c, set := start(t, recreate)
-		s.on("DELETE "+configPath, refusing(http.StatusForbidden, "Forbidden",
+		s.setScript("DELETE "+configPath, errorScript(http.StatusForbidden, "Forbidden",
 			`admission webhook "w" denied the request: no`))
 		if result, _ := s.apply(c, set, nil); len(result.Failed) != 1 || result.Failed[0].Reason() != AdmissionRefused {
 			t.Errorf("got %+v", result)
 		}
-		s.on("DELETE "+configPath, refusing(http.StatusTooManyRequests, "TooManyRequests", "later"))
+		s.setScript("DELETE "+configPath, errorScript(http.StatusTooManyRequests, "TooManyRequests", "later"))
 		if _, err := c.Apply(t.Context(), set, nil); ClassOf(err) != Unreachable {
 			t.Errorf("got error %v", err)
 		}
@@ -329,7 +329,7 @@ func TestOnImmutable(t *testing.T) {
 		s := newServer(t)
 		c := s.cluster(ClusterOptions{})
 		set := Set{Bundle: bundleOf(t, module), Overlay: render.Overlay{Annotations: recreate}}
-		s.on("PATCH "+definitionPath, func(w http.ResponseWriter, _ *http.Request) {
+		s.setScript("PATCH "+definitionPath, func(w http.ResponseWriter, _ *http.Request) {
 			refuseFor(w, "spec.scope", "FieldValueInvalid", `Invalid value: "Cluster": field is immutable`)
 		})
 		result, sent := s.apply(c, set, nil)
@@ -419,7 +419,7 @@ func TestImmutableWords(t *testing.T) {
 			if tc.kind == "CustomResourceDefinition" {
 				path, yaml = definitionPath, module
 			}
-			s.on("PATCH "+path, func(w http.ResponseWriter,
+			s.setScript("PATCH "+path, func(w http.ResponseWriter,
 				_ *http.Request) {
 				refuseFor(w, tc.field, tc.cause, tc.words)
 			})
@@ -434,7 +434,7 @@ func TestImmutableWords(t *testing.T) {
 
 func TestKeep(t *testing.T) {
 	s := newServer(t)
-	s.serve(thingKind)
+	s.serveKind(thingKind)
 	c := s.cluster(ClusterOptions{})
 	kept := strings.NewReplacer("metadata: {name: default}",
 		"metadata: {name: default, annotations: {"+AnnotationPrune+": keep}}",
@@ -446,7 +446,7 @@ func TestKeep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.take()
+	s.takeRequests()
 	teardown, err := c.Delete(t.Context(), refs, nil)
 	if err != nil || !teardown.Done() || len(teardown.Deleted) != 6 {
 		t.Fatalf("deleting: %v, %+v", err, teardown)
@@ -459,7 +459,7 @@ func TestKeep(t *testing.T) {
 	if diff := cmp.Diff([]string{"ConfigMap", "CustomResourceDefinition", "Namespace", "Thing"}, got); diff != "" {
 		t.Errorf("kept, with what they need (-want +got):\n%s", diff)
 	}
-	if sent := s.take(); len(sent) != 6 {
+	if sent := s.takeRequests(); len(sent) != 6 {
 		t.Errorf("it costs no request: %v", sent)
 	}
 	if !refs[0].SameObject(Ref{Group: "example.com", Version: "v9", Kind: "Thing",

@@ -232,8 +232,8 @@ func TestObserveEventInFlight(t *testing.T) {
 			yaml := "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}"
 			if tc.ref == config {
 				yaml = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}"
-				s.on("PATCH /api/v1/namespaces/default/configmaps/c", func(w http.ResponseWriter, r *http.Request) {
-					write(w, 201, map[string]any{"kind": "ConfigMap",
+				s.setScript("PATCH /api/v1/namespaces/default/configmaps/c", func(w http.ResponseWriter, r *http.Request) {
+					writeJSON(w, 201, map[string]any{"kind": "ConfigMap",
 						"metadata": map[string]any{"name": "c", "uid": "u", "resourceVersion": "101"}})
 				})
 			}
@@ -247,11 +247,11 @@ func TestObserveEventInFlight(t *testing.T) {
 				t.Errorf("got %+v, want ChangedMeanwhile", result.Waiting)
 			}
 			s.before = nil
-			s.take()
+			s.takeRequests()
 			if result, err = c.Apply(t.Context(), set, &p); err != nil || !result.Done() {
 				t.Fatalf("again: %v, %+v", err, result)
 			}
-			if sent := len(s.take()); (sent == 0) != tc.want {
+			if sent := len(s.takeRequests()); (sent == 0) != tc.want {
 				t.Errorf("%s: got %d requests", tc.reason, sent)
 			}
 		})
@@ -272,9 +272,9 @@ func TestForgetDuringRequest(t *testing.T) {
 		t.Fatalf("applied: %t, %v, %+v; want it to be sent again", p.IsApplied(ref), err, result)
 	}
 	s.before = nil
-	s.take()
+	s.takeRequests()
 	if result, err = c.Apply(t.Context(), set, &p); err != nil || !result.Done() ||
-		len(s.take()) != 1 || !p.IsApplied(ref) {
+		len(s.takeRequests()) != 1 || !p.IsApplied(ref) {
 		t.Fatalf("again: %v, %+v", err, result)
 	}
 

@@ -125,7 +125,7 @@ func (c *Cluster) checkCRD(ctx context.Context, ref Ref, p *Progress) (*NotReady
 		case condition.Type == "NamesAccepted" && condition.Status == metav1.ConditionFalse &&
 			condition.Reason != "Pending":
 			answer.Failed = true
-			answer.Message = ref.String() + ": its names are not accepted: " + bounded(condition.Message)
+			answer.Message = ref.String() + ": its names are not accepted: " + clipMessage(condition.Message)
 		}
 	}
 	return answer, nil
@@ -142,10 +142,11 @@ func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain
 	}
 	verdict, err := status.Compute(u)
 	if err != nil {
-		return &NotReady{Ref: ref, Message: ref.String() + ": its status cannot be read: " + bounded(err.Error())}, nil
+		return &NotReady{Ref: ref, Message: ref.String() + ": its status cannot be read: " + clipMessage(err.Error())},
+			nil
 	}
 	answer := &NotReady{Ref: ref, Failed: verdict.Status == status.FailedStatus,
-		Message: ref.String() + ": " + bounded(verdict.Message)}
+		Message: ref.String() + ": " + clipMessage(verdict.Message)}
 	switch {
 	case verdict.Status == status.TerminatingStatus:
 		return answer, nil
@@ -192,7 +193,7 @@ func conditionTrue(u *unstructured.Unstructured, kind string) (string, bool) {
 func (c *Cluster) explainNotReady(ctx context.Context, u *unstructured.Unstructured) (
 	reason string, failed bool, err error) {
 	if message, ok := conditionTrue(u, "ReplicaFailure"); ok {
-		return bounded(message), true, nil
+		return clipMessage(message), true, nil
 	}
 	if u.GetKind() == "Pod" {
 		var pod corev1.Pod
@@ -307,11 +308,11 @@ func podProblem(pod *corev1.Pod) (reason string, failed bool) {
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message != "" {
-			return "pod " + pod.Name + ": " + bounded(c.Message), false
+			return "pod " + pod.Name + ": " + clipMessage(c.Message), false
 		}
 	}
 	if pod.Status.Phase == corev1.PodFailed {
-		return "pod " + pod.Name + " has failed: " + bounded(pod.Status.Reason+" "+pod.Status.Message), true
+		return "pod " + pod.Name + " has failed: " + clipMessage(pod.Status.Reason+" "+pod.Status.Message), true
 	}
 	return reason, false
 }
@@ -331,7 +332,7 @@ func containerProblem(c *corev1.ContainerStatus) (reason string, failed bool) {
 			ended += " " + last.Reason
 		}
 		if last.Message != "" {
-			ended += ": " + bounded(last.Message)
+			ended += ": " + clipMessage(last.Message)
 		}
 	}
 	name := fmt.Sprintf("container %q", c.Name)
@@ -343,7 +344,7 @@ func containerProblem(c *corev1.ContainerStatus) (reason string, failed bool) {
 		} else if strings.Contains(waiting.Reason, "Image") {
 			detail = "image " + c.Image
 		}
-		return strings.TrimSuffix(name+": "+waiting.Reason+": "+bounded(detail), ": "), true
+		return strings.TrimSuffix(name+": "+waiting.Reason+": "+clipMessage(detail), ": "), true
 	case !c.Ready && c.RestartCount >= 2 && ended != "":
 		return name + ": CrashLoopBackOff: " + ended, true // the same text as for a waiting container
 	case waiting != nil && waiting.Reason != "" && waiting.Reason != "ContainerCreating" &&

@@ -12,7 +12,7 @@ import (
 // which a client recognises the object.
 func (s *server) put(t *testing.T, path, text string) {
 	t.Helper()
-	o := tree(t, text)
+	o := parseYAML(t, text)
 	parts := strings.Split(path, "/")
 	for kind, b := range builtins {
 		if b.plural == parts[len(parts)-2] && o["kind"] == nil {
@@ -162,7 +162,7 @@ func TestCheckReady(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sent := s.take()
+			sent := s.takeRequests()
 			if tc.want == "" {
 				if len(notReady) > 0 || len(sent) != 1 {
 					t.Errorf("%s: got %+v and requests %v, want ready after one request", tc.reason, notReady, sent)
@@ -300,7 +300,7 @@ func TestCheckReadyCRDOnce(t *testing.T) {
 			t.Fatalf("got %v, %v", notReady, err)
 		}
 	}
-	if diff := cmp.Diff([]string{"GET " + definitionPath}, s.take()); diff != "" {
+	if diff := cmp.Diff([]string{"GET " + definitionPath}, s.takeRequests()); diff != "" {
 		t.Errorf("an established definition is read once (-want +got):\n%s", diff)
 	}
 }
@@ -309,20 +309,20 @@ func TestCheckReadyErrors(t *testing.T) {
 	s := newServer(t)
 	ref := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "mod", Name: "manager"}
 	c := s.cluster(ClusterOptions{})
-	s.on("GET "+managerPath, refusing(http.StatusForbidden, "Forbidden",
+	s.setScript("GET "+managerPath, errorScript(http.StatusForbidden, "Forbidden",
 		`deployments.apps "manager" is forbidden: User "x" cannot get`))
 	notReady, err := c.CheckReady(t.Context(), []Ref{ref}, nil)
 	if err != nil || len(notReady) != 1 || !notReady[0].Failed || !strings.Contains(notReady[0].Message, "cannot get") {
 		t.Errorf("a missing right: got %+v, %v", notReady, err)
 	}
-	s.on("GET "+managerPath, refusing(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
+	s.setScript("GET "+managerPath, errorScript(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
 	if notReady, err = c.CheckReady(t.Context(), []Ref{ref}, nil); ClassOf(err) != Unauthorized || notReady != nil {
 		t.Errorf("a refused credential: got %+v, %v", notReady, err)
 	}
 	// If the rights to list pods are missing, only the explanation is missing.
-	s.on("GET "+managerPath, nil)
+	s.setScript("GET "+managerPath, nil)
 	s.put(t, managerPath, brokenDeployment)
-	s.on("GET "+podsPath, refusing(http.StatusForbidden, "Forbidden", `pods is forbidden: User "x" cannot list`))
+	s.setScript("GET "+podsPath, errorScript(http.StatusForbidden, "Forbidden", `pods is forbidden: User "x" cannot list`))
 	if notReady, err = c.CheckReady(t.Context(), []Ref{ref}, nil); err != nil ||
 		len(notReady) != 1 || notReady[0].Failed {
 		t.Errorf("no right to list pods: got %+v, %v", notReady, err)

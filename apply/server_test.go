@@ -59,8 +59,8 @@ func (s *server) cluster(opts ClusterOptions) *Cluster {
 	return c
 }
 
-// on sets the script that responds to one request line from now on. The script nil removes the current script.
-func (s *server) on(line string, script func(http.ResponseWriter, *http.Request)) {
+// setScript sets the script that responds to one request line from now on. The script nil removes the current script.
+func (s *server) setScript(line string, script func(http.ResponseWriter, *http.Request)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if script == nil {
@@ -70,8 +70,8 @@ func (s *server) on(line string, script func(http.ResponseWriter, *http.Request)
 	s.scripts[line] = script
 }
 
-// take returns the requests since the last call.
-func (s *server) take() []string {
+// takeRequests returns the requests since the last call.
+func (s *server) takeRequests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	taken := s.requests
@@ -79,8 +79,8 @@ func (s *server) take() []string {
 	return taken
 }
 
-// serve makes the server serve a custom kind.
-func (s *server) serve(kind string) {
+// serveKind makes the server serve a custom kind.
+func (s *server) serveKind(kind string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.serves[kind] = true
@@ -124,7 +124,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	switch {
 	case s.discovery(w, r.URL.Path):
-	case !s.known(r.URL.Path):
+	case !s.isServed(r.URL.Path):
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	case r.Method == http.MethodPatch:
 		s.patch(w, r, body)
@@ -133,19 +133,20 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.Unmarshal(body, &o)
 		path := r.URL.Path + "/" + o["metadata"].(map[string]any)["name"].(string)
 		if s.stored[path] != nil {
-			refuse(w, http.StatusConflict, "AlreadyExists", "it is there", "", "")
+			writeError(w, http.StatusConflict, "AlreadyExists", "it is there", "", "")
 			return
 		}
 		s.store(path, o, "Update", r.URL.Query().Get("fieldManager"))
-		s.answer(w, http.StatusCreated, r, s.stored[path])
+		s.writeObject(w, http.StatusCreated, r, s.stored[path])
 	case r.Method == http.MethodDelete:
 		s.remove(w, r)
 	case s.stored[r.URL.Path] != nil:
-		s.answer(w, http.StatusOK, r, s.stored[r.URL.Path])
+		s.writeObject(w, http.StatusOK, r, s.stored[r.URL.Path])
 	case s.isCollection(r.URL.Path):
 		s.list(w, r)
 	default:
-		refuse(w, http.StatusNotFound, "NotFound", "not found", "x", r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:])
+		writeError(w, http.StatusNotFound, "NotFound", "not found", "x", r.URL.Path[strings.LastIndex(r.URL.Path,
+			"/")+1:])
 	}
 }
 
@@ -173,17 +174,17 @@ func (s *server) discovery(w http.ResponseWriter, path string) bool {
 	case len(versions) == 0, len(parts) == 2 && len(resources) == 0:
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	case len(parts) == 1:
-		write(w, http.StatusOK, map[string]any{"kind": "APIGroup", "name": parts[0], "versions": versions,
+		writeJSON(w, http.StatusOK, map[string]any{"kind": "APIGroup", "name": parts[0], "versions": versions,
 			"preferredVersion": versions[0]})
 	default:
-		write(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "groupVersion": parts[0] + "/" + parts[1],
+		writeJSON(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "groupVersion": parts[0] + "/" + parts[1],
 			"resources": resources})
 	}
 	return true
 }
 
-// known reports whether the path belongs to a kind that is served.
-func (s *server) known(path string) bool {
+// isServed reports whether the path belongs to a kind that is served.
+func (s *server) isServed(path string) bool {
 	for gk, b := range builtins {
 		prefix := "/api/"
 		if gk.Group != "" {
@@ -228,33 +229,33 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 			items = append(items, s.stored[path])
 		}
 	}
-	write(w, http.StatusOK, map[string]any{"kind": "List", "items": items,
+	writeJSON(w, http.StatusOK, map[string]any{"kind": "List", "items": items,
 		"metadata": map[string]any{"resourceVersion": "1"}})
 }
 
 func (s *server) patch(w http.ResponseWriter, r *http.Request, body []byte) {
 	var o map[string]any
 	if err := json.Unmarshal(body, &o); err != nil {
-		refuse(w, http.StatusBadRequest, "BadRequest", err.Error(), "", "")
+		writeError(w, http.StatusBadRequest, "BadRequest", err.Error(), "", "")
 		return
 	}
 	code := http.StatusOK
 	if s.stored[r.URL.Path] == nil {
 		code = http.StatusCreated
 	}
-	if !s.allowed(w, r, o) {
+	if !s.checkPatch(w, r, o) {
 		return
 	}
 	if old := s.stored[r.URL.Path]; old != nil && o["kind"] == nil { // a merge patch
 		o["kind"], o["apiVersion"] = old["kind"], old["apiVersion"]
 	}
 	s.store(r.URL.Path, o, "Apply", r.URL.Query().Get("fieldManager"))
-	s.answer(w, code, r, s.stored[r.URL.Path])
+	s.writeObject(w, code, r, s.stored[r.URL.Path])
 }
 
-// allowed checks the preconditions of a PATCH and its conflicts with the fields of other managers. If the PATCH is
-// rejected, allowed writes the response.
-func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]any) bool {
+// checkPatch checks the preconditions of a PATCH and its conflicts with the fields of other managers. If the PATCH is
+// rejected, checkPatch writes the response.
+func (s *server) checkPatch(w http.ResponseWriter, r *http.Request, o map[string]any) bool {
 	m, old := o["metadata"].(map[string]any), s.stored[r.URL.Path]
 	version, uid := m["resourceVersion"], m["uid"]
 	delete(m, "resourceVersion")
@@ -262,7 +263,7 @@ func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]an
 	switch {
 	case old == nil && uid != nil, old != nil && version != nil &&
 		version != old["metadata"].(map[string]any)["resourceVersion"]:
-		refuse(w, http.StatusConflict, "Conflict", "the object has been modified", "x", "things")
+		writeError(w, http.StatusConflict, "Conflict", "the object has been modified", "x", "things")
 		return false
 	case old != nil && uid != nil && uid != old["metadata"].(map[string]any)["uid"]:
 		refuseFor(w, "metadata.uid", "FieldValueInvalid", `Invalid value: "x": field is immutable`)
@@ -281,7 +282,7 @@ func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]an
 		}
 	}
 	if len(causes) > 0 && r.URL.Query().Get("force") != "true" {
-		write(w, http.StatusConflict, map[string]any{"kind": "Status", "reason": "Conflict",
+		writeJSON(w, http.StatusConflict, map[string]any{"kind": "Status", "reason": "Conflict",
 			"message": "Apply failed with 1 conflict", "details": map[string]any{"causes": causes}})
 		return false
 	}
@@ -293,7 +294,7 @@ func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]an
 
 // refuseFor responds with 422 because of one field.
 func refuseFor(w http.ResponseWriter, field, reason, message string) {
-	write(w, http.StatusUnprocessableEntity, map[string]any{"kind": "Status", "reason": "Invalid",
+	writeJSON(w, http.StatusUnprocessableEntity, map[string]any{"kind": "Status", "reason": "Invalid",
 		"message": "it is invalid", "details": map[string]any{
 			"name": "x", "causes": []any{map[string]any{"reason": reason, "field": field, "message": message}}}})
 }
@@ -342,43 +343,43 @@ func fieldsOf(o map[string]any) map[string]any {
 func (s *server) remove(w http.ResponseWriter, r *http.Request) {
 	o := s.stored[r.URL.Path]
 	if o == nil {
-		refuse(w, http.StatusNotFound, "NotFound", "not found", "x", "things")
+		writeError(w, http.StatusNotFound, "NotFound", "not found", "x", "things")
 		return
 	}
 	m := o["metadata"].(map[string]any)
 	if m["finalizers"] != nil {
 		m["deletionTimestamp"] = "2026-01-02T03:04:05Z"
-		s.answer(w, http.StatusOK, r, o)
+		s.writeObject(w, http.StatusOK, r, o)
 		return
 	}
 	delete(s.stored, r.URL.Path)
-	write(w, http.StatusOK, map[string]any{"kind": "Status", "status": "Success"})
+	writeJSON(w, http.StatusOK, map[string]any{"kind": "Status", "status": "Success"})
 }
 
-// answer writes an object. If the request is for metadata, answer writes only the metadata.
-func (s *server) answer(w http.ResponseWriter, code int, r *http.Request, o map[string]any) {
+// writeObject writes an object. If the request is for metadata, writeObject writes only the metadata.
+func (s *server) writeObject(w http.ResponseWriter, code int, r *http.Request, o map[string]any) {
 	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata;") {
 		o = map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": o["metadata"]}
 	}
-	write(w, code, o)
+	writeJSON(w, code, o)
 }
 
-func write(w http.ResponseWriter, code int, v any) {
+func writeJSON(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// refuse writes an error response in the format of an API server.
-func refuse(w http.ResponseWriter, code int, reason, message, name, kind string) {
-	write(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+// writeError writes an error response in the format of an API server.
+func writeError(w http.ResponseWriter, code int, reason, message, name, kind string) {
+	writeJSON(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
 		"reason": reason, "message": message,
 		"details": map[string]any{"name": name, "kind": kind}})
 }
 
-// refusing returns a script that rejects every request.
-func refusing(code int, reason, message string) func(http.ResponseWriter, *http.Request) {
-	return func(w http.ResponseWriter, _ *http.Request) { refuse(w, code, reason, message, "", "") }
+// errorScript returns a script that rejects every request.
+func errorScript(code int, reason, message string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) { writeError(w, code, reason, message, "", "") }
 }
 
 // bundleOf renders YAML.

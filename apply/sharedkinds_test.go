@@ -30,12 +30,12 @@ func TestKindsAreShared(t *testing.T) {
 	if res, namespaced, err := c.Resource(t.Context(), ref); err != nil || res.Resource != "things" || !namespaced {
 		t.Errorf("got %v, namespaced %v, %v, want what the bundle says", res, namespaced, err)
 	}
-	if got := s.take(); len(got) > 0 {
+	if got := s.takeRequests(); len(got) > 0 {
 		t.Errorf("the cluster was asked %q, want nothing", got)
 	}
 
 	// This cluster serves the kind with another plural, which is used only for this cluster.
-	s.on("GET /apis/example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
+	s.setScript("GET /apis/example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(
 			`{"kind":"APIResourceList","resources":[{"name":"thingies","kind":"Thing","namespaced":true}]}`))
@@ -44,10 +44,11 @@ func TestKindsAreShared(t *testing.T) {
 	if res, _, err := c.Resource(t.Context(), ref); err != nil || res.Resource != "thingies" {
 		t.Errorf("got %v, %v, want what the cluster says", res, err)
 	}
-	if got := s.take(); len(got) != 1 {
+	if got := s.takeRequests(); len(got) != 1 {
 		t.Errorf("requests are %q, want one", got)
 	}
-	if res, _, err := c.Resource(t.Context(), ref); err != nil || res.Resource != "thingies" || len(s.take()) > 0 {
+	if res, _, err := c.Resource(t.Context(), ref); err != nil || res.Resource != "thingies" ||
+		len(s.takeRequests()) > 0 {
 		t.Errorf("got %v, %v, want that remembered", res, err)
 	}
 	if res, _, err := s.cluster(ClusterOptions{Kinds: k}).Resource(t.Context(), ref); err != nil ||

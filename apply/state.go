@@ -83,7 +83,7 @@ const (
 // Validate returns an error if rules are invalid. The error has reason StateRuleInvalid and contains the invalid
 // expression, path or state.
 func (s *StateEvaluator) Validate(rules StateRules) error {
-	_, err := s.compiled(rules)
+	_, err := s.compiledRules(rules)
 	return err
 }
 
@@ -100,7 +100,7 @@ func (s *StateEvaluator) Validate(rules StateRules) error {
 //
 // An error means that the rules are invalid. It has reason StateRuleInvalid. An invalid object is not an error.
 func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules StateRules) (StateResult, error) {
-	program, err := s.compiled(rules)
+	program, err := s.compiledRules(rules)
 	if err != nil {
 		return StateResult{}, err
 	}
@@ -131,7 +131,7 @@ func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateRes
 		return StateResult{StateProcessing, ref.String() + " is in state " + word + statusMessage(cr)}
 	default:
 		return StateResult{StateWarning, ref.String() + " reports the unknown state " + strconv.Quote(
-			bounded(word)) + statusMessage(cr)}
+			clipMessage(word)) + statusMessage(cr)}
 	}
 }
 
@@ -143,11 +143,11 @@ func statusMessage(cr *unstructured.Unstructured) string {
 	for _, c := range list {
 		c, _ := c.(map[string]any)
 		if message, _ := c["message"].(string); c["status"] != "True" && message != "" {
-			return ": " + bounded(message)
+			return ": " + clipMessage(message)
 		}
 	}
 	if text, _, _ := unstructured.NestedString(cr.Object, "status", "description"); text != "" {
-		return ": " + bounded(text)
+		return ": " + clipMessage(text)
 	}
 	return ""
 }
@@ -163,8 +163,8 @@ type stateProgram struct {
 	paths []*jsonpath.JSONPath // compiled paths of rules; an evaluation changes them; guarded by mu
 }
 
-// compiled returns the compiled rules. It uses the cache if the cache contains the rules.
-func (s *StateEvaluator) compiled(rules StateRules) (*stateProgram, error) {
+// compiledRules returns the compiled rules. It uses the cache if the cache contains the rules.
+func (s *StateEvaluator) compiledRules(rules StateRules) (*stateProgram, error) {
 	key := rules.key()
 	s.mu.Lock()
 	p, ok := s.programs[key]
@@ -193,7 +193,7 @@ func (s *StateEvaluator) compiled(rules StateRules) (*stateProgram, error) {
 
 func ruleError(ref Ref, problem string) *Error {
 	return &Error{Operation: "reading the state of the custom resource", Ref: ref,
-		Message: bounded(problem), reason: StateRuleInvalid}
+		Message: clipMessage(problem), reason: StateRuleInvalid}
 }
 
 // key returns the key of the rules in the cache.
@@ -233,8 +233,9 @@ func (s *StateEvaluator) compile(rules StateRules) *stateProgram {
 
 var allStates = []State{StateReady, StateProcessing, StateWarning, StateError, StateDeleting}
 
-// environment returns the CEL environment with "self", the libraries for strings, lists and sets, and optional fields.
-func (s *StateEvaluator) environment() (*cel.Env, error) {
+// celEnvironment returns the CEL environment with "self", the libraries for strings, lists and sets, and optional
+// fields.
+func (s *StateEvaluator) celEnvironment() (*cel.Env, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.env != nil {
@@ -252,7 +253,7 @@ func (s *StateEvaluator) compileExpression(text string) (program cel.Program, pr
 	if len(text) > maxExpression {
 		return nil, fmt.Sprintf("the expression has %d bytes, at most %d are allowed", len(text), maxExpression)
 	}
-	env, err := s.environment()
+	env, err := s.celEnvironment()
 	if err != nil {
 		return nil, "preparing CEL: " + err.Error()
 	}
@@ -262,14 +263,14 @@ func (s *StateEvaluator) compileExpression(text string) (program cel.Program, pr
 		for _, e := range issues.Errors()[:min(len(issues.Errors()), 3)] {
 			parts = append(parts, fmt.Sprintf("%d:%d %s", e.Location.Line(), e.Location.Column()+1, e.Message))
 		}
-		return nil, fmt.Sprintf("expression %q: %s", bounded(text), strings.Join(parts, "; "))
+		return nil, fmt.Sprintf("expression %q: %s", clipMessage(text), strings.Join(parts, "; "))
 	}
 	if kind := ast.OutputType(); !kind.IsAssignableType(cel.BoolType) && !kind.IsAssignableType(cel.StringType) {
-		return nil, fmt.Sprintf("expression %q returns %s, want bool or string", bounded(text), kind)
+		return nil, fmt.Sprintf("expression %q returns %s, want bool or string", clipMessage(text), kind)
 	}
 	program, err = env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1000))
 	if err != nil {
-		return nil, fmt.Sprintf("expression %q: %s", bounded(text), err)
+		return nil, fmt.Sprintf("expression %q: %s", clipMessage(text), err)
 	}
 	return program, ""
 }
@@ -282,7 +283,7 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 			return StateResult{StateProcessing, object.String() + " has no " + missing +
 				" yet, from which its state is read" + statusMessage(cr)}, nil
 		}
-		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q: %s", bounded(p.source), err))
+		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q: %s", clipMessage(p.source), err))
 	}
 	switch result := out.Value().(type) {
 	case bool:
@@ -290,16 +291,16 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 			return StateResult{State: StateReady}, nil
 		}
 		return StateResult{StateProcessing, fmt.Sprintf("%s: %q is not true yet%s", object,
-			bounded(p.source), statusMessage(cr))}, nil
+			clipMessage(p.source), statusMessage(cr))}, nil
 	case string:
 		if !slices.Contains(allStates, State(result)) {
 			return StateResult{}, ruleError(object, fmt.Sprintf("expression %q returns %q, want one of %v",
-				bounded(p.source), bounded(result), allStates))
+				clipMessage(p.source), clipMessage(result), allStates))
 		}
 		return resultForWord(object, cr, result), nil
 	default:
 		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q returns %s, want bool or string",
-			bounded(p.source), out.Type().TypeName()))
+			clipMessage(p.source), out.Type().TypeName()))
 	}
 }
 
@@ -314,7 +315,7 @@ func missingField(err error, out ref.Val) string {
 		text = e.Error()
 	}
 	if found := noSuchKeyPattern.FindStringSubmatch(text); found != nil {
-		return bounded(found[1])
+		return clipMessage(found[1])
 	}
 	return ""
 }
@@ -329,7 +330,7 @@ func compilePath(text string) (*jsonpath.JSONPath, string) {
 	case inner == "":
 		return nil, "jsonPath is empty"
 	case len(inner) > 1<<10:
-		return nil, "jsonPath " + strconv.Quote(bounded(inner)) + " is too long"
+		return nil, "jsonPath " + strconv.Quote(clipMessage(inner)) + " is too long"
 	case !strings.ContainsAny(inner[:1], ".[$@"):
 		inner = "." + inner
 	}
@@ -366,7 +367,7 @@ func (p *stateProgram) evaluateRules(object Ref, cr *unstructured.Unstructured) 
 		if slices.Contains(values, rule.Value) {
 			return resultForWord(object, cr, string(rule.State)), nil
 		}
-		text := rule.JSONPath + " is " + strconv.Quote(bounded(strings.Join(values, " ")))
+		text := rule.JSONPath + " is " + strconv.Quote(clipMessage(strings.Join(values, " ")))
 		if len(values) == 0 {
 			text = rule.JSONPath + " is missing"
 		}
@@ -374,7 +375,7 @@ func (p *stateProgram) evaluateRules(object Ref, cr *unstructured.Unstructured) 
 			seen = append(seen, text)
 		}
 	}
-	return StateResult{StateProcessing, object.String() + " matches none of the state rules yet: " + bounded(
+	return StateResult{StateProcessing, object.String() + " matches none of the state rules yet: " + clipMessage(
 		strings.Join(seen, ", ")) + statusMessage(cr)}, nil
 }
 

@@ -43,7 +43,7 @@ func archiveOf(t testing.TB, headers []*tar.Header, entries []string) []byte {
 	return b.Bytes()
 }
 
-func zip(t testing.TB, data []byte) []byte {
+func gzipped(t testing.TB, data []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
@@ -56,7 +56,7 @@ func zip(t testing.TB, data []byte) []byte {
 	return b.Bytes()
 }
 
-func zst(t testing.TB, data []byte) []byte {
+func zstdCompressed(t testing.TB, data []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := zstd.NewWriter(&b)
@@ -83,12 +83,12 @@ func TestRead(t *testing.T) {
 	}{
 		"Plain":    {"", []byte(yaml), "ConfigMap/a"},
 		"Empty":    {"no bytes are no objects", nil, ""},
-		"Gzip":     {"", zip(t, []byte(yaml)), "ConfigMap/a"},
-		"Zstd":     {"", zst(t, []byte(yaml)), "ConfigMap/a"},
-		"ZstdGzip": {"compressed twice", zst(t, zip(t, []byte(yaml))), "ConfigMap/a"},
+		"Gzip":     {"", gzipped(t, []byte(yaml)), "ConfigMap/a"},
+		"Zstd":     {"", zstdCompressed(t, []byte(yaml)), "ConfigMap/a"},
+		"ZstdGzip": {"compressed twice", zstdCompressed(t, gzipped(t, []byte(yaml))), "ConfigMap/a"},
 		"Tar":      {"", archive(t, "a.yaml", yaml), "ConfigMap/a"},
-		"TarGzip":  {"", zip(t, archive(t, "a.yaml", yaml)), "ConfigMap/a"},
-		"TarZstd":  {"", zst(t, archive(t, "a.yaml", yaml)), "ConfigMap/a"},
+		"TarGzip":  {"", gzipped(t, archive(t, "a.yaml", yaml)), "ConfigMap/a"},
+		"TarZstd":  {"", zstdCompressed(t, archive(t, "a.yaml", yaml)), "ConfigMap/a"},
 		"OneFile":  {"a single file may have any name", archive(t, "raw-manifest", yaml), "ConfigMap/a"},
 		"PathOrder": {"not the order of the archive", archive(t, "b.yaml", object("b", ""), "./a.yml",
 			object("a", ""), "a/z.json", json), "ConfigMap/a ConfigMap/j ConfigMap/b"},
@@ -134,8 +134,8 @@ func TestReadErrors(t *testing.T) {
 	}
 	damagedTar := archive(t, "a.yaml", yaml)
 	damagedTar[0] ^= 0xff
-	cutZip := zip(t, []byte(strings.Repeat(yaml, 100)))
-	badZstd := append(zst(t, []byte(yaml))[:4], 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
+	cutZip := gzipped(t, []byte(strings.Repeat(yaml, 100)))
+	badZstd := append(zstdCompressed(t, []byte(yaml))[:4], 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
 	var bomb []string
 	for i := range 20 {
 		bomb = append(bomb, fmt.Sprintf("f%d.txt", i), strings.Repeat(" ", 1000))
@@ -150,29 +150,29 @@ func TestReadErrors(t *testing.T) {
 		"TooLarge": {why: "plain", layer: []byte(yaml), limits: Limits{MaxBytes: 10}, reason: ArchiveTooLarge},
 		"GzipBomb": {
 			why:    "it is never unpacked whole",
-			layer:  zip(t, make([]byte, 10<<20)),
+			layer:  gzipped(t, make([]byte, 10<<20)),
 			limits: Limits{MaxBytes: 1 << 20},
 			reason: ArchiveTooLarge,
 		},
 		"ZstdBomb": {
-			layer:  zst(t, make([]byte, 10<<20)),
+			layer:  zstdCompressed(t, make([]byte, 10<<20)),
 			limits: Limits{MaxBytes: 1 << 20},
 			reason: ArchiveTooLarge,
 		},
 		"Nested": {
 			why:    "compressed three times",
-			layer:  zip(t, zip(t, zip(t, []byte(yaml)))),
+			layer:  gzipped(t, gzipped(t, gzipped(t, []byte(yaml)))),
 			limits: Limits{},
 			reason: InvalidYAML,
 		},
 		"NestedTooLarge": {
-			layer:  zip(t, zip(t, make([]byte, 10<<20))),
+			layer:  gzipped(t, gzipped(t, make([]byte, 10<<20))),
 			limits: Limits{MaxBytes: 1 << 20},
 			reason: ArchiveTooLarge,
 		},
 		"AllFiles": {
 			why:    "files count together, also those that are not read",
-			layer:  zip(t, archive(t, bomb...)),
+			layer:  gzipped(t, archive(t, bomb...)),
 			limits: Limits{MaxBytes: 19_000},
 			reason: ArchiveTooLarge,
 		},
@@ -285,9 +285,9 @@ func FuzzRead(f *testing.F) {
 		}
 		switch pack % 3 {
 		case 1:
-			layer = zip(t, layer)
+			layer = gzipped(t, layer)
 		case 2:
-			layer = zst(t, layer)
+			layer = zstdCompressed(t, layer)
 		}
 		limits := Limits{MaxBytes: int64(limit) + 1, MaxFiles: 1 + int(pack)}
 		for _, layer := range [][]byte{layer, content} {

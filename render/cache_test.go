@@ -192,9 +192,9 @@ func BenchmarkChartFirst(b *testing.B) {
 	}
 }
 
-// again returns a function that renders a chart of 100 objects again. The function computes the digest and reads the
-// cache.
-func again(t testing.TB, a *Artefact) func() *Bundle {
+// renderAgain returns a function that renders a chart of 100 objects again. The function computes the digest and reads
+// the cache.
+func renderAgain(t testing.TB, a *Artefact) func() *Bundle {
 	var c Cache
 	settings := Settings{Release: "r", Set: []string{"name=y"}, Capabilities: Capabilities{KubeVersion: "v1.33.0"}}
 	asks := a.CapabilityQueries(settings)
@@ -211,7 +211,7 @@ func again(t testing.TB, a *Artefact) func() *Bundle {
 
 // BenchmarkChartAgain renders the same chart a second time.
 func BenchmarkChartAgain(b *testing.B) {
-	render := again(b, chart100(b))
+	render := renderAgain(b, chart100(b))
 	render()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -222,7 +222,7 @@ func BenchmarkChartAgain(b *testing.B) {
 // TestChartAgain checks that a second rendering of 100 objects takes less than a millisecond. It also checks that the
 // number of allocations does not depend on the number of objects.
 func TestChartAgain(t *testing.T) {
-	render := again(t, chart100(t))
+	render := renderAgain(t, chart100(t))
 	if n := len(render().Objects); n != 100 {
 		t.Fatalf("got %d objects", n)
 	}

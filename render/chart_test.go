@@ -63,7 +63,7 @@ func reasonOf(err error) string {
 // TestChartGolden renders one chart with everything in it: subcharts in a folder and packaged, one switched off by its
 // condition, an alias, a library, imported values, definitions, hooks, notes, lookup, files and ignored files.
 func TestChartGolden(t *testing.T) {
-	packaged := zip(t, archive(t,
+	packaged := gzipped(t, archive(t,
 		"cache/Chart.yaml", "apiVersion: v2\nname: cache\nversion: 2.0.0\n",
 		"cache/values.yaml", "size: 1\nexports: {shared: {fromCache: yes-it-is}}\n",
 		"cache/templates/c.yaml",
@@ -106,7 +106,7 @@ func TestChartGolden(t *testing.T) {
 			entries = append(entries, "shop/"+name, string(f.Data))
 		}
 	}
-	b, err := Load(zip(t, archive(t, entries...)), Limits{})
+	b, err := Load(gzipped(t, archive(t, entries...)), Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

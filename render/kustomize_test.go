@@ -15,7 +15,7 @@ import (
 const simple = "resources: [a.yaml]\n"
 
 func TestKustomize(t *testing.T) {
-	a, err := Load(zip(t, archive(t,
+	a, err := Load(gzipped(t, archive(t,
 		"base/kustomization.yaml", "resources: [a.yaml, deployment.yaml]\n",
 		"base/a.yaml", configMap("1"),
 		"base/deployment.yaml", deployment,

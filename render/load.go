@@ -409,7 +409,7 @@ func (a *Artefact) Outputs(ctx context.Context, settings Settings) (map[string]s
 		return nil, nil
 	}
 	if r, ok := ctx.Value(runnerKey{}).(Runner); ok && r != nil {
-		h, _, err := a.ask(ctx, r, request{Kind: a.kind, Files: a.files, Root: a.root, Settings: settings,
+		h, _, err := a.sendToRunner(ctx, r, request{Kind: a.kind, Files: a.files, Root: a.root, Settings: settings,
 			Outputs: true})
 		return h.Outputs, err
 	}

@@ -32,11 +32,11 @@ func TestLoadRecognises(t *testing.T) {
 		want   Kind
 	}{
 		"Plain":       {"", []byte(plain), Manifests},
-		"PlainZipped": {"", zip(t, []byte(plain)), Manifests},
+		"PlainZipped": {"", gzipped(t, []byte(plain)), Manifests},
 		"Tar":         {"", archive(t, "a.yaml", plain), Manifests},
 		"TarFolder":   {"", archive(t, "a/a.yaml", plain), Manifests},
 		"Chart": {"as Helm packages it",
-			zip(t, archive(t, "a/Chart.yaml", chart, "a/templates/a.yaml", plain)), Chart},
+			gzipped(t, archive(t, "a/Chart.yaml", chart, "a/templates/a.yaml", plain)), Chart},
 		"ChartTop": {"as tar -C chart . packages it",
 			archive(t, "./Chart.yaml", chart, "./templates/a.yaml", plain), Chart},
 		"ChartMac": {"files of macOS archivers are ignored", archive(t, "a/Chart.yaml", chart, "._a", "x",
@@ -69,10 +69,10 @@ func TestLoadRecognises(t *testing.T) {
 
 func TestLoadRefuses(t *testing.T) {
 	const chart = "apiVersion: v2\nname: a\nversion: 1.0.0\n"
-	bomb := zip(t, archive(t, "b/Chart.yaml", chart, "b/big.txt", strings.Repeat("x", 10_000)))
-	nested := zip(t, archive(t, "n/Chart.yaml", chart))
+	bomb := gzipped(t, archive(t, "b/Chart.yaml", chart, "b/big.txt", strings.Repeat("x", 10_000)))
+	nested := gzipped(t, archive(t, "n/Chart.yaml", chart))
 	for range maxSubcharts + 2 {
-		nested = zip(t, archive(t, "n/Chart.yaml", chart, "n/charts/n.tgz", string(nested)))
+		nested = gzipped(t, archive(t, "n/Chart.yaml", chart, "n/charts/n.tgz", string(nested)))
 	}
 	link := archiveOf(t, []*tar.Header{{Name: "a/Chart.yaml", Typeflag: tar.TypeReg,
 		Size: int64(len(chart)), Mode: 0o644},
@@ -247,7 +247,7 @@ func FuzzLoad(f *testing.F) {
 		configMap("{{ .Release.Name }}")))
 	f.Add(archive(f, "kustomization.yaml", "resources: [a.yaml]\nnamePrefix: x-\n", "a.yaml", configMap("1")))
 	f.Add(archive(f, "a/Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n", "a/charts/b.tgz",
-		string(zip(f, archive(f, "b/Chart.yaml", "name: b\nversion: 1.0.0\n")))))
+		string(gzipped(f, archive(f, "b/Chart.yaml", "name: b\nversion: 1.0.0\n")))))
 	f.Fuzz(func(t *testing.T, layer []byte) {
 		a, err := Load(layer, Limits{MaxBytes: 1 << 20, MaxFiles: 100})
 		if err == nil {

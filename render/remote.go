@@ -56,7 +56,7 @@ type failure struct {
 // runBy renders the artefact with a Runner.
 func (a *Artefact) runBy(ctx context.Context, r Runner, settings Settings) ([]*unstructured.Unstructured, []string,
 	error) {
-	h, rest, err := a.ask(ctx, r, request{Kind: a.kind, Files: a.files, Root: a.root, Settings: settings})
+	h, rest, err := a.sendToRunner(ctx, r, request{Kind: a.kind, Files: a.files, Root: a.root, Settings: settings})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,8 +67,8 @@ func (a *Artefact) runBy(ctx context.Context, r Runner, settings Settings) ([]*u
 	return objects, h.LeftOut, nil
 }
 
-// ask passes a request to a Runner. It returns the first line of the response, and the rest of the response.
-func (a *Artefact) ask(ctx context.Context, r Runner, q request) (h head, rest []byte, err error) {
+// sendToRunner passes a request to a Runner. It returns the first line of the response, and the rest of the response.
+func (a *Artefact) sendToRunner(ctx context.Context, r Runner, q request) (h head, rest []byte, err error) {
 	var question bytes.Buffer
 	if err := gob.NewEncoder(&question).Encode(q); err != nil {
 		return h, nil, fmt.Errorf("encoding the artefact: %w", err)

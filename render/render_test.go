@@ -111,8 +111,8 @@ status: {phase: Running}
 	}
 }
 
-// tree makes a random JSON value as Parse gives it.
-func tree(r *rand.Rand, depth int) any {
+// randomTree makes a random JSON value as Parse gives it.
+func randomTree(r *rand.Rand, depth int) any {
 	texts := []string{"", "a", "<&>", "\"\\\x00\u2028", "ü😀", "---\n", "yes"}
 	switch n := r.IntN(9); {
 	case n == 0:
@@ -128,20 +128,20 @@ func tree(r *rand.Rand, depth int) any {
 	case n == 5 && depth > 0:
 		list := make([]any, r.IntN(4))
 		for i := range list {
-			list[i] = tree(r, depth-1)
+			list[i] = randomTree(r, depth-1)
 		}
 		return list
 	case n <= 7 && depth > 0:
 		m := map[string]any{}
 		for range r.IntN(4) {
-			m[texts[r.IntN(len(texts))]+fmt.Sprint(r.IntN(5))] = tree(r, depth-1)
+			m[texts[r.IntN(len(texts))]+fmt.Sprint(r.IntN(5))] = randomTree(r, depth-1)
 		}
 		return m
 	}
 	return texts[r.IntN(len(texts))]
 }
 
-func strs(r *rand.Rand) map[string]string {
+func randomStrings(r *rand.Rand) map[string]string {
 	if r.IntN(3) == 0 {
 		return nil
 	}
@@ -152,7 +152,7 @@ func strs(r *rand.Rand) map[string]string {
 	return m
 }
 
-func anys(m map[string]string) map[string]any {
+func toAnyMap(m map[string]string) map[string]any {
 	out := map[string]any{}
 	for k, v := range m {
 		out[k] = v
@@ -166,19 +166,19 @@ func TestRoundTrip(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		metadata := map[string]any{"name": "n", "namespace": "artefact", "finalizers": []any{"f"},
-			"custom": tree(r, 2), "uid": "u"}
-		labels, annotations := strs(r), strs(r)
+			"custom": randomTree(r, 2), "uid": "u"}
+		labels, annotations := randomStrings(r), randomStrings(r)
 		if labels != nil {
-			metadata["labels"] = anys(labels)
+			metadata["labels"] = toAnyMap(labels)
 		}
 		if annotations != nil {
-			metadata["annotations"] = anys(annotations)
+			metadata["annotations"] = toAnyMap(annotations)
 		}
 		in := map[string]any{"apiVersion": "g/v1", "kind": "K", "metadata": metadata, "status": "s",
-			"spec": tree(r, 5), "data": tree(r, 3)}
+			"spec": randomTree(r, 5), "data": randomTree(r, 3)}
 		before, _ := json.Marshal(in)
-		opts := Options{Labels: strs(r), Annotations: strs(r)}
-		over := Overlay{Labels: strs(r), Annotations: strs(r)}
+		opts := Options{Labels: randomStrings(r), Annotations: randomStrings(r)}
+		over := Overlay{Labels: randomStrings(r), Annotations: randomStrings(r)}
 		bundle, err := Build([]*unstructured.Unstructured{{Object: in}}, opts)
 		if err != nil {
 			t.Fatal(err)
@@ -201,11 +201,11 @@ func TestRoundTrip(t *testing.T) {
 				maps.Copy(all, layer)
 			}
 			if len(all) > 0 {
-				wantMeta[field] = anys(all)
+				wantMeta[field] = toAnyMap(all)
 			}
 			for key := range all {
-				if field == "labels" && bundle.Objects[0].Label(key) != merged(labels, opts.Labels)[key] ||
-					field == "annotations" && bundle.Objects[0].Annotation(key) != merged(
+				if field == "labels" && bundle.Objects[0].Label(key) != mergeMaps(labels, opts.Labels)[key] ||
+					field == "annotations" && bundle.Objects[0].Annotation(key) != mergeMaps(
 						annotations, opts.Annotations)[key] {
 					t.Fatalf("seed %d: accessor for %s %s is wrong", seed, field, key)
 				}
@@ -231,7 +231,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-func merged(a, b map[string]string) map[string]string {
+func mergeMaps(a, b map[string]string) map[string]string {
 	out := maps.Clone(a)
 	if out == nil {
 		out = map[string]string{}

@@ -14,7 +14,7 @@ func TestManyValues(t *testing.T) {
 		artefact func() (*Artefact, error)
 		file     string
 	}{
-		"Layer": {func() (*Artefact, error) { return Load(zip(t, []byte(head+"a}\n"+many)), Limits{}) }, ""},
+		"Layer": {func() (*Artefact, error) { return Load(gzipped(t, []byte(head+"a}\n"+many)), Limits{}) }, ""},
 		"Files": {func() (*Artefact, error) {
 			return LoadFolder(folder("a.yaml", object("a", ""), "b.yaml", many), Limits{})
 		}, "b.yaml"},

@@ -53,7 +53,7 @@ func ParseRights(answer []byte) (Rights, error) {
 		verbs := slices.DeleteFunc(slices.Clone(r.Verbs), func(v string) bool {
 			return v != "*" && !slices.Contains(neededVerbs, v) && !slices.Contains(watchVerbs, v)
 		})
-		line := join(verbs) + " " + join(r.APIGroups) + " " + join(r.Resources)
+		line := joinSorted(verbs) + " " + joinSorted(r.APIGroups) + " " + joinSorted(r.Resources)
 		if len(verbs) > 0 && strings.Count(line, " ") == 2 && !strings.Contains(line, "\n") {
 			lines = append(lines, line)
 		}
@@ -64,8 +64,8 @@ func ParseRights(answer []byte) (Rights, error) {
 	return rightsOf(lines), nil
 }
 
-// join returns the elements of a rule in a stable order.
-func join(elements []string) string {
+// joinSorted returns the elements of a rule in a stable order.
+func joinSorted(elements []string) string {
 	return strings.Join(slices.Compact(slices.Sorted(slices.Values(elements))), ",")
 }
 

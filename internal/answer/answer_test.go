@@ -30,8 +30,8 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// serve returns a client that gets a response with a new body for every request.
-func serve(from func() io.Reader) *http.Client {
+// clientFor returns a client that gets a response with a new body for every request.
+func clientFor(from func() io.Reader) *http.Client {
 	return &http.Client{Transport: Limit(roundTrip(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(from()), Request: r}, nil
 	}), Options{})}
@@ -76,7 +76,7 @@ func TestAttacks(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			from := &endless{begin: tc.begin, repeat: tc.repeat}
-			body := get(t.Context(), t, serve(func() io.Reader { return from }), "http://cluster/api"+tc.query)
+			body := get(t.Context(), t, clientFor(func() io.Reader { return from }), "http://cluster/api"+tc.query)
 			defer body.Close()
 			_, err := io.Copy(io.Discard, body)
 			if !errors.Is(err, ErrTooLarge) || from.sent > tc.most {
@@ -101,7 +101,7 @@ func TestUsualAnswers(t *testing.T) {
 		"Page": {"", page}, "Definition": {"", large}, "Watch": {"?watch=true", strings.Repeat(event, 2000)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := serve(func() io.Reader { return iotest.HalfReader(strings.NewReader(tc.text)) })
+			c := clientFor(func() io.Reader { return iotest.HalfReader(strings.NewReader(tc.text)) })
 			body := get(t.Context(), t, c, "http://cluster/api"+tc.query)
 			defer body.Close()
 			if n, err := io.Copy(io.Discard, body); err != nil || int(n) != len(tc.text) {
@@ -115,7 +115,7 @@ func TestUsualAnswers(t *testing.T) {
 func TestManagedFields(t *testing.T) {
 	object := `{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{` + strings.Repeat(`"f:a":{},`, 2000) + `"f:b":{}}}}]}}`
 	page := `{"items":[` + strings.Repeat(object+",", 499) + object + `]}`
-	c := serve(func() io.Reader { return strings.NewReader(page) })
+	c := clientFor(func() io.Reader { return strings.NewReader(page) })
 	for accept, refused := range map[string]bool{
 		"application/json": true, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1": false,
 	} {
@@ -140,7 +140,7 @@ func TestManagedFields(t *testing.T) {
 func TestLargeAnswersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := `{"a":"` + strings.Repeat("x", 1<<20) + `"}`
-		c := serve(func() io.Reader { return strings.NewReader(text) })
+		c := clientFor(func() io.Reader { return strings.NewReader(text) })
 		first := get(t.Context(), t, c, "http://cluster/first")
 		if _, err := io.Copy(io.Discard, first); err != nil {
 			t.Fatal(err)
@@ -181,7 +181,7 @@ func TestLargeAnswersWait(t *testing.T) {
 // event.
 func TestLargeEvent(t *testing.T) {
 	event := `{"object":"` + strings.Repeat("x", 1<<20) + "\"}\n"
-	c := serve(func() io.Reader { return strings.NewReader(event + `{"object":0}`) })
+	c := clientFor(func() io.Reader { return strings.NewReader(event + `{"object":0}`) })
 	events := get(t.Context(), t, c, "http://cluster/?watch=true")
 	defer events.Close()
 	d := json.NewDecoder(events)

@@ -32,7 +32,7 @@ func TestFolders(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			config := write(t, line("manifest", "manifest: folder"), "x", "")
+			config := writeModule(t, goodConfigWith("manifest", "manifest: folder"), "x", "")
 			for file, text := range c.files {
 				path := filepath.Join(filepath.Dir(config), "folder", file)
 				if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
@@ -112,7 +112,7 @@ func writeFiles(t *testing.T, config string, files map[string]string) {
 
 // TestChartSettings builds a chart that leaves the namespace to its release, as charts usually do.
 func TestChartSettings(t *testing.T) {
-	config := write(t, line("manifest", "manifest: chart\nchart: {release: web, namespace: shop, createNamespace: true, "+
+	config := writeModule(t, goodConfigWith("manifest", "manifest: chart\nchart: {release: web, namespace: shop, createNamespace: true, "+
 		"values: values.yaml, disableHooks: true}"), "x", "")
 	writeFiles(t, config, map[string]string{
 		"values.yaml":      "password: given\n",
@@ -159,7 +159,7 @@ metadata: {name: 'migrate-{{ randNumeric 3 }}', annotations: {helm.sh/hook: pre-
 // TestKubebuilder builds the directory config/default of a project as kubebuilder makes it, which refers to directories
 // beside it.
 func TestKubebuilder(t *testing.T) {
-	config := write(t, line("manifest", "manifest: config/default"), "x", "")
+	config := writeModule(t, goodConfigWith("manifest", "manifest: config/default"), "x", "")
 	writeFiles(t, config, map[string]string{
 		"config/default/kustomization.yaml": "namespace: widget-system\nnamePrefix: widget-\nresources: [../rbac, " +
 			"../manager]\npatches: [{path: patch.yaml, target: {kind: Deployment}}]\n",
@@ -191,7 +191,7 @@ func TestKubebuilder(t *testing.T) {
 
 // TestInspect checks that errors of the config, the manifest and the default custom resource are reported together.
 func TestInspect(t *testing.T) {
-	config := write(t, line("icons", "defaultCR: two.yaml"), "example.com/widget", "")
+	config := writeModule(t, goodConfigWith("icons", "defaultCR: two.yaml"), "example.com/widget", "")
 	m, err := Inspect(t.Context(), Source{File: config, Commit: "0123"})
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func TestInspect(t *testing.T) {
 
 // TestOutputs checks that an error about the output of a template contains the command that shows this output.
 func TestOutputs(t *testing.T) {
-	config := write(t, line("manifest", "manifest: chart"), "x", "")
+	config := writeModule(t, goodConfigWith("manifest", "manifest: chart"), "x", "")
 	writeFiles(t, config, map[string]string{
 		"chart/Chart.yaml":       "apiVersion: v2\nname: widget\nversion: 1.0.0\n",
 		"chart/templates/a.yaml": "{{ range until 3 }}\n# {{ . }}\n{{- end }}\na: [\n",

@@ -449,7 +449,7 @@ func (r *configParser) validate() {
 
 func (r *configParser) validateUpgrade() {
 	line := r.lines["upgrade"]
-	declared := r.Upgrade.declared()
+	declared := r.Upgrade.templateUpgrade()
 	if err := channel.ValidateUpgrade(declared); err != nil {
 		r.addError(line, "upgrade: %s", strings.TrimPrefix(err.Error(), "spec.upgrade."))
 		return

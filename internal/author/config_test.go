@@ -32,8 +32,8 @@ spec:
             - {name: KEY, value: "VALUE"}
 `
 
-// write creates a folder with a module and returns the path of the config.
-func write(t *testing.T, config, image, env string) string {
+// writeModule creates a folder with a module and returns the path of the config.
+func writeModule(t *testing.T, config, image, env string) string {
 	t.Helper()
 	dir := t.TempDir()
 	files := map[string]string{
@@ -51,8 +51,9 @@ func write(t *testing.T, config, image, env string) string {
 	return filepath.Join(dir, "module-config.yaml")
 }
 
-// line returns the good config with another line for a key. An empty line removes the key with its nested lines.
-func line(key, with string) string {
+// goodConfigWith returns the good config with another line for a key. An empty line removes the key with its nested
+// lines.
+func goodConfigWith(key, with string) string {
 	var out []string
 	skip := false
 	for l := range strings.Lines(good) {
@@ -83,38 +84,38 @@ func TestOddInput(t *testing.T) {
 		"Good": {reason: "the base of all others", config: good, images: 1},
 		"CapitalName": {
 			reason:  "registries have no capitals",
-			config:  line("name", "name: Example/Widget"),
+			config:  goodConfigWith("name", "name: Example/Widget"),
 			problem: `module-config.yaml:1: name "Example/Widget" has capital letters`,
 		},
 		"ShortName": {
 			reason:  "a component needs a domain",
-			config:  line("name", "name: widget"),
+			config:  goodConfigWith("name", "name: widget"),
 			problem: `:1: name "widget" is not that of a component: a domain and a path`,
 		},
 		"UnderscoreName": {
 			reason:  "the ModuleTemplate would be refused later",
-			config:  line("name", "name: example.com/module/widget_x"),
+			config:  goodConfigWith("name", "name: example.com/module/widget_x"),
 			problem: `:1: name "example.com/module/widget_x": the last part, "widget_x"`,
 		},
-		"NoName": {reason: "required", config: line("name", ""), problem: "name is missing"},
+		"NoName": {reason: "required", config: goodConfigWith("name", ""), problem: "name is missing"},
 		"VersionWithV": {
 			reason:  "strict",
-			config:  line("version", "version: v2.0.1"),
+			config:  goodConfigWith("version", "version: v2.0.1"),
 			problem: `:2: version "v2.0.1": leave out the v`,
 		},
 		"VersionOfTwo": {
 			reason:  "strict",
-			config:  line("version", "version: 2.0"),
+			config:  goodConfigWith("version", "version: 2.0"),
 			problem: `:2: version "2.0" is no semantic version`,
 		},
 		"VersionWithDots": {
 			reason:  "the ModuleTemplate would be refused later",
-			config:  line("version", "version: 2.0.1-rc.1"),
+			config:  goodConfigWith("version", "version: 2.0.1-rc.1"),
 			problem: `write "2.0.1-rc-1"`,
 		},
 		"VersionOfBuild": {
 			reason:  "the ModuleTemplate would be refused later",
-			config:  line("version", "version: 2.0.1-rc.1+b1"),
+			config:  goodConfigWith("version", "version: 2.0.1-rc.1+b1"),
 			problem: "build metadata",
 		},
 		"Upgrade": {reason: "declared for the ModuleTemplate", config: good + "upgrade: {from: '>=1.5.0 <2.0.1', back: 2.0.0, " +
@@ -141,42 +142,43 @@ func TestOddInput(t *testing.T) {
 		},
 		"ManifestHTTP": {
 			reason:  "no plain HTTP",
-			config:  line("manifest", "manifest: http://x.example.com/m.yaml"),
+			config:  goodConfigWith("manifest", "manifest: http://x.example.com/m.yaml"),
 			problem: `:3: manifest: "http://x.example.com/m.yaml" does not begin with https://`,
 		},
 		"ManifestPath": {
 			reason:  "only the author has it",
-			config:  line("manifest", "manifest: /abs/m.yaml"),
+			config:  goodConfigWith("manifest", "manifest: /abs/m.yaml"),
 			problem: "/abs/m.yaml: no such file",
 		},
 		"ManifestMissing": {
 			reason:  "no such file",
-			config:  line("manifest", "manifest: nope.yaml"),
+			config:  goodConfigWith("manifest", "manifest: nope.yaml"),
 			problem: "nope.yaml: no such file",
 		},
 		"ManifestNoHost": {
 			reason:  "no such URL",
-			config:  line("manifest", "manifest: https:///m.yaml"),
+			config:  goodConfigWith("manifest", "manifest: https:///m.yaml"),
 			problem: `:3: manifest: "https:///m.yaml" has no host`,
 		},
 		"RepositoryHTTP": {
 			reason:  "no plain HTTP",
-			config:  line("repository", "repository: http://example.com/a"),
+			config:  goodConfigWith("repository", "repository: http://example.com/a"),
 			problem: `:4: repository: "http://example.com/a" does not begin with https://`,
 		},
-		"NoTeam":          {reason: "scanners need somebody", config: line("team", ""), problem: "team is missing"},
-		"NoTeamNoScan":    {reason: "nobody scans", config: line("team", "securityScanEnabled: false"), images: 1},
-		"NoDocumentation": {reason: "required", config: line("documentation", ""), problem: "documentation is missing"},
-		"NoIcons":         {reason: "required", config: line("icons", ""), problem: "icons is missing"},
+		"NoTeam": {reason: "scanners need somebody", config: goodConfigWith("team", ""),
+			problem: "team is missing"},
+		"NoTeamNoScan":    {reason: "nobody scans", config: goodConfigWith("team", "securityScanEnabled: false"), images: 1},
+		"NoDocumentation": {reason: "required", config: goodConfigWith("documentation", ""), problem: "documentation is missing"},
+		"NoIcons":         {reason: "required", config: goodConfigWith("icons", ""), problem: "icons is missing"},
 		"IconsTwice": {
 			reason:  "a map in truth",
-			config:  line("icons", `icons: [{name: a, link: "https://x"}, {name: a, link: "https://y"}]`),
+			config:  goodConfigWith("icons", `icons: [{name: a, link: "https://x"}, {name: a, link: "https://y"}]`),
 			problem: `:7: icons: "a" is duplicated`,
 		},
-		"IconsAsMap": {reason: "the older form", config: line("icons", `icons: {a: "https://x"}`), images: 1},
+		"IconsAsMap": {reason: "the older form", config: goodConfigWith("icons", `icons: {a: "https://x"}`), images: 1},
 		"IconsNoLink": {
 			reason:  "required",
-			config:  line("icons", `icons: {a: ""}`),
+			config:  goodConfigWith("icons", `icons: {a: ""}`),
 			problem: `:7: icons: the link of "a" is missing`,
 		},
 		"ManagerNoKind": {
@@ -319,7 +321,7 @@ func TestOddInput(t *testing.T) {
 			if c.image == "" {
 				c.image = "example.com/widget:2.0.1"
 			}
-			m, err := Build(t.Context(), Source{File: write(t, c.config, c.image, c.env), Commit: "0123"})
+			m, err := Build(t.Context(), Source{File: writeModule(t, c.config, c.image, c.env), Commit: "0123"})
 			if c.problem != "" {
 				if err == nil || !strings.Contains(err.Error(), c.problem) {
 					t.Fatalf("%s: got error %v, want one with %q", c.reason, err, c.problem)
@@ -380,7 +382,7 @@ func TestAbsolutePath(t *testing.T) {
 	if err := os.WriteFile(manifest, object, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config := write(t, line("manifest", "manifest: "+manifest), "x", "")
+	config := writeModule(t, goodConfigWith("manifest", "manifest: "+manifest), "x", "")
 	m, err := Build(t.Context(), Source{File: config, Commit: "0123"})
 	if err != nil || len(m.Objects) != 1 || len(m.Findings) != 1 ||
 		!strings.Contains(m.Findings[0].What, "is an absolute path") {

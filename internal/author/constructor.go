@@ -51,7 +51,7 @@ func (m *Module) WriteConstructor(file, template string) error {
 				field{"access", r["access"]}))
 			continue
 		}
-		input, err := m.input(fmt.Sprint(r["name"]), file, template)
+		input, err := m.resourceInput(fmt.Sprint(r["name"]), file, template)
 		if err != nil {
 			return err
 		}
@@ -69,8 +69,8 @@ func (m *Module) WriteConstructor(file, template string) error {
 	return writeBeside(file, text)
 }
 
-// input returns the input field of a local resource, which contains the path of the content.
-func (m *Module) input(resource, file, template string) (fields, error) {
+// resourceInput returns the input field of a local resource, which contains the path of the content.
+func (m *Module) resourceInput(resource, file, template string) (fields, error) {
 	path, text := template, m.Template
 	switch resource {
 	case v1beta2.RawManifest:

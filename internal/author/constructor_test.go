@@ -21,7 +21,7 @@ func TestConstructor(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			config := write(t, line("manifest", "manifest: "+c.manifest)+"defaultCR: cr.yaml\n",
+			config := writeModule(t, goodConfigWith("manifest", "manifest: "+c.manifest)+"defaultCR: cr.yaml\n",
 				"example.com/widget:2.0.1", "")
 			folder := filepath.Dir(config)
 			chart := map[string]string{

@@ -61,7 +61,7 @@ func Outputs(ctx context.Context, s Source) (map[string]string, error) {
 	if info, err := os.Stat(c.path(c.Manifest)); err != nil || !info.IsDir() {
 		return nil, nil //nolint:nilerr // a manifest that does not exist is not a chart
 	}
-	a, settings, err := c.artefact(s.Root)
+	a, settings, err := c.loadArtefact(s.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func Outputs(ctx context.Context, s Source) (map[string]string, error) {
 // render returns the objects of a chart or a Kustomize directory, and one YAML file with these objects.
 func (m *Module) render(ctx context.Context, root string) ([]*unstructured.Unstructured, []byte, error) {
 	c := m.Config
-	a, settings, err := c.artefact(root)
+	a, settings, err := c.loadArtefact(root)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,9 +113,9 @@ func explainOutput(a *render.Artefact, err error) error {
 	return fmt.Errorf("%w: klm module render --template %s prints that output", err, e.File)
 }
 
-// artefact loads the chart, the Kustomize directory or the folder of manifests of the config. The settings are those of
-// a chart.
-func (c *Config) artefact(root string) (*render.Artefact, render.Settings, error) {
+// loadArtefact loads the chart, the Kustomize directory or the folder of manifests of the config. The settings are
+// those of a chart.
+func (c *Config) loadArtefact(root string) (*render.Artefact, render.Settings, error) {
 	var settings render.Settings
 	root, folder, err := c.rootOf(root)
 	if err != nil {

@@ -60,7 +60,7 @@ func (m *Module) template() ([]byte, error) {
 		spec = append(spec, field{"manager", append(manager, field{"group", w.Group}, field{"version", w.Version},
 			field{"kind", w.Kind.Kind})})
 	}
-	if c.Upgrade.declared() != nil {
+	if c.Upgrade.templateUpgrade() != nil {
 		spec = append(spec, field{"upgrade", c.Upgrade.fields()})
 	}
 	spec = append(spec, field{"descriptor", fields{}})

@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// declared returns the value of spec.upgrade of the ModuleTemplate, or nil if the config declares nothing.
-func (u *Upgrade) declared() *v1beta2.ModuleUpgrade {
+// templateUpgrade returns the value of spec.upgrade of the ModuleTemplate, or nil if the config declares nothing.
+func (u *Upgrade) templateUpgrade() *v1beta2.ModuleUpgrade {
 	if u.From == "" && u.Back == "" && len(u.Risks) == 0 {
 		return nil
 	}

@@ -98,8 +98,8 @@ func (a *root) issue(t testing.TB, w certRequest) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// between creates an intermediate authority that the root has signed.
-func (a *root) between(t testing.TB) *root {
+// newIntermediate creates an intermediate authority that the root has signed.
+func (a *root) newIntermediate(t testing.TB) *root {
 	t.Helper()
 	c := a.issue(t, certRequest{name: "middle", ca: true})
 	return &root{c.Leaf, c.PrivateKey.(*ecdsa.PrivateKey)}

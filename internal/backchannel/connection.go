@@ -124,8 +124,8 @@ func (d *connLimiter) removeLocked(c *conn) {
 	}
 }
 
-// trust marks a connection as the connection of a peer, which forwards requests of many runtimes.
-func (d *connLimiter) trust(c *conn) {
+// markTrusted marks a connection as the connection of a peer, which forwards requests of many runtimes.
+func (d *connLimiter) markTrusted(c *conn) {
 	if c.trusted.Swap(true) {
 		return
 	}
@@ -183,7 +183,7 @@ func (l *Listener) isTrustedAddress(c *conn) bool {
 	if !slices.ContainsFunc(l.forwardedFrom, func(p netip.Prefix) bool { return p.Contains(c.remote) }) {
 		return false
 	}
-	l.connLimiter.trust(c)
+	l.connLimiter.markTrusted(c)
 	return true
 }
 

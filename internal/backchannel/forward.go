@@ -80,8 +80,8 @@ func (r *relay) slot(manager string, n int) (free func(), ok bool) {
 	}
 }
 
-// renew closes idle connections if the roots or the certificate with which they were opened are outdated.
-func (r *relay) renew(t *clientcert.Roots, own *tls.Certificate) {
+// closeOutdated closes idle connections if the roots or the certificate with which they were opened are outdated.
+func (r *relay) closeOutdated(t *clientcert.Roots, own *tls.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.trust != t || r.own != own {
@@ -143,7 +143,7 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 	if err != nil {
 		return unreachable(err)
 	}
-	l.relay.renew(l.verifier.Current(), own)
+	l.relay.closeOutdated(l.verifier.Current(), own)
 	ctx, cancel := context.WithTimeout(r.Context(), l.opts.Limits.ForwardTimeout)
 	defer cancel()
 	to := url.URL{Scheme: "https", Host: address, Path: r.URL.Path}

@@ -178,7 +178,7 @@ func kymaListener(w http.ResponseWriter, r *http.Request) {
 // TestRoute: other managers receive their events as if an ingress had sent these events.
 func TestRoute(t *testing.T) {
 	ca := newRoot(t, "ca")
-	middle := ca.between(t)
+	middle := ca.newIntermediate(t)
 	other := httptest.NewServer(http.HandlerFunc(kymaListener))
 	defer other.Close()
 	hold := make(chan struct{})

@@ -65,7 +65,7 @@ func FuzzRequest(f *testing.F) {
 		r.Header.Set(clientcert.Header, header)
 		l.tracker.forget("kyma-a") // this test is not about rate limits
 		w := httptest.NewRecorder()
-		l.serve(w, l.through(r, "192.0.2.1"))
+		l.serve(w, l.fromAddress(r, "192.0.2.1"))
 		switch w.Code {
 		case 200:
 			if path != eventPath && path != heartbeatPath {

@@ -168,7 +168,7 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 		return
 	}
 	r.mu.Lock()
-	i, known := r.boot(boot)
+	i, known := r.bootIndex(boot)
 	if known {
 		r.boots[i].add(sequence)
 		r.mu.Unlock()
@@ -185,8 +185,8 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 	}
 }
 
-// boot returns the index of the boot with this name in boots.
-func (r *record) boot(boot string) (index int, known bool) {
+// bootIndex returns the index of the boot with this name in boots.
+func (r *record) bootIndex(boot string) (index int, known bool) {
 	for i := range r.boots {
 		if r.boots[i].boot == boot {
 			return i, true
@@ -221,7 +221,7 @@ func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.He
 	h.Problem = text.Clip(h.Problem, maxProblemBytes)
 	r.mu.Lock()
 	missed, displayed := h.EventsLost, true
-	i, known := r.boot(h.BootID)
+	i, known := r.bootIndex(h.BootID)
 	switch {
 	case !known:
 		replaced := r.addBoot(sequenceLog{boot: h.BootID, done: h.Sequence})
@@ -344,7 +344,7 @@ func (b *tracker) check(r *record) {
 	}
 	r.mu.Unlock()
 	if old {
-		b.retire(r, now)
+		b.removeIdle(r, now)
 	}
 	if notifyMissed {
 		b.notifyMissed(r.kyma)
@@ -359,8 +359,8 @@ func (r *record) idle(now time.Time) bool {
 	return !r.alive && r.inFlight == 0 && now.Sub(r.last) >= recordRetention && !r.missed.pending && !r.changed.pending
 }
 
-// retire removes the record of an idle runtime, unless a request has arrived in the meantime.
-func (b *tracker) retire(r *record, now time.Time) {
+// removeIdle removes the record of an idle runtime, unless a request has arrived in the meantime.
+func (b *tracker) removeIdle(r *record, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r.mu.Lock()

@@ -50,8 +50,8 @@ func tryDial(e *testListener, trusted *root, own *tls.Certificate) (*tls.Conn, e
 	return tls.DialWithDialer(&net.Dialer{Timeout: waitTimeout}, "tcp", e.ServingAddress(), config)
 }
 
-// ends reads until the other side closes the connection, and returns the text.
-func ends(t testing.TB, c net.Conn) string {
+// readToEnd reads until the other side closes the connection, and returns the text.
+func readToEnd(t testing.TB, c net.Conn) string {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(waitTimeout)); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestSlow(t *testing.T) {
 			if _, err := io.WriteString(connection, c.send); err != nil {
 				t.Fatal(err)
 			}
-			if said := ends(t, connection); !strings.HasPrefix(said, c.want) || c.want == "" && said != "" &&
+			if said := readToEnd(t, connection); !strings.HasPrefix(said, c.want) || c.want == "" && said != "" &&
 				!strings.HasPrefix(said, "HTTP/1.1 408 ") {
 				t.Errorf("%s: the answer is %.80q, want %q", c.reason, said, c.want)
 			}
@@ -396,8 +396,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// through returns the request as if it had arrived on a connection from the address.
-func (l *Listener) through(r *http.Request, from string) *http.Request {
+// fromAddress returns the request as if it had arrived on a connection from the address.
+func (l *Listener) fromAddress(r *http.Request, from string) *http.Request {
 	c := &conn{connLimiter: l.connLimiter, remote: netip.MustParseAddr(from)}
 	return r.WithContext(context.WithValue(r.Context(), connKey{}, c))
 }

@@ -58,14 +58,14 @@ func listen(t testing.TB, change func(*Options), roots ...*root) *testListener {
 	serving := roots[0].issue(t, certRequest{name: serverName, dns: []string{serverName}})
 	o := Options{
 		Address:     "127.0.0.1:0",
-		Roots:       func() []*x509.Certificate { return locked(e, func() []*x509.Certificate { return e.roots }) },
+		Roots:       func() []*x509.Certificate { return withLock(e, func() []*x509.Certificate { return e.roots }) },
 		Certificate: func() (*tls.Certificate, error) { return serving, nil },
 		Lookup:      e.lookup,
 		Deliver: func(kyma string, event protocol.Event) {
-			locked(e, func() any { e.events[kyma] = append(e.events[kyma], event); return nil })
+			withLock(e, func() any { e.events[kyma] = append(e.events[kyma], event); return nil })
 		},
-		Missed:  func(kyma string) { locked(e, func() any { e.missed = append(e.missed, kyma); return nil }) },
-		Changed: func(kyma string) { locked(e, func() any { e.changed = append(e.changed, kyma); return nil }) },
+		Missed:  func(kyma string) { withLock(e, func() any { e.missed = append(e.missed, kyma); return nil }) },
+		Changed: func(kyma string) { withLock(e, func() any { e.changed = append(e.changed, kyma); return nil }) },
 	}
 	if change != nil {
 		change(&o)
@@ -101,7 +101,7 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-func locked[T any](e *testListener, f func() T) T {
+func withLock[T any](e *testListener, f func() T) T {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return f()
@@ -130,15 +130,15 @@ func (e *testListener) add(names ...string) {
 }
 
 func (e *testListener) deliveredEvents(kyma string) []protocol.Event {
-	return locked(e, func() []protocol.Event { return slices.Clone(e.events[kyma]) })
+	return withLock(e, func() []protocol.Event { return slices.Clone(e.events[kyma]) })
 }
 
 func (e *testListener) notifiedMissed() []string {
-	return locked(e, func() []string { return slices.Clone(e.missed) })
+	return withLock(e, func() []string { return slices.Clone(e.missed) })
 }
 
 func (e *testListener) notifiedChanged() []string {
-	return locked(e, func() []string { return slices.Clone(e.changed) })
+	return withLock(e, func() []string { return slices.Clone(e.changed) })
 }
 
 // client returns a client with a certificate, nil for none.
@@ -216,7 +216,7 @@ func TestAnswers(t *testing.T) {
 	e.fleet["c"] = Runtime{Kyma: "kyma-c", NotBefore: time.Now().Add(-time.Minute)}
 	e.uids["c"] = "uid-c"
 	valid := ca.issue(t, certRequest{name: "a", uid: "uid-a"})
-	middle := ca.between(t)
+	middle := ca.newIntermediate(t)
 	below := middle.issue(t, certRequest{name: "a"})
 	chained := *below
 	chained.Certificate = append(chained.Certificate, middle.Raw)
@@ -626,7 +626,7 @@ func TestForeverOpen(t *testing.T) {
 
 func TestForwardedAddress(t *testing.T) {
 	ca, unidentified := newRoot(t, "ca"), newRoot(t, "unidentified")
-	middle := ca.between(t)
+	middle := ca.newIntermediate(t)
 	behind := listen(t, func(o *Options) {
 		o.Address, o.ForwardedAddress, o.ForwardedFrom = "", "x", []string{"192.0.2.0/24", "127.0.0.0/8"}
 	}, ca)

@@ -44,14 +44,14 @@ func (l *sequenceLog) add(n uint64) {
 	} else {
 		l.ahead = slices.Insert(l.ahead, at, span{n, n})
 	}
-	l.absorb()
+	l.advance()
 	if len(l.ahead) > maxSpans {
 		if l.skipped.from == 0 {
 			l.skipped.from = l.done + 1
 		}
 		l.done = l.ahead[0].from - 1
 		l.skipped.to = l.done
-		l.absorb()
+		l.advance()
 	}
 }
 
@@ -68,12 +68,12 @@ func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 		l.skipped = span{}
 	}
 	l.done = max(l.done, sequence)
-	l.absorb()
+	l.advance()
 	return missed
 }
 
-// absorb advances done over the spans that follow it without a gap.
-func (l *sequenceLog) absorb() {
+// advance advances done over the spans that follow it without a gap.
+func (l *sequenceLog) advance() {
 	n := 0
 	for ; n < len(l.ahead) && l.ahead[n].from-1 <= l.done; n++ {
 		l.done = max(l.done, l.ahead[n].to)

@@ -33,8 +33,8 @@ type target struct {
 	heartbeat bool
 }
 
-// ours reports whether the request is for Lifecycle Manager itself.
-func (t target) ours() bool { return t.manager == protocol.ManagerName }
+// isOurs reports whether the request is for Lifecycle Manager itself.
+func (t target) isOurs() bool { return t.manager == protocol.ManagerName }
 
 // bodies is a pool of buffers for request bodies. No buffer grows beyond the maximum size of a body.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -158,7 +158,7 @@ func (l *Listener) handleRequest(w http.ResponseWriter, r *http.Request) *refusa
 	}
 	body := bodies.Get().(*bytes.Buffer)
 	defer bodies.Put(body)
-	if refused := read(w, r, body, limit); refused != nil {
+	if refused := readBody(w, r, body, limit); refused != nil {
 		return refused
 	}
 	return l.handle(w, r, to, from, rec, body.Bytes())
@@ -266,8 +266,8 @@ func (l *Listener) admitRequest(kyma string, heartbeat bool) (*record, *refusal)
 	return r, nil
 }
 
-// read reads the body of a request into an empty buffer.
-func read(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit int64) *refusal {
+// readBody reads the body of a request into an empty buffer.
+func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit int64) *refusal {
 	body.Reset()
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
 	if err == nil {
@@ -287,7 +287,7 @@ func read(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit int6
 // handle delivers an event or a heartbeat. If another replica or manager is responsible for it, handle forwards it.
 func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, from caller,
 	rec *record, body []byte) *refusal {
-	if !to.ours() {
+	if !to.isOurs() {
 		return l.route(w, r, to.manager, from, body)
 	}
 	if l.opts.Leader != nil {
@@ -298,7 +298,7 @@ func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, fro
 	if to.heartbeat {
 		h, err := protocol.ParseHeartbeat(body)
 		if err != nil {
-			return malformed(err)
+			return malformedRefusal(err)
 		}
 		metrics.AgentReports.WithLabelValues(metrics.ReportHeartbeat).Inc()
 		pace := l.opts.NextHeartbeat().Truncate(time.Second)
@@ -309,7 +309,7 @@ func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, fro
 	} else {
 		e, err := protocol.ParseEvent(body)
 		if err != nil {
-			return malformed(err)
+			return malformedRefusal(err)
 		}
 		metrics.AgentReports.WithLabelValues(metrics.ReportEvent).Inc()
 		l.opts.Deliver(rec.kyma, e)
@@ -320,6 +320,6 @@ func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, fro
 	return nil
 }
 
-func malformed(err error) *refusal {
+func malformedRefusal(err error) *refusal {
 	return &refusal{status: http.StatusBadRequest, reason: "body", message: err.Error()}
 }

@@ -76,11 +76,11 @@ func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta
 	if last == nil || last.Version != o.Version || isComplete(last) && !o.IsInstalled {
 		c := v1beta2.ModuleChange{Version: o.Version}
 		if last != nil || !isInstalled {
-			c.From, c.Started = o.Installed, seconds(now)
+			c.From, c.Started = o.Installed, toSeconds(now)
 		}
 		changed = append(changed, c)
 	}
-	observe(&changed[len(changed)-1], o, now)
+	updateOutcome(&changed[len(changed)-1], o, now)
 	if last != nil && len(changed) == len(changes) && *last == changed[len(changed)-1] {
 		return changes
 	}
@@ -125,12 +125,12 @@ func NextOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus, reas
 		IsInstalled: installed.AppliedDigest != "", State: m.Status.State, Reason: reason}, now))
 }
 
-// observe sets outcome and time of the end of a change of a version, from the state of its Manifest.
-func observe(c *v1beta2.ModuleChange, o Observation, now time.Time) {
+// updateOutcome sets outcome and time of the end of a change of a version, from the state of its Manifest.
+func updateOutcome(c *v1beta2.ModuleChange, o Observation, now time.Time) {
 	switch o.State {
 	case v1beta2.StateReady, v1beta2.StateWarning:
 		if !isComplete(c) {
-			c.Ended = seconds(now)
+			c.Ended = toSeconds(now)
 		}
 		c.Outcome, c.Reason = o.State, ""
 	case v1beta2.StateError:
@@ -138,8 +138,8 @@ func observe(c *v1beta2.ModuleChange, o Observation, now time.Time) {
 	}
 }
 
-// seconds returns a time in the precision of the API, so that it equals the saved time.
-func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
+// toSeconds returns a time in the precision of the API, so that it equals the saved time.
+func toSeconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 // isComplete reports whether the module was Ready or Warning with the version of a change.
 func isComplete(c *v1beta2.ModuleChange) bool { return c.Started.IsZero() || !c.Ended.IsZero() }

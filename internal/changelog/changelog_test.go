@@ -12,18 +12,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// at returns a time some minutes after the begin of the tests.
-func at(minutes int) time.Time {
+// atMinute returns a time some minutes after the begin of the tests.
+func atMinute(minutes int) time.Time {
 	return time.Date(2026, time.November, 23, 9, minutes, 0, 0, time.UTC)
 }
 
-func change(version, from string, started, ended int, outcome v1beta2.State, reason string) v1beta2.ModuleChange {
+func newChange(version, from string, started, ended int, outcome v1beta2.State, reason string) v1beta2.ModuleChange {
 	c := v1beta2.ModuleChange{Version: version, From: from, Outcome: outcome, Reason: reason}
 	if started > 0 {
-		c.Started = metav1.NewTime(at(started))
+		c.Started = metav1.NewTime(atMinute(started))
 	}
 	if ended > 0 {
-		c.Ended = metav1.NewTime(at(ended))
+		c.Ended = metav1.NewTime(atMinute(ended))
 	}
 	return c
 }
@@ -37,7 +37,7 @@ func TestNext(t *testing.T) {
 	upgrading := func(state v1beta2.State, reason string) Observation {
 		return Observation{Version: "2.0.0", Installed: "1.0.0", IsInstalled: true, State: state, Reason: reason}
 	}
-	first := change("1.0.0", "", 1, 2, v1beta2.StateReady, "")
+	first := newChange("1.0.0", "", 1, 2, v1beta2.StateReady, "")
 	type changes = []v1beta2.ModuleChange
 	cases := map[string]struct {
 		reason string
@@ -46,54 +46,56 @@ func TestNext(t *testing.T) {
 		want   changes // after at(5)
 	}{
 		"InstallBegins": {"the version is not installed", nil,
-			Observation{Version: "1.0.0", State: v1beta2.StateProcessing}, changes{change("1.0.0", "", 5, 0, "", "")}},
-		"InstallGoesOn": {"it began before", changes{change("1.0.0", "", 1, 0, "", "")},
-			Observation{Version: "1.0.0", State: v1beta2.StateProcessing}, changes{change("1.0.0", "", 1, 0, "", "")}},
-		"InstallEnds": {"the module is Ready for the first time", changes{change("1.0.0", "", 1, 0, "", "")},
-			installed("1.0.0", v1beta2.StateReady, ""), changes{change("1.0.0", "", 1, 5, v1beta2.StateReady, "")}},
+			Observation{Version: "1.0.0", State: v1beta2.StateProcessing}, changes{newChange("1.0.0", "", 5, 0, "",
+				"")}},
+		"InstallGoesOn": {"it began before", changes{newChange("1.0.0", "", 1, 0, "", "")},
+			Observation{Version: "1.0.0", State: v1beta2.StateProcessing}, changes{newChange("1.0.0", "", 1, 0, "",
+				"")}},
+		"InstallEnds": {"the module is Ready for the first time", changes{newChange("1.0.0", "", 1, 0, "", "")},
+			installed("1.0.0", v1beta2.StateReady, ""), changes{newChange("1.0.0", "", 1, 5, v1beta2.StateReady, "")}},
 		"InstallAtOnce": {"one reconcile was sufficient", nil,
 			Observation{Version: "1.0.0", State: v1beta2.StateReady},
-			changes{change("1.0.0", "", 5, 5, v1beta2.StateReady, "")}},
-		"InstallEndsWithWarning": {"the module runs", changes{change("1.0.0", "", 1, 0, "", "")},
+			changes{newChange("1.0.0", "", 5, 5, v1beta2.StateReady, "")}},
+		"InstallEndsWithWarning": {"the module runs", changes{newChange("1.0.0", "", 1, 0, "", "")},
 			installed("1.0.0", v1beta2.StateWarning, "X"),
-			changes{change("1.0.0", "", 1, 5, v1beta2.StateWarning, "")}},
-		"InstallFails": {"the end is open", changes{change("1.0.0", "", 1, 0, "", "")},
+			changes{newChange("1.0.0", "", 1, 5, v1beta2.StateWarning, "")}},
+		"InstallFails": {"the end is open", changes{newChange("1.0.0", "", 1, 0, "", "")},
 			Observation{Version: "1.0.0", State: v1beta2.StateError, Reason: "A"},
-			changes{change("1.0.0", "", 1, 0, v1beta2.StateError, "A")}},
+			changes{newChange("1.0.0", "", 1, 0, v1beta2.StateError, "A")}},
 		"InstallFailsAtOnce": {"the artefact cannot be pulled", nil,
 			Observation{Version: "1.0.0", State: v1beta2.StateError, Reason: "A"},
-			changes{change("1.0.0", "", 5, 0, v1beta2.StateError, "A")}},
-		"FailureStaysWhileRetried": {"the same failure is not new", changes{change("1.0.0", "", 1, 0,
+			changes{newChange("1.0.0", "", 5, 0, v1beta2.StateError, "A")}},
+		"FailureStaysWhileRetried": {"the same failure is not new", changes{newChange("1.0.0", "", 1, 0,
 			v1beta2.StateError, "A")}, Observation{Version: "1.0.0", State: v1beta2.StateProcessing},
-			changes{change("1.0.0", "", 1, 0, v1beta2.StateError, "A")}},
+			changes{newChange("1.0.0", "", 1, 0, v1beta2.StateError, "A")}},
 		"Unchanged": {"Ready stays Ready", changes{first}, installed("1.0.0", v1beta2.StateReady, ""), changes{first}},
 		"UpgradeBegins": {"another version", changes{first}, upgrading(v1beta2.StateProcessing, ""),
-			changes{first, change("2.0.0", "1.0.0", 5, 0, "", "")}},
-		"UpgradeEnds": {"the new version is Ready", changes{first, change("2.0.0", "1.0.0", 3, 0, "", "")},
+			changes{first, newChange("2.0.0", "1.0.0", 5, 0, "", "")}},
+		"UpgradeEnds": {"the new version is Ready", changes{first, newChange("2.0.0", "1.0.0", 3, 0, "", "")},
 			installed("2.0.0", v1beta2.StateReady, ""),
-			changes{first, change("2.0.0", "1.0.0", 3, 5, v1beta2.StateReady, "")}},
+			changes{first, newChange("2.0.0", "1.0.0", 3, 5, v1beta2.StateReady, "")}},
 		"FailsLater": {"the change has ended before", changes{first}, installed("1.0.0", v1beta2.StateError, "A"),
-			changes{change("1.0.0", "", 1, 2, v1beta2.StateError, "A")}},
+			changes{newChange("1.0.0", "", 1, 2, v1beta2.StateError, "A")}},
 		"RecoversLater": {"the end is written once",
-			changes{change("1.0.0", "", 1, 2, v1beta2.StateError, "A")}, installed("1.0.0", v1beta2.StateReady, ""),
+			changes{newChange("1.0.0", "", 1, 2, v1beta2.StateError, "A")}, installed("1.0.0", v1beta2.StateReady, ""),
 			changes{first}},
-		"GoesBack": {"the new version was never Ready", changes{first, change("2.0.0", "1.0.0", 3, 0,
+		"GoesBack": {"the new version was never Ready", changes{first, newChange("2.0.0", "1.0.0", 3, 0,
 			v1beta2.StateError, "A")}, installed("1.0.0", v1beta2.StateProcessing, ""),
-			changes{first, change("2.0.0", "1.0.0", 3, 0, v1beta2.StateError, "A"),
-				change("1.0.0", "1.0.0", 5, 0, "", "")}},
+			changes{first, newChange("2.0.0", "1.0.0", 3, 0, v1beta2.StateError, "A"),
+				newChange("1.0.0", "1.0.0", 5, 0, "", "")}},
 		"InstalledAgain": {"somebody has deleted the Manifest", changes{first},
 			Observation{Version: "1.0.0", State: v1beta2.StateProcessing},
-			changes{first, change("1.0.0", "", 5, 0, "", "")}},
+			changes{first, newChange("1.0.0", "", 5, 0, "", "")}},
 		"OldObject":        {"an upgrade of the manager is no change", nil, installed("1.0.0", v1beta2.StateReady, ""), nil},
 		"OldObjectApplied": {"nor is a restart", nil, installed("1.0.0", v1beta2.StateProcessing, ""), nil},
 		"OldObjectFails": {"its beginning is not known", nil, installed("1.0.0", v1beta2.StateError, "A"),
-			changes{change("1.0.0", "", 0, 0, v1beta2.StateError, "A")}},
-		"OldObjectRecovers": {"likewise", changes{change("1.0.0", "", 0, 0, v1beta2.StateError, "A")},
-			installed("1.0.0", v1beta2.StateReady, ""), changes{change("1.0.0", "", 0, 0, v1beta2.StateReady, "")}},
+			changes{newChange("1.0.0", "", 0, 0, v1beta2.StateError, "A")}},
+		"OldObjectRecovers": {"likewise", changes{newChange("1.0.0", "", 0, 0, v1beta2.StateError, "A")},
+			installed("1.0.0", v1beta2.StateReady, ""), changes{newChange("1.0.0", "", 0, 0, v1beta2.StateReady, "")}},
 		"OldObjectUpgrades": {"its version is known", nil, upgrading(v1beta2.StateProcessing, ""),
-			changes{change("2.0.0", "1.0.0", 5, 0, "", "")}},
+			changes{newChange("2.0.0", "1.0.0", 5, 0, "", "")}},
 		"WithoutVersion": {"a Manifest need not have one", nil, Observation{State: v1beta2.StateReady},
-			changes{change("", "", 5, 5, v1beta2.StateReady, "")}},
+			changes{newChange("", "", 5, 5, v1beta2.StateReady, "")}},
 		"WithoutVersionUnchanged": {"it is installed", nil, installed("", v1beta2.StateReady, ""), nil},
 		"Unreachable": {"nothing is known about the module", changes{first},
 			installed("1.0.0", v1beta2.StateError, v1beta2.ReasonRuntimeUnreachable), changes{first}},
@@ -103,11 +105,11 @@ func TestNext(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := Next(c.before, c.seen, at(5).Add(300*time.Millisecond))
+			got := Next(c.before, c.seen, atMinute(5).Add(300*time.Millisecond))
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
-			if diff := cmp.Diff(got, Next(got, c.seen, at(9))); diff != "" && len(c.before) > 0 {
+			if diff := cmp.Diff(got, Next(got, c.seen, atMinute(9))); diff != "" && len(c.before) > 0 {
 				t.Errorf("the same observation changes it again (-first +second):\n%s", diff)
 			}
 		})
@@ -121,9 +123,9 @@ func TestNextKeepsTen(t *testing.T) {
 		o := Observation{Version: fmt.Sprintf("1.%d.0", i+1), Installed: fmt.Sprintf("1.%d.0", i), IsInstalled: true,
 			State: v1beta2.StateProcessing}
 		before := all
-		all = Next(all, o, at(1))
+		all = Next(all, o, atMinute(1))
 		o.Installed, o.State = o.Version, v1beta2.StateReady
-		all = Next(all, o, at(2))
+		all = Next(all, o, atMinute(2))
 		if len(before) > 0 && Last(before).Version != fmt.Sprintf("1.%d.0", i) {
 			t.Fatal("an earlier list was changed")
 		}
@@ -142,11 +144,11 @@ func TestNextKeepsTen(t *testing.T) {
 
 // TestEvents follows a module from its installation to its removal. Each change of the status causes one event.
 func TestEvents(t *testing.T) {
-	first := change("1.0.0", "", 1, 2, v1beta2.StateReady, "")
-	open := change("2.0.0", "1.0.0", 3, 0, "", "")
-	failed := change("2.0.0", "1.0.0", 3, 0, v1beta2.StateError, "A")
-	done := change("2.0.0", "1.0.0", 3, 4, v1beta2.StateReady, "")
-	broken := change("2.0.0", "1.0.0", 3, 4, v1beta2.StateError, "A")
+	first := newChange("1.0.0", "", 1, 2, v1beta2.StateReady, "")
+	open := newChange("2.0.0", "1.0.0", 3, 0, "", "")
+	failed := newChange("2.0.0", "1.0.0", 3, 0, v1beta2.StateError, "A")
+	done := newChange("2.0.0", "1.0.0", 3, 4, v1beta2.StateReady, "")
+	broken := newChange("2.0.0", "1.0.0", 3, 4, v1beta2.StateError, "A")
 	entry := func(all ...v1beta2.ModuleChange) []v1beta2.ModuleStatus {
 		return []v1beta2.ModuleStatus{{Name: "sample", Version: "1.0.0", State: v1beta2.StateReady, History: all,
 			Message: "it is broken"}}
@@ -156,14 +158,14 @@ func TestEvents(t *testing.T) {
 		before, after []v1beta2.ModuleStatus
 		want          string
 	}{
-		"Requested": {"nothing has happened yet", nil, entry(change("1.0.0", "", 1, 0, "", "")), ""},
-		"Installed": {"Ready for the first time", entry(change("1.0.0", "", 1, 0, "", "")), entry(first),
+		"Requested": {"nothing has happened yet", nil, entry(newChange("1.0.0", "", 1, 0, "", "")), ""},
+		"Installed": {"Ready for the first time", entry(newChange("1.0.0", "", 1, 0, "", "")), entry(first),
 			"Normal Installed module sample: version 1.0.0 is installed"},
 		"InstalledAtOnce": {"between two saved statuses", nil, entry(first),
 			"Normal Installed module sample: version 1.0.0 is installed"},
-		"InstalledWithWarning": {"it runs", nil, entry(change("1.0.0", "", 1, 2, v1beta2.StateWarning, "")),
+		"InstalledWithWarning": {"it runs", nil, entry(newChange("1.0.0", "", 1, 2, v1beta2.StateWarning, "")),
 			"Normal Installed module sample: version 1.0.0 is installed"},
-		"WarningEnds": {"it was installed before", entry(change("1.0.0", "", 1, 2, v1beta2.StateWarning, "")),
+		"WarningEnds": {"it was installed before", entry(newChange("1.0.0", "", 1, 2, v1beta2.StateWarning, "")),
 			entry(first), ""},
 		"Unchanged":    {"no event", entry(first), entry(first), ""},
 		"UpgradeBegun": {"no event yet", entry(first), entry(first, open), ""},
@@ -173,9 +175,9 @@ func TestEvents(t *testing.T) {
 			"Warning Failed A: module sample, version 2.0.0: it is broken"},
 		"FailedAgain": {"the same reason", entry(first, failed), entry(first, failed), ""},
 		"FailedOtherwise": {"another reason of the same failure", entry(first, failed),
-			entry(first, change("2.0.0", "1.0.0", 3, 0, v1beta2.StateError, "B")), ""},
+			entry(first, newChange("2.0.0", "1.0.0", 3, 0, v1beta2.StateError, "B")), ""},
 		"NextVersionFails": {"another change", entry(first, failed),
-			entry(first, failed, change("3.0.0", "1.0.0", 5, 0, v1beta2.StateError, "A")),
+			entry(first, failed, newChange("3.0.0", "1.0.0", 5, 0, v1beta2.StateError, "A")),
 			"Warning Failed A: module sample, version 3.0.0: it is broken"},
 		"UpgradedAfterFailure": {"it never ran before", entry(first, failed), entry(first, done),
 			"Normal Upgraded module sample: upgraded from version 1.0.0 to 2.0.0"},
@@ -183,14 +185,14 @@ func TestEvents(t *testing.T) {
 			"Warning Failed A: module sample, version 2.0.0: it is broken"},
 		"Recovered": {"it ran before", entry(first, broken), entry(first, done),
 			"Normal Recovered module sample: version 2.0.0 is Ready again"},
-		"BackToOld": {"the old version runs again", entry(first, failed, change("1.0.0", "1.0.0", 5, 0, "", "")),
-			entry(first, failed, change("1.0.0", "1.0.0", 5, 6, v1beta2.StateReady, "")),
+		"BackToOld": {"the old version runs again", entry(first, failed, newChange("1.0.0", "1.0.0", 5, 0, "", "")),
+			entry(first, failed, newChange("1.0.0", "1.0.0", 5, 6, v1beta2.StateReady, "")),
 			"Normal Recovered module sample: version 1.0.0 is Ready again"},
 		"OldObjectFails": {"without a history", entry(),
-			entry(change("1.0.0", "", 0, 0, v1beta2.StateError, "A")),
+			entry(newChange("1.0.0", "", 0, 0, v1beta2.StateError, "A")),
 			"Warning Failed A: module sample, version 1.0.0: it is broken"},
-		"OldObjectRecovers": {"it was installed before", entry(change("1.0.0", "", 0, 0, v1beta2.StateError, "A")),
-			entry(change("1.0.0", "", 0, 0, v1beta2.StateReady, "")),
+		"OldObjectRecovers": {"it was installed before", entry(newChange("1.0.0", "", 0, 0, v1beta2.StateError, "A")),
+			entry(newChange("1.0.0", "", 0, 0, v1beta2.StateReady, "")),
 			"Normal Recovered module sample: version 1.0.0 is Ready again"},
 		"Removed": {"the entry is gone", entry(first), nil, "Normal Removed module sample is removed"},
 		"NeverInstalled": {"there was nothing to remove",
@@ -200,10 +202,10 @@ func TestEvents(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := text(Events(c.before, c.after)); got != c.want {
+			if got := eventsText(Events(c.before, c.after)); got != c.want {
 				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
 			}
-			if got := text(Events(c.after, c.after)); got != "" {
+			if got := eventsText(Events(c.after, c.after)); got != "" {
 				t.Errorf("a repeated reconcile has the event %q", got)
 			}
 			if len(c.before) == 0 || len(c.after) == 0 {
@@ -216,7 +218,7 @@ func TestEvents(t *testing.T) {
 			if e := ManifestEvent("sample", &before, &after); e != nil {
 				got = append(got, *e)
 			}
-			if got := text(got); got != c.want {
+			if got := eventsText(got); got != c.want {
 				t.Errorf("%s: the Manifest has %q, want %q", c.reason, got, c.want)
 			}
 		})
@@ -228,8 +230,8 @@ func TestEventsOfStep(t *testing.T) {
 	entry := func(all ...v1beta2.ModuleChange) []v1beta2.ModuleStatus {
 		return []v1beta2.ModuleStatus{{Name: "sample", History: all}}
 	}
-	events := Events(entry(change("2.0.0", "1.0.0", 3, 0, "", "")),
-		entry(change("2.0.0", "1.0.0", 3, 4, v1beta2.StateReady, ""), change("3.0.0", "2.0.0", 5, 0, "", "")))
+	events := Events(entry(newChange("2.0.0", "1.0.0", 3, 0, "", "")),
+		entry(newChange("2.0.0", "1.0.0", 3, 4, v1beta2.StateReady, ""), newChange("3.0.0", "2.0.0", 5, 0, "", "")))
 	if len(events) != 1 || events[0].Note != "module sample: upgraded from version 1.0.0 to 2.0.0" {
 		t.Errorf("got %v, want the upgrade to 2.0.0", events)
 	}
@@ -260,15 +262,15 @@ func TestReachabilityEvents(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := text(ReachabilityEvents(c.before, c.after)); got != c.want {
+			if got := eventsText(ReachabilityEvents(c.before, c.after)); got != c.want {
 				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
 			}
 		})
 	}
 }
 
-// text returns events in one line.
-func text(all []Event) string {
+// eventsText returns events in one line.
+func eventsText(all []Event) string {
 	s := ""
 	for i, e := range all {
 		if i > 0 {
@@ -296,7 +298,7 @@ func TestCredentialEvents(t *testing.T) {
 		"Reduced": {expires, reduced, "Warning RightsReduced renew it"},
 		"Renewed": {reduced, "", ""},
 	} {
-		if got := text(CredentialEvents(status(c.before), status(c.after))); got != c.want {
+		if got := eventsText(CredentialEvents(status(c.before), status(c.after))); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
@@ -304,7 +306,7 @@ func TestCredentialEvents(t *testing.T) {
 
 // TestCatchUp: a complete change of the Manifest that the Kyma has missed is added once.
 func TestCatchUp(t *testing.T) {
-	minute := func(n int) metav1.Time { return metav1.NewTime(at(n)) }
+	minute := func(n int) metav1.Time { return metav1.NewTime(atMinute(n)) }
 	change := func(version string, started, ended metav1.Time) v1beta2.ModuleChange {
 		return v1beta2.ModuleChange{Version: version, Started: started, Ended: ended, Outcome: v1beta2.StateReady}
 	}

@@ -125,14 +125,14 @@ func hostsOf(location string) []string {
 	}
 	if scheme != "" || u.Port() != "" {
 		u.Scheme = scheme
-		return []string{canonical(u)}
+		return []string{hostPort(u)}
 	}
 	return []string{net.JoinHostPort(strings.ToLower(u.Hostname()), "443"),
 		net.JoinHostPort(strings.ToLower(u.Hostname()), "80")}
 }
 
-// canonical returns the host and port of a URL in the form in which net/http dials them.
-func canonical(u *url.URL) string {
+// hostPort returns the host and port of a URL in the form in which net/http dials them.
+func hostPort(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
@@ -172,7 +172,7 @@ func checkRedirect(r *http.Request, response *http.Response) error {
 		return fmt.Errorf("%s redirects from https to %s: ask its owner", r.URL.Host, to.Scheme)
 	}
 	hasBody := r.Body != nil && r.Body != http.NoBody && response.StatusCode >= http.StatusTemporaryRedirect
-	if hasBody && (to.Scheme != r.URL.Scheme || canonical(to) != canonical(r.URL)) {
+	if hasBody && (to.Scheme != r.URL.Scheme || hostPort(to) != hostPort(r.URL)) {
 		return fmt.Errorf("%s redirects a request with a body to %s: ask its owner", r.URL.Host, to.Host)
 	}
 	return nil
@@ -185,13 +185,13 @@ func (t *Transport) proxyOf(r *http.Request) (*url.URL, error) {
 	if proxy == nil || err != nil {
 		return nil, err
 	}
-	host := canonical(r.URL)
+	host := hostPort(r.URL)
 	if ip, err := netip.ParseAddr(r.URL.Hostname()); err == nil {
 		if err := t.check(host, ip, t.trusted[host]); err != nil {
 			return nil, err
 		}
 	}
-	t.proxies.Store(canonical(proxy), true)
+	t.proxies.Store(hostPort(proxy), true)
 	return proxy, nil
 }
 
@@ -238,16 +238,17 @@ var special = []struct {
 	kind     string
 	networks []netip.Prefix
 }{
-	{"unspecified", networks("0.0.0.0/8", "::/128")},
-	{loopback, networks("127.0.0.0/8", "::1/128")},
-	{"a link-local address", networks("169.254.0.0/16", "fe80::/10")},
-	{"a multicast address", networks("224.0.0.0/4", "ff00::/8")},
-	{"a reserved address", networks("240.0.0.0/4")},
-	{"a metadata service of a cloud provider", networks("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
+	{"unspecified", mustParsePrefixes("0.0.0.0/8", "::/128")},
+	{loopback, mustParsePrefixes("127.0.0.0/8", "::1/128")},
+	{"a link-local address", mustParsePrefixes("169.254.0.0/16", "fe80::/10")},
+	{"a multicast address", mustParsePrefixes("224.0.0.0/4", "ff00::/8")},
+	{"a reserved address", mustParsePrefixes("240.0.0.0/4")},
+	{"a metadata service of a cloud provider", mustParsePrefixes("100.100.100.200/32", "168.63.129.16/32",
+		"192.0.0.192/32",
 		"fd00:ec2::254/128", "fd20:ce::254/128", "fd00:42::42/128")},
 }
 
-func networks(texts ...string) []netip.Prefix {
+func mustParsePrefixes(texts ...string) []netip.Prefix {
 	all := make([]netip.Prefix, 0, len(texts))
 	for _, s := range texts {
 		all = append(all, netip.MustParsePrefix(s))

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// names starts a DNS server. It answers the n-th query for IPv4 addresses with the n-th address, and later queries with
-// the last address.
-func names(t *testing.T, addresses ...string) *net.Resolver {
+// startDNS starts a DNS server. It answers the n-th query for IPv4 addresses with the n-th address, and later queries
+// with the last address.
+func startDNS(t *testing.T, addresses ...string) *net.Resolver {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -80,7 +80,8 @@ func TestAddresses(t *testing.T) {
 		"fd00:ec2::254": "metadata", "100.100.100.200": "metadata", "168.63.129.16": "metadata",
 		"10.96.0.1": "network of the cluster", "10.96.0.9": "", "64:ff9b::10.96.0.1": "network of the cluster",
 	} {
-		transport := New(Options{Deny: networks("10.96.0.1/32"), Allow: networks("10.96.0.9/32"), Hint: "use --x"})
+		transport := New(Options{Deny: mustParsePrefixes("10.96.0.1/32"), Allow: mustParsePrefixes("10.96.0.9/32"),
+			Hint: "use --x"})
 		err := transport.check("host:1", netip.MustParseAddr(address), false)
 		switch {
 		case want == "" && err != nil:
@@ -101,7 +102,7 @@ func TestRebinding(t *testing.T) {
 	port := server.URL[strings.LastIndex(server.URL, ":")+1:]
 	location := "http://charts.example.com:" + port
 
-	resolver := names(t, "192.0.2.1", "127.0.0.1")
+	resolver := startDNS(t, "192.0.2.1", "127.0.0.1")
 	if ips, err := resolver.LookupHost(t.Context(), "charts.example.com"); err != nil || ips[0] != "192.0.2.1" {
 		t.Fatalf("got %v, %v", ips, err)
 	}
@@ -114,10 +115,10 @@ func TestRebinding(t *testing.T) {
 		t.Fatalf("got %v after %d requests", err, requests.Load())
 	}
 	for name, o := range map[string]Options{
-		"Allowed":    {Allow: networks("127.0.0.0/8")},
+		"Allowed":    {Allow: mustParsePrefixes("127.0.0.0/8")},
 		"Configured": {Configured: []string{"http://Charts.example.com:" + port + "/path"}},
 		"NoScheme":   {Configured: []string{"charts.example.com:" + port + "/path"}},
-		"Registry":   {Configured: []string{"oci://charts.example.com:" + port}, Deny: networks("127.0.0.1/32")},
+		"Registry":   {Configured: []string{"oci://charts.example.com:" + port}, Deny: mustParsePrefixes("127.0.0.1/32")},
 	} {
 		requests.Store(0)
 		transport := New(o)
@@ -137,7 +138,7 @@ func TestConfigured(t *testing.T) {
 		t.Errorf("another port: got %v", err)
 	}
 	transport := New(Options{Configured: []string{"registry.example.com"}})
-	transport.dialer.Resolver = names(t, "169.254.169.254")
+	transport.dialer.Resolver = startDNS(t, "169.254.169.254")
 	if err := get(t, transport, "http://registry.example.com/latest"); !IsRefused(err) {
 		t.Errorf("metadata: got %v", err)
 	}
@@ -155,7 +156,7 @@ func TestRedirects(t *testing.T) {
 	if err := get(t, New(Options{Configured: []string{home.URL}}), home.URL); !IsRefused(err) {
 		t.Errorf("to loopback: got %v", err)
 	}
-	open := New(Options{Allow: networks("127.0.0.0/8")})
+	open := New(Options{Allow: mustParsePrefixes("127.0.0.0/8")})
 	if err := get(t, open, home.URL); err != nil || requests.Load() != 1 {
 		t.Errorf("to another host: got %v after %d requests", err, requests.Load())
 	}

@@ -96,7 +96,8 @@ func (r *Recorder) logEvent(o client.Object, kind, reason, text string) {
 	object := kindOf(o) + " " + o.GetName()
 	about := []any{"runtime", runtimeOf(o), "reason", reason, "object", object}
 	if kind == corev1.EventTypeWarning {
-		repeated, isNew := r.fold(strings.Join([]string{o.GetNamespace(), object, reason, text}, "\x00"), time.Now())
+		repeated, isNew := r.countWarning(strings.Join([]string{o.GetNamespace(), object, reason, text}, "\x00"),
+			time.Now())
 		if !isNew {
 			return
 		}
@@ -107,8 +108,8 @@ func (r *Recorder) logEvent(o client.Object, kind, reason, text string) {
 	r.log.Info(text, about...)
 }
 
-// fold reports whether a warning has to be logged, and how often it was repeated since its last line.
-func (r *Recorder) fold(key string, now time.Time) (repeated int, isNew bool) {
+// countWarning reports whether a warning has to be logged, and how often it was repeated since its last line.
+func (r *Recorder) countWarning(key string, now time.Time) (repeated int, isNew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last := r.warnings[key]

@@ -75,10 +75,10 @@ func judge(err error) verdict {
 	v := verdict{recheck: p.recheck}
 	switch {
 	case p.failed || p.terminal && p.answered:
-		v.failure = visible(err)
+		v.failure = withoutAnswers(err)
 		v.err = v.failure
 	case p.terminal:
-		v.failure, v.terminal, v.err = visible(err), true, err
+		v.failure, v.terminal, v.err = withoutAnswers(err), true, err
 	case p.waiting:
 		v.waiting, v.after, v.err = true, p.after, err
 	case p.done:
@@ -162,11 +162,11 @@ func isTerminalMark(err error) bool {
 // isTerminal reports whether a failure is terminal: trying again cannot succeed.
 func isTerminal(err error) bool { return judge(err).terminal }
 
-// visible returns err in the form for people and for controller-runtime. The text of answers and the words that mark a
-// terminal error are removed. The result is not a terminal error, so controller-runtime requeues the object.
-func visible(err error) error {
+// withoutAnswers returns err in the form for people and for controller-runtime. The text of answers and the words that
+// mark a terminal error are removed. The result is not a terminal error, so controller-runtime requeues the object.
+func withoutAnswers(err error) error {
 	if wrapped := unwrap(err); isTerminalMark(err) && len(wrapped) > 0 {
-		return visible(wrapped[0])
+		return withoutAnswers(wrapped[0])
 	}
 	text, changed := visibleText(err)
 	if !changed {

@@ -23,14 +23,14 @@ func SpecChanged(ignoredAnnotations ...string) predicate.Predicate {
 		return before.GetGeneration() != after.GetGeneration() ||
 			before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
 			!maps.Equal(before.GetLabels(), after.GetLabels()) ||
-			!maps.Equal(without(before.GetAnnotations(), ignoredAnnotations),
-				without(after.GetAnnotations(), ignoredAnnotations))
+			!maps.Equal(withoutKeys(before.GetAnnotations(), ignoredAnnotations),
+				withoutKeys(after.GetAnnotations(), ignoredAnnotations))
 	}}
 }
 
-// without returns a map without some keys. without does not change m. without copies m only if m contains one of these
-// keys.
-func without(m map[string]string, keys []string) map[string]string {
+// withoutKeys returns a map without some keys. withoutKeys does not change m. withoutKeys copies m only if m contains
+// one of these keys.
+func withoutKeys(m map[string]string, keys []string) map[string]string {
 	if !slices.ContainsFunc(keys, func(key string) bool { _, exists := m[key]; return exists }) {
 		return m
 	}

@@ -42,7 +42,7 @@ func Message(err error) string {
 		return ""
 	}
 	var texts []string
-	for _, e := range joined(err) {
+	for _, e := range joinedErrors(err) {
 		if text := Clip(e.Error()); text != "" && !slices.Contains(texts, text) {
 			texts = append(texts, text)
 		}
@@ -68,16 +68,16 @@ func Summarize(texts []string) string {
 	return b.String()
 }
 
-// joined returns the errors that errors.Join has joined, also if errors were joined several times. If err is not a
-// joined error, joined returns only err.
-func joined(err error) []error {
+// joinedErrors returns the errors that errors.Join has joined, also if errors were joined several times. If err is not
+// a joined error, joinedErrors returns only err.
+func joinedErrors(err error) []error {
 	many, ok := err.(interface{ Unwrap() []error }) // a joined error that is wrapped has additional text
 	if !ok || err.Error() != errors.Join(many.Unwrap()...).Error() {
 		return []error{err}
 	}
 	var all []error
 	for _, e := range many.Unwrap() {
-		all = append(all, joined(e)...)
+		all = append(all, joinedErrors(e)...)
 	}
 	return all
 }

@@ -21,7 +21,7 @@ func startTrace(ctx context.Context, o Options) (context.Context, func(error) er
 	return ctx, func(err error) error {
 		endSpan(judge(err).result(), err)
 		if isTerminal(err) {
-			err = &terminalError{text: visible(err).Error(), error: err}
+			err = &terminalError{text: withoutAnswers(err).Error(), error: err}
 		}
 		return about.Explain(err)
 	}

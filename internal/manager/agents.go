@@ -73,7 +73,7 @@ func newAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents,
 	// with cert-manager, the users of cert-manager make the Secret
 	if own, is := a.issuer.(*authority.Authority); is && c.KymaSkrListenerBindAddress != "0" {
 		tasks = append(tasks, ctrlmanager.RunnableFunc(
-			ingressSecret{own, f.live, c.Namespace, mgr.GetLogger().WithName("authority")}.keep))
+			ingressSecret{own, f.live, c.Namespace, mgr.GetLogger().WithName("authority")}.keepUpToDate))
 	}
 	return a, add(mgr, "the listener", tasks...)
 }

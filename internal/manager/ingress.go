@@ -30,8 +30,8 @@ type ingressSecret struct {
 	log       logr.Logger
 }
 
-// keep writes the Secret whenever the roots change or the certificate has to be renewed, until ctx ends.
-func (s ingressSecret) keep(ctx context.Context) error {
+// keepUpToDate writes the Secret whenever the roots change or the certificate has to be renewed, until ctx ends.
+func (s ingressSecret) keepUpToDate(ctx context.Context) error {
 	tick := time.NewTicker(ingressCheckInterval)
 	defer tick.Stop()
 	for {

@@ -287,7 +287,7 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 		"delivery": deliveryOptions(c, issuerStub{}),
 		"egress":   egressOptions(c, "registry.example.com"),
 	} {
-		collect(values, part, reflect.ValueOf(o))
+		collectValues(values, part, reflect.ValueOf(o))
 	}
 	limiter := newRateLimiter(c)
 	var delays []time.Duration
@@ -305,18 +305,18 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 // issuerStub is an issuer whose methods are never called.
 type issuerStub struct{ issuer }
 
-// collect adds the values of all exported fields of basic kinds, and whether functions and maps are set.
-func collect(values map[string]string, path string, v reflect.Value) {
+// collectValues adds the values of all exported fields of basic kinds, and whether functions and maps are set.
+func collectValues(values map[string]string, path string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if field := v.Type().Field(i); field.IsExported() {
-				collect(values, path+"."+field.Name, v.Field(i))
+				collectValues(values, path+"."+field.Name, v.Field(i))
 			}
 		}
 	case reflect.Pointer:
 		if k := v.Type().Elem().Kind(); !v.IsNil() && k != reflect.Struct && k != reflect.Interface {
-			collect(values, path, v.Elem())
+			collectValues(values, path, v.Elem())
 		}
 	case reflect.Func:
 		values[path] = fmt.Sprint(!v.IsNil())

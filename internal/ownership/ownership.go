@@ -145,7 +145,7 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 			"write the kubeconfig of another cluster into the access Secret, or take the cluster over: klm runtime " +
 				"take " + c.name()}
 	case isOurs && moved(owner.Cluster) && !c.Take:
-		return found, false, c.replaced(owner.Cluster)
+		return found, false, c.replacedRefusal(owner.Cluster)
 	case isOurs && owner.Cluster != "" && !moved(owner.Cluster):
 		return Found{Owner: c.record(owner.Cluster), IsRecorded: true}, false, nil
 	case seen.Cluster == "":
@@ -155,7 +155,7 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 			"the access Secret leads to the control plane itself (%s), which is no runtime", c.server()),
 			"write the kubeconfig of the runtime into the access Secret"}
 	case moved(seen.Cluster) && !c.Take:
-		return found, false, c.replaced(seen.Cluster)
+		return found, false, c.replacedRefusal(seen.Cluster)
 	}
 	found = Found{Owner: c.record(seen.Cluster), IsRecorded: isOurs}
 	switch {
@@ -191,8 +191,8 @@ func ownerOf(annotations map[string]string, c Claim) (owner *Owner, other string
 	return &o, ""
 }
 
-// replaced returns the refusal of a cluster that is not the one that the Kyma used before.
-func (c Claim) replaced(cluster string) error {
+// replacedRefusal returns the refusal of a cluster that is not the one that the Kyma used before.
+func (c Claim) replacedRefusal(cluster string) error {
 	return &Refusal{v1beta2.ReasonRuntimeReplaced, fmt.Sprintf(
 		"the access Secret leads to another cluster than before (%s with UID %s, before: UID %s)", c.server(),
 		clip(cluster), c.Me.Cluster),

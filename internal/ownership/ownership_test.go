@@ -25,8 +25,8 @@ func annotations(owner, ownedBy string) map[string]string {
 	return map[string]string{v1beta2.AnnotationOwner: owner, v1beta2.AnnotationOwnedBy: ownedBy}
 }
 
-// record returns the annotations that an owner writes.
-func record(o Owner) map[string]string { return annotations(o.Encode(), o.Kyma) }
+// recordAnnotations returns the annotations that an owner writes.
+func recordAnnotations(o Owner) map[string]string { return annotations(o.Encode(), o.Kyma) }
 
 func TestDecide(t *testing.T) {
 	ours := Owner{ControlPlane: "cp", Kyma: "kcp-system/a", UID: "old", Cluster: "c1"}
@@ -42,14 +42,14 @@ func TestDecide(t *testing.T) {
 	}{
 		"OtherControlPlane": {
 			reason: "two control planes have the same runtime",
-			seen:   Seen{record(Owner{ControlPlane: "cp2", Kyma: "kcp-system/a"}), ""},
+			seen:   Seen{recordAnnotations(Owner{ControlPlane: "cp2", Kyma: "kcp-system/a"}), ""},
 			code:   v1beta2.ReasonRuntimeTaken,
 			message: []string{"https://c", "Kyma kcp-system/a of another control plane (UID cp2)",
 				"klm runtime take a"},
 		},
 		"OtherKyma": {
 			reason:  "two Kymas have the same cluster",
-			seen:    Seen{record(Owner{ControlPlane: "cp", Kyma: "kcp-system/b"}), ""},
+			seen:    Seen{recordAnnotations(Owner{ControlPlane: "cp", Kyma: "kcp-system/b"}), ""},
 			code:    v1beta2.ReasonRuntimeTaken,
 			message: []string{"Kyma kcp-system/b of this control plane"},
 		},
@@ -67,23 +67,23 @@ func TestDecide(t *testing.T) {
 		},
 		"Moved": {
 			reason: "the Secret leads to a cluster that the Kyma had before the present one",
-			seen:   Seen{record(ours), ""}, known: "c2",
+			seen:   Seen{recordAnnotations(ours), ""}, known: "c2",
 			code:    v1beta2.ReasonRuntimeReplaced,
 			message: []string{"UID c1, before: UID c2"},
 		},
 		"Ours": {
 			reason: "the normal case: no request, and a Kyma that was created again is the same owner",
-			seen:   Seen{record(ours), ""}, known: "c1",
+			seen:   Seen{recordAnnotations(ours), ""}, known: "c1",
 			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}, IsRecorded: true},
 		},
 		"OursRestored": {
 			reason: "the status was not restored: the record has the cluster",
-			seen:   Seen{record(ours), ""},
+			seen:   Seen{recordAnnotations(ours), ""},
 			want:   Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}, IsRecorded: true},
 		},
 		"OursWithoutCluster": {
 			reason: "the cluster of an incomplete record is read",
-			seen:   Seen{record(me), ""}, needs: true,
+			seen:   Seen{recordAnnotations(me), ""}, needs: true,
 		},
 		"Fresh": {reason: "a new runtime: is it the control plane?", seen: Seen{nil, ""}, needs: true},
 		"FreshNew": {
@@ -117,12 +117,13 @@ func TestDecide(t *testing.T) {
 		},
 		"Taken": {
 			reason: "handed over by another control plane",
-			seen:   Seen{record(Owner{ControlPlane: "cp2", Kyma: "kcp-system/a", Cluster: "c1"}), "c1"}, take: true,
+			seen:   Seen{recordAnnotations(Owner{ControlPlane: "cp2", Kyma: "kcp-system/a", Cluster: "c1"}), "c1"},
+			take:   true,
 			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"},
 				TakenFrom: "it belonged to Kyma kcp-system/a of another control plane (UID cp2)"},
 		},
 		"MovedTaken": {
-			reason: "back to a former cluster", seen: Seen{record(ours), "c1"}, known: "c2", take: true,
+			reason: "back to a former cluster", seen: Seen{recordAnnotations(ours), "c1"}, known: "c2", take: true,
 			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}, IsRecorded: true,
 				TakenFrom: "this Kyma had the cluster with UID c2"},
 		},
@@ -183,7 +184,7 @@ func TestDecode(t *testing.T) {
 func TestRefusalIsBounded(t *testing.T) {
 	for _, seen := range []Seen{
 		{annotations("", strings.Repeat("x\x1b[31m\n", 10000)), ""},
-		{record(Owner{ControlPlane: strings.Repeat("y\n", 100), Kyma: strings.Repeat("z\x00", 100)}), ""},
+		{recordAnnotations(Owner{ControlPlane: strings.Repeat("y\n", 100), Kyma: strings.Repeat("z\x00", 100)}), ""},
 	} {
 		_, _, err := Decide(seen, Claim{Me: me, Server: "https://" + strings.Repeat("s", 10000)})
 		if err == nil || len(err.Error()) > 1024 || strings.ContainsAny(err.Error(), "\n\x1b\x00") {
@@ -192,8 +193,8 @@ func TestRefusalIsBounded(t *testing.T) {
 	}
 }
 
-// cluster returns a cluster that answers each path with an object, and records the requests.
-func cluster(t *testing.T, answers map[string]any) (*apply.Cluster, *[]string) {
+// newTestCluster returns a cluster that answers each path with an object, and records the requests.
+func newTestCluster(t *testing.T, answers map[string]any) (*apply.Cluster, *[]string) {
 	t.Helper()
 	requests := &[]string{}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -231,15 +232,16 @@ func TestVerify(t *testing.T) {
 		want     Owner
 		ok       bool
 	}{
-		"Ours":     {"the record is complete", record(ours), system, nil, ours, true},
-		"Fresh":    {"there is no record", nil, system, []string{"GET " + path}, ours, true},
-		"Taken":    {"another owner", record(Owner{ControlPlane: "x", Kyma: "n/a"}), system, nil, Owner{}, false},
+		"Ours":  {"the record is complete", recordAnnotations(ours), system, nil, ours, true},
+		"Fresh": {"there is no record", nil, system, []string{"GET " + path}, ours, true},
+		"Taken": {"another owner", recordAnnotations(Owner{ControlPlane: "x", Kyma: "n/a"}), system, nil, Owner{},
+			false},
 		"NoAnswer": {"the request fails", nil, nil, []string{"GET " + path}, Owner{}, false},
 		"NoUID":    {"the answer is incomplete", nil, nameless, []string{"GET " + path}, Owner{}, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			runtime, requests := cluster(t, map[string]any{path: c.answer})
+			runtime, requests := newTestCluster(t, map[string]any{path: c.answer})
 			got, err := Verify(t.Context(), runtime, c.seen, Claim{Me: me})
 			if got.Owner != c.want || (err == nil) != c.ok || !slices.Equal(*requests, c.requests) {
 				t.Errorf("%s: %v, %v, requests %q", c.reason, got, err, *requests)
@@ -276,7 +278,7 @@ func TestListKymas(t *testing.T) {
 				answers["/apis/operator.kyma-project.io/v1beta2/kymas"] = map[string]any{
 					"kind": "KymaList", "metadata": map[string]any{"resourceVersion": "1"}, "items": c.items}
 			}
-			runtime, _ := cluster(t, answers)
+			runtime, _ := newTestCluster(t, answers)
 			in, err := ListKymas(t.Context(), runtime)
 			if err != nil || (in.Own != nil) != c.own || in.Other != c.other {
 				t.Errorf("%s: %+v, %v", c.reason, in, err)

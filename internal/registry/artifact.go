@@ -200,18 +200,18 @@ func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (wr
 	for digest, blob := range a.Blobs {
 		if err := remote.WriteLayer(p.Repository, static.NewLayer(blob, a.MediaTypeOf(digest)),
 			options...); err != nil {
-			return false, failed("pushing", ref.Name(), err)
+			return false, classifyError("pushing", ref.Name(), err)
 		}
 	}
 	raw := rawManifest{a.Manifest, types.MediaType(a.MediaType)}
 	if err := remote.Put(p.Digest(a.Digest()), raw, options...); err != nil {
-		return false, failed("pushing", ref.Name(), err)
+		return false, classifyError("pushing", ref.Name(), err)
 	}
 	if a.Tag == "" || standing == a.Digest() {
 		return false, nil
 	}
 	if err := remote.Put(ref, raw, options...); err != nil {
-		return false, failed("pushing", ref.Name(), err)
+		return false, classifyError("pushing", ref.Name(), err)
 	}
 	r.forget(p, a.Version())
 	if now, err := digestOfTag(ref, options); err == nil && now != a.Digest() {
@@ -229,7 +229,7 @@ func digestOfTag(ref name.Tag, options []remote.Option) (string, error) {
 	if err == nil {
 		return d.Digest.String(), nil
 	}
-	err = failed("pushing", ref.Name(), err)
+	err = classifyError("pushing", ref.Name(), err)
 	if ocm.ReasonOf(err) == ocm.ArtifactNotFound {
 		return "", nil
 	}

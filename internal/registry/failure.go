@@ -15,9 +15,9 @@ import (
 
 // ClassifyError converts an error of a registry client to an *ocm.Error. doing is "pulling" or "pushing". ref is the
 // reference of the artefact.
-func ClassifyError(doing, ref string, err error) error { return failed(doing, ref, err) }
+func ClassifyError(doing, ref string, err error) error { return classifyError(doing, ref, err) }
 
-// failed classifies an error of the transport. A cancelled context is not an error of the registry.
+// classifyError classifies an error of the transport. A cancelled context is not an error of the registry.
 //
 //  1. already classified       -> unchanged
 //  2. cancelled by the caller  -> unchanged, without a reason
@@ -27,7 +27,7 @@ func ClassifyError(doing, ref string, err error) error { return failed(doing, re
 //  6. 408, 429, 5xx            -> RegistryUnreachable
 //  7. refused by the transport -> EgressRefused
 //  8. every other error        -> RegistryUnreachable: name resolution, connection, TLS, timeout, malformed response
-func failed(doing, ref string, err error) error {
+func classifyError(doing, ref string, err error) error {
 	if _, ok := errors.AsType[*ocm.Error](err); ok {
 		return err
 	}

@@ -35,7 +35,7 @@ func (r *Registry) openSession(ctx context.Context, p place) (*session, error) {
 	signed, err := transport.NewWithContext(ctx, p.Registry, auth, r.transportTo(p),
 		[]string{p.Scope(transport.PullScope)})
 	if err != nil {
-		return nil, failed("pulling", p.Name(), err)
+		return nil, classifyError("pulling", p.Name(), err)
 	}
 	scheme := "https"
 	if p.plain {
@@ -150,11 +150,11 @@ func (s *session) get(ctx context.Context, ref, path string, limit int64) ([]byt
 		string(types.DockerManifestSchema2), string(types.OCIImageIndex), "*/*"}, ", "))
 	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, nil, failed("pulling", ref, err)
+		return nil, nil, classifyError("pulling", ref, err)
 	}
 	defer response.Body.Close()
 	if err := transport.CheckError(response, http.StatusOK); err != nil {
-		return nil, nil, failed("pulling", ref, err)
+		return nil, nil, classifyError("pulling", ref, err)
 	}
 	tooLarge := ocm.NewError(ocm.ArtifactTooLarge, ref,
 		"larger than %d bytes: make the module smaller or raise the limit", limit)
@@ -163,7 +163,7 @@ func (s *session) get(ctx context.Context, ref, path string, limit int64) ([]byt
 	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	if err != nil {
-		return nil, nil, failed("pulling", ref, err)
+		return nil, nil, classifyError("pulling", ref, err)
 	}
 	if int64(len(data)) > limit {
 		return nil, nil, tooLarge

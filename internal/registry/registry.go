@@ -421,6 +421,6 @@ func pullOnce[T any](ctx context.Context, r *Registry, key, what string, pull fu
 		}
 		return result.Val.(T), nil
 	case <-ctx.Done():
-		return none, failed("pulling", what, ctx.Err())
+		return none, classifyError("pulling", what, ctx.Err())
 	}
 }

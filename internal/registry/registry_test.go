@@ -74,8 +74,8 @@ func newServer(t *testing.T, options ...fake.Option) *server {
 
 func (s *server) host() string { return strings.TrimPrefix(s.URL, "http://") }
 
-// taken returns the requests so far and forgets them.
-func (s *server) taken() []string {
+// takeRequests returns the requests so far and forgets them.
+func (s *server) takeRequests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	taken := s.requests
@@ -107,7 +107,7 @@ func (c *clock) forward(d time.Duration) {
 	c.t = c.t.Add(d)
 }
 
-func open(t *testing.T, opts Options) (*Registry, *clock) {
+func openRegistry(t *testing.T, opts Options) (*Registry, *clock) {
 	t.Helper()
 	c := &clock{t: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	if opts.Transport == nil {
@@ -126,7 +126,7 @@ const component = "kyma-project.io/module/sample"
 
 const manifestYAML = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n"
 
-func sample() ocm.Archive {
+func sampleArchive() ocm.Archive {
 	return ocm.Archive{
 		Name: component, Version: "1.2.3", Tar: true, ManifestFile: "dir/sample.yaml",
 		RawManifest: []byte(manifestYAML), DefaultCR: []byte("kind: Sample\n"),
@@ -179,9 +179,9 @@ func TestPushAndRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
-			archive, opts := sample(), Options{Host: s.host()}
+			archive, opts := sampleArchive(), Options{Host: s.host()}
 			change(&archive, &opts)
-			r, _ := open(t, opts)
+			r, _ := openRegistry(t, opts)
 			push(t, r, archive)
 			got, err := r.Component(t.Context(), archive.Name, archive.Version)
 			if err != nil {
@@ -223,8 +223,8 @@ func TestPushAndRead(t *testing.T) {
 // TestPushLayout checks the layout that other tools expect.
 func TestPushLayout(t *testing.T) {
 	s := newServer(t)
-	r, _ := open(t, Options{Host: "http://" + s.host(), Subpath: "sub/path"})
-	digest := push(t, r, sample())
+	r, _ := openRegistry(t, Options{Host: "http://" + s.host(), Subpath: "sub/path"})
+	digest := push(t, r, sampleArchive())
 	get := func(path string) []byte {
 		response, err := http.Get(s.URL + "/v2/sub/path/component-descriptors/" + component + "/" + path)
 		if err != nil {
@@ -323,8 +323,8 @@ func TestPushLayout(t *testing.T) {
 func TestPushReproducible(t *testing.T) {
 	var digests []string
 	for range 3 {
-		r, _ := open(t, Options{Host: newServer(t).host()})
-		a := sample()
+		r, _ := openRegistry(t, Options{Host: newServer(t).host()})
+		a := sampleArchive()
 		a.RepositoryContext, a.Provider = "https://registry.example.com", "example.com"
 		digests = append(digests, push(t, r, a), push(t, r, a))
 	}
@@ -335,11 +335,11 @@ func TestPushReproducible(t *testing.T) {
 
 func TestPushReplaces(t *testing.T) {
 	s := newServer(t)
-	r, _ := open(t, Options{Host: s.host()})
+	r, _ := openRegistry(t, Options{Host: s.host()})
 	if _, err := r.Component(t.Context(), component, "1.2.3"); reason(err) != ocm.ArtifactNotFound {
 		t.Fatal(err)
 	}
-	a := sample()
+	a := sampleArchive()
 	for _, content := range []string{"first", "second"} {
 		a.RawManifest = []byte(content)
 		push(t, r, a)
@@ -356,7 +356,7 @@ func TestPushReplaces(t *testing.T) {
 
 func TestPushErrors(t *testing.T) {
 	s := newServer(t)
-	r, _ := open(t, Options{Host: s.host()})
+	r, _ := openRegistry(t, Options{Host: s.host()})
 	for name, tc := range map[string]struct {
 		change func(*ocm.Archive)
 		want   string
@@ -370,21 +370,21 @@ func TestPushErrors(t *testing.T) {
 		"Label": {func(a *ocm.Archive) { a.Labels = []ocm.Label{{Name: "x", Value: func() {}}} },
 			ocm.InvalidDescriptor},
 	} {
-		a := sample()
+		a := sampleArchive()
 		tc.change(&a)
 		_, err := r.Push(t.Context(), a)
 		if reason(err) != tc.want {
 			t.Errorf("%s: got %v, want %s", name, err, tc.want)
 		}
 	}
-	if got := s.taken(); len(got) > 0 {
+	if got := s.takeRequests(); len(got) > 0 {
 		t.Errorf("requests were made: %v", got)
 	}
 	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 		w.WriteHeader(http.StatusForbidden)
 		return r.Method != http.MethodGet
 	})
-	_, err := r.Push(t.Context(), sample())
+	_, err := r.Push(t.Context(), sampleArchive())
 	wantReason(t, err, ocm.RegistryUnauthorized)
 	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 		refused := strings.Contains(r.URL.Path, "/manifests/")
@@ -393,21 +393,21 @@ func TestPushErrors(t *testing.T) {
 		}
 		return refused
 	})
-	_, err = r.Push(t.Context(), sample())
+	_, err = r.Push(t.Context(), sampleArchive())
 	wantReason(t, err, ocm.RegistryUnauthorized)
 	r.opts.Keychain = brokenKeychain{}
-	_, err = r.Push(t.Context(), sample())
+	_, err = r.Push(t.Context(), sampleArchive())
 	wantReason(t, err, ocm.RegistryUnauthorized)
 }
 
 // TestRequests counts the requests. Many concurrent callers cause one pull, and cached results cause no request.
 func TestRequests(t *testing.T) {
 	s := newServer(t)
-	writer, _ := open(t, Options{Host: s.host()})
-	push(t, writer, sample())
-	s.taken()
+	writer, _ := openRegistry(t, Options{Host: s.host()})
+	push(t, writer, sampleArchive())
+	s.takeRequests()
 
-	r, _ := open(t, Options{Host: "http://" + s.host()})
+	r, _ := openRegistry(t, Options{Host: "http://" + s.host()})
 	pull := func() error {
 		c, err := r.Component(t.Context(), component, "1.2.3")
 		if err != nil {
@@ -434,7 +434,7 @@ func TestRequests(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	got := s.taken()
+	got := s.takeRequests()
 	count := map[string]int{}
 	for _, request := range got {
 		count[strings.Split(strings.Split(request, "/v2/")[1], "@")[0]]++
@@ -448,7 +448,7 @@ func TestRequests(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := s.taken(); len(got) > 0 {
+	if got := s.takeRequests(); len(got) > 0 {
 		t.Errorf("what is known costs requests: %v", got)
 	}
 	if s.conns > 20 {
@@ -515,8 +515,8 @@ func TestFaults(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
-			r, c := open(t, Options{Host: "http://" + s.host()})
-			push(t, r, sample())
+			r, c := openRegistry(t, Options{Host: "http://" + s.host()})
+			push(t, r, sampleArchive())
 			s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 				hit := strings.Contains(r.URL.Path, tc.part) && (tc.part != "/v2/" || r.URL.Path == "/v2/")
 				if hit {
@@ -531,8 +531,8 @@ func TestFaults(t *testing.T) {
 				len(err.Error()) > 700 {
 				t.Errorf("the text is %q", err)
 			}
-			s.taken()
-			if _, again := r.Component(t.Context(), component, "1.2.3"); again == nil || len(s.taken()) > 0 {
+			s.takeRequests()
+			if _, again := r.Component(t.Context(), component, "1.2.3"); again == nil || len(s.takeRequests()) > 0 {
 				t.Error("the same error again costs requests")
 			}
 			s.setFault(nil)
@@ -557,7 +557,7 @@ func TestUnreachable(t *testing.T) {
 		"Refused": {"http://" + host, "refused"}, "RefusedLocal": {host, "refused"},
 		"Name": {"http://no.invalid", "invalid"}} {
 		t.Run(name, func(t *testing.T) {
-			r, _ := open(t, Options{Host: tc.host})
+			r, _ := openRegistry(t, Options{Host: tc.host})
 			if name == "Name" { // a test must not use a real name server
 				r.opts.Transport = &http.Transport{DialContext: func(context.Context, string,
 					string) (net.Conn, error) {
@@ -576,8 +576,8 @@ func TestUnreachable(t *testing.T) {
 // TestSlow cancels one caller while another caller waits for the same pull.
 func TestSlow(t *testing.T) {
 	s := newServer(t)
-	r, _ := open(t, Options{Host: "http://" + s.host()})
-	push(t, r, sample())
+	r, _ := openRegistry(t, Options{Host: "http://" + s.host()})
+	push(t, r, sampleArchive())
 	arrived, proceed := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	s.setFault(func(http.ResponseWriter, *http.Request) bool {
@@ -641,14 +641,14 @@ func TestPlainHTTP(t *testing.T) {
 	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, s.host())
 	}
-	r, _ := open(t, Options{Host: "http://registry.example.com",
+	r, _ := openRegistry(t, Options{Host: "http://registry.example.com",
 		Transport: roundTripper(func(request *http.Request) (*http.Response, error) {
 			mu.Lock()
 			schemes = append(schemes, request.URL.Scheme)
 			mu.Unlock()
 			return transport.RoundTrip(request)
 		})})
-	push(t, r, sample())
+	push(t, r, sampleArchive())
 	c, err := r.Component(t.Context(), component, "1.2.3")
 	if err != nil {
 		t.Fatal(err)
@@ -678,9 +678,9 @@ func TestPlainHTTP(t *testing.T) {
 
 func TestFallbackRepository(t *testing.T) {
 	s := newServer(t)
-	r, _ := open(t, Options{Host: "http://" + s.host()})
+	r, _ := openRegistry(t, Options{Host: "http://" + s.host()})
 	blob := []byte("layer")
-	put(t, s, "charts/sample", blob)
+	putBlob(t, s, "charts/sample", blob)
 	layer := Layer{Repo: s.host(), Component: "charts/sample", Ref: ocm.DigestOf(blob)}
 	if data, _, err := r.Fetch(t.Context(), layer); err != nil || string(data) != "layer" {
 		t.Errorf("got %q, %v", data, err)
@@ -693,7 +693,7 @@ func TestFallbackRepository(t *testing.T) {
 		}
 		return hidden
 	})
-	r, _ = open(t, Options{Host: "http://" + s.host()})
+	r, _ = openRegistry(t, Options{Host: "http://" + s.host()})
 	if _, _, err := r.Fetch(t.Context(), layer); err != nil {
 		t.Errorf("behind a forbidden repository: %v", err)
 	}
@@ -709,8 +709,8 @@ func TestFallbackRepository(t *testing.T) {
 	}
 }
 
-// put stores a blob as any client would.
-func put(t *testing.T, s *server, repo string, data []byte) string {
+// putBlob stores a blob as any client would.
+func putBlob(t *testing.T, s *server, repo string, data []byte) string {
 	t.Helper()
 	return send(t, http.MethodPost, s.URL+"/v2/"+repo+"/blobs/uploads/?digest="+url.QueryEscape(ocm.DigestOf(data)),
 		data)
@@ -734,10 +734,10 @@ func send(t *testing.T, method, url string, data []byte) string {
 	return ocm.DigestOf(data)
 }
 
-// image stores an image manifest of some layers under a tag.
-func image(t *testing.T, s *server, repo, tag string, config []byte, layers ...v1.Descriptor) {
+// putImage stores an image manifest of some layers under a tag.
+func putImage(t *testing.T, s *server, repo, tag string, config []byte, layers ...v1.Descriptor) {
 	t.Helper()
-	hash, _ := v1.NewHash(put(t, s, repo, config))
+	hash, _ := v1.NewHash(putBlob(t, s, repo, config))
 	if layers == nil {
 		layers = []v1.Descriptor{}
 	}
@@ -751,7 +751,7 @@ func image(t *testing.T, s *server, repo, tag string, config []byte, layers ...v
 
 func layerOfBytes(t *testing.T, s *server, repo string, data []byte, resource string) v1.Descriptor {
 	t.Helper()
-	hash, _ := v1.NewHash(put(t, s, repo, data))
+	hash, _ := v1.NewHash(putBlob(t, s, repo, data))
 	d := v1.Descriptor{MediaType: "application/x-tar", Digest: hash, Size: int64(len(data))}
 	if resource != "" {
 		d.Annotations = map[string]string{wantArtifactAnnotation: `[{"kind":"resource","identity":{"name":"` +
@@ -762,7 +762,7 @@ func layerOfBytes(t *testing.T, s *server, repo string, data []byte, resource st
 
 func TestTags(t *testing.T) {
 	s := newServer(t)
-	r, c := open(t, Options{Host: "http://" + s.host()})
+	r, c := openRegistry(t, Options{Host: "http://" + s.host()})
 	fetch := func(component, ref, resource string) (string, error) {
 		data, digest, err := r.Fetch(t.Context(), Layer{Name: resource, Component: component, Ref: ref})
 		if err == nil && digest != ocm.DigestOf(data) {
@@ -770,20 +770,20 @@ func TestTags(t *testing.T) {
 		}
 		return string(data), err
 	}
-	image(t, s, "one", "1.0.build-5", []byte("{}"), layerOfBytes(t, s, "one", []byte("first"), ""))
+	putImage(t, s, "one", "1.0.build-5", []byte("{}"), layerOfBytes(t, s, "one", []byte("first"), ""))
 	if got, err := fetch("one", "1.0+5", "any"); err != nil || got != "first" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	image(t, s, "one", "1.0.build-5", []byte("{}"), layerOfBytes(t, s, "one", []byte("second"), ""))
-	s.taken()
-	if got, err := fetch("one", "1.0+5", "any"); err != nil || got != "first" || len(s.taken()) > 0 {
+	putImage(t, s, "one", "1.0.build-5", []byte("{}"), layerOfBytes(t, s, "one", []byte("second"), ""))
+	s.takeRequests()
+	if got, err := fetch("one", "1.0+5", "any"); err != nil || got != "first" || len(s.takeRequests()) > 0 {
 		t.Errorf("within a minute: got %q, %v", got, err)
 	}
 	c.forward(tagCachePeriod)
 	if got, err := fetch("one", "1.0+5", "any"); err != nil || got != "second" {
 		t.Errorf("after a minute: got %q, %v", got, err)
 	}
-	image(t, s, "many", "1.0", []byte("{}"), layerOfBytes(t, s, "many", []byte("a"), "raw-manifest"),
+	putImage(t, s, "many", "1.0", []byte("{}"), layerOfBytes(t, s, "many", []byte("a"), "raw-manifest"),
 		layerOfBytes(t, s, "many", []byte("b"), "config"))
 	if got, err := fetch("many", "1.0", "config"); err != nil || got != "b" {
 		t.Errorf("got %q, %v", got, err)
@@ -797,11 +797,11 @@ func TestTags(t *testing.T) {
 // TestRetry checks that a requested retry reads the registry again, and that its result is returned from then on.
 func TestRetry(t *testing.T) {
 	s := newServer(t)
-	r, c := open(t, Options{Host: "http://" + s.host()})
+	r, c := openRegistry(t, Options{Host: "http://" + s.host()})
 	layer := Layer{Name: "any", Component: "one", Ref: "1.0"}
 	_, _, err := r.Fetch(t.Context(), layer)
 	wantReason(t, err, ocm.ArtifactNotFound)
-	image(t, s, "one", "1.0", []byte("{}"), layerOfBytes(t, s, "one", []byte("first"), ""))
+	putImage(t, s, "one", "1.0", []byte("{}"), layerOfBytes(t, s, "one", []byte("first"), ""))
 	_, _, err = r.Fetch(t.Context(), layer)
 	wantReason(t, err, ocm.ArtifactNotFound)
 	c.forward(time.Millisecond)
@@ -809,9 +809,9 @@ func TestRetry(t *testing.T) {
 	if got, _, err := r.Fetch(again, layer); err != nil || string(got) != "first" {
 		t.Errorf("a remembered failure: got %q, %v", got, err)
 	}
-	image(t, s, "one", "1.0", []byte("{}"), layerOfBytes(t, s, "one", []byte("second"), ""))
-	s.taken()
-	if got, _, err := r.Fetch(again, layer); err != nil || string(got) != "first" || len(s.taken()) > 0 {
+	putImage(t, s, "one", "1.0", []byte("{}"), layerOfBytes(t, s, "one", []byte("second"), ""))
+	s.takeRequests()
+	if got, _, err := r.Fetch(again, layer); err != nil || string(got) != "first" || len(s.takeRequests()) > 0 {
 		t.Errorf("the answer of the retry itself: got %q, %v", got, err)
 	}
 	c.forward(time.Millisecond)
@@ -824,8 +824,8 @@ func TestRetry(t *testing.T) {
 // While the registry does not respond, the earlier content is used.
 func TestReplacedComponent(t *testing.T) {
 	s := newServer(t)
-	r, c := open(t, Options{Host: "http://" + s.host()})
-	author, _ := open(t, Options{Host: "http://" + s.host()})
+	r, c := openRegistry(t, Options{Host: "http://" + s.host()})
+	author, _ := openRegistry(t, Options{Host: "http://" + s.host()})
 	content := func(ctx context.Context) string {
 		t.Helper()
 		got, err := r.Component(ctx, component, "1.2.3")
@@ -834,9 +834,9 @@ func TestReplacedComponent(t *testing.T) {
 		}
 		return got.Content
 	}
-	push(t, author, sample())
+	push(t, author, sampleArchive())
 	first := content(t.Context())
-	other := sample()
+	other := sampleArchive()
 	other.RawManifest = []byte(manifestYAML + "data: {}\n")
 	push(t, author, other)
 	if got := content(t.Context()); got != first {
@@ -847,7 +847,7 @@ func TestReplacedComponent(t *testing.T) {
 	if second == first {
 		t.Error("a retry does not find the other content")
 	}
-	push(t, author, sample())
+	push(t, author, sampleArchive())
 	c.forward(componentCachePeriod)
 	s.setFault(func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -857,8 +857,8 @@ func TestReplacedComponent(t *testing.T) {
 		t.Errorf("without a registry: got %s, want %s", got, second)
 	}
 	s.setFault(nil)
-	s.taken()
-	if got := content(t.Context()); got != second || len(s.taken()) > 0 {
+	s.takeRequests()
+	if got := content(t.Context()); got != second || len(s.takeRequests()) > 0 {
 		t.Errorf("after that, the registry is asked before the next period, or it is %s", got)
 	}
 	c.forward(componentCachePeriod)
@@ -869,7 +869,7 @@ func TestReplacedComponent(t *testing.T) {
 
 func TestReferences(t *testing.T) {
 	s := newServer(t)
-	r, _ := open(t, Options{Host: s.host()})
+	r, _ := openRegistry(t, Options{Host: s.host()})
 	good := ocm.DigestOf(nil)
 	for name, layer := range map[string]Layer{
 		"NoRef": {
@@ -912,7 +912,7 @@ func TestReferences(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	if got := s.taken(); len(got) > 0 {
+	if got := s.takeRequests(); len(got) > 0 {
 		t.Errorf("requests were made: %v", got)
 	}
 	for name, opts := range map[string]Options{
@@ -927,7 +927,7 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-func tarred(t *testing.T, entries ...string) []byte {
+func tarOf(t *testing.T, entries ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -946,7 +946,7 @@ func tarred(t *testing.T, entries ...string) []byte {
 	return b.Bytes()
 }
 
-func zipped(data []byte) []byte {
+func gzipOf(data []byte) []byte {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	_, _ = w.Write(data)
@@ -993,12 +993,12 @@ func TestDescriptors(t *testing.T) {
 		reason string
 		text   string
 	}{
-		"Tar":      {layer: tarred(t, wantDescriptorFile, descriptorV2), want: &v2},
-		"TarGzip":  {layer: zipped(tarred(t, wantDescriptorFile, descriptorV2)), want: &v2},
-		"TarOther": {layer: tarred(t, "README", "x", "./"+wantDescriptorFile, descriptorV2), want: &v2},
+		"Tar":      {layer: tarOf(t, wantDescriptorFile, descriptorV2), want: &v2},
+		"TarGzip":  {layer: gzipOf(tarOf(t, wantDescriptorFile, descriptorV2)), want: &v2},
+		"TarOther": {layer: tarOf(t, "README", "x", "./"+wantDescriptorFile, descriptorV2), want: &v2},
 		"YAML":     {layer: []byte(descriptorV2), want: &v2},
-		"YAMLGzip": {layer: zipped([]byte(descriptorV2)), want: &v2},
-		"V3":       {layer: tarred(t, wantDescriptorFile, descriptorV3), want: &v3},
+		"YAMLGzip": {layer: gzipOf([]byte(descriptorV2)), want: &v2},
+		"V3":       {layer: tarOf(t, wantDescriptorFile, descriptorV3), want: &v3},
 		"NoContexts": {
 			layer: []byte(strings.Replace(descriptorV2, "  version: 1.0.0",
 				"  version: 1.0.0\n  repositoryContexts: []", 1)),
@@ -1011,22 +1011,22 @@ func TestDescriptors(t *testing.T) {
 		},
 		"V3JSON": {layer: []byte(descriptorV3), want: &v3},
 		"NoFile": {
-			layer:  tarred(t, "other.yaml", descriptorV2),
+			layer:  tarOf(t, "other.yaml", descriptorV2),
 			reason: ocm.InvalidDescriptor,
 			text:   wantDescriptorFile,
 		},
 		"Escaping": {
-			layer:  tarred(t, "../"+wantDescriptorFile, descriptorV2, "/"+wantDescriptorFile, descriptorV2),
+			layer:  tarOf(t, "../"+wantDescriptorFile, descriptorV2, "/"+wantDescriptorFile, descriptorV2),
 			reason: ocm.InvalidDescriptor,
 			text:   wantDescriptorFile,
 		},
 		"DamagedTar": {
-			layer:  tarred(t, "a", "b", wantDescriptorFile, descriptorV2)[:1100],
+			layer:  tarOf(t, "a", "b", wantDescriptorFile, descriptorV2)[:1100],
 			reason: ocm.InvalidDescriptor,
 			text:   "damaged",
 		},
 		"CutTar": {
-			layer:  tarred(t, wantDescriptorFile, descriptorV2)[:700],
+			layer:  tarOf(t, wantDescriptorFile, descriptorV2)[:700],
 			reason: ocm.InvalidDescriptor,
 			text:   "damaged",
 		},
@@ -1035,14 +1035,14 @@ func TestDescriptors(t *testing.T) {
 			reason: ocm.InvalidDescriptor,
 			text:   "gzip",
 		},
-		"Large":     {layer: tarred(t, wantDescriptorFile, big), reason: ocm.ArtifactTooLarge, text: "102400"},
+		"Large":     {layer: tarOf(t, wantDescriptorFile, big), reason: ocm.ArtifactTooLarge, text: "102400"},
 		"LargeText": {layer: []byte(big), reason: ocm.ArtifactTooLarge, text: "102400"},
 		"LargeLayer": {
-			layer:  tarred(t, "a", strings.Repeat("x", 2<<20), wantDescriptorFile, descriptorV2),
+			layer:  tarOf(t, "a", strings.Repeat("x", 2<<20), wantDescriptorFile, descriptorV2),
 			reason: ocm.ArtifactTooLarge,
 			text:   "larger than",
 		},
-		"Bomb":        {layer: zipped(make([]byte, 20<<20)), reason: ocm.ArtifactTooLarge, text: "102400"},
+		"Bomb":        {layer: gzipOf(make([]byte, 20<<20)), reason: ocm.ArtifactTooLarge, text: "102400"},
 		"NotYAML":     {layer: []byte("a: b: c"), reason: ocm.InvalidDescriptor, text: "not YAML"},
 		"OldSchema":   {layer: []byte("meta: {schemaVersion: v1}"), reason: ocm.InvalidDescriptor, text: `"v1"`},
 		"OtherSchema": {layer: []byte("apiVersion: ocm.software/v9"), reason: ocm.InvalidDescriptor, text: "v9"},
@@ -1127,8 +1127,8 @@ func TestDescriptors(t *testing.T) {
 			if config == "" {
 				config = `{"componentDescriptorLayer":{"digest":"` + layer.Digest.String() + `"}}`
 			}
-			image(t, s, repo, "1.0.0", []byte(config), layer)
-			r, _ := open(t, Options{Host: "http://" + s.host()})
+			putImage(t, s, repo, "1.0.0", []byte(config), layer)
+			r, _ := openRegistry(t, Options{Host: "http://" + s.host()})
 			got, err := r.Component(t.Context(), "a", "1.0.0")
 			if tc.want == nil {
 				wantReason(t, err, tc.reason)
@@ -1156,10 +1156,10 @@ func TestDescriptors(t *testing.T) {
 
 func TestLayerTooLarge(t *testing.T) {
 	s := newServer(t)
-	r, _ := open(t, Options{Host: "http://" + s.host(), MaxLayerBytes: 100})
+	r, _ := openRegistry(t, Options{Host: "http://" + s.host(), MaxLayerBytes: 100})
 	for _, size := range []int{100, 101} {
 		data := bytes.Repeat([]byte("x"), size)
-		put(t, s, "component-descriptors/a", data)
+		putBlob(t, s, "component-descriptors/a", data)
 		_, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: ocm.DigestOf(data)})
 		if size == 100 && err != nil {
 			t.Error(err)
@@ -1195,8 +1195,8 @@ func TestContent(t *testing.T) {
 		s := newServer(t)
 		repo := "component-descriptors/a"
 		layer := layerOfBytes(t, s, repo, []byte(tc.descriptor), "")
-		image(t, s, repo, "1.0.0", []byte(`{"componentDescriptorLayer":{"digest":"`+layer.Digest.String()+`"}}`), layer)
-		r, _ := open(t, Options{Host: "http://" + s.host()})
+		putImage(t, s, repo, "1.0.0", []byte(`{"componentDescriptorLayer":{"digest":"`+layer.Digest.String()+`"}}`), layer)
+		r, _ := openRegistry(t, Options{Host: "http://" + s.host()})
 		c, err := r.Component(t.Context(), "a", "1.0.0")
 		if err != nil {
 			t.Fatalf("%s: %v", tc.reason, err)
@@ -1213,8 +1213,8 @@ func TestContent(t *testing.T) {
 // TestCacheIsVerified changes cached bytes, as a bug in another package might do.
 func TestCacheIsVerified(t *testing.T) {
 	s := newServer(t)
-	r, _ := open(t, Options{Host: "http://" + s.host()})
-	put(t, s, "component-descriptors/a", []byte("content"))
+	r, _ := openRegistry(t, Options{Host: "http://" + s.host()})
+	putBlob(t, s, "component-descriptors/a", []byte("content"))
 	layer := Layer{Component: "a", Ref: ocm.DigestOf([]byte("content"))}
 	data, _, err := r.Fetch(t.Context(), layer)
 	if err != nil {
@@ -1229,33 +1229,33 @@ func TestCacheIsVerified(t *testing.T) {
 
 func TestCacheLimit(t *testing.T) {
 	s := newServer(t)
-	r, _ := open(t, Options{Host: "http://" + s.host(), CacheBytes: 25})
+	r, _ := openRegistry(t, Options{Host: "http://" + s.host(), CacheBytes: 25})
 	refs := map[string]string{}
 	for _, name := range []string{"a", "b", "c"} {
-		refs[name] = put(t, s, "component-descriptors/a", bytes.Repeat([]byte(name), 10))
+		refs[name] = putBlob(t, s, "component-descriptors/a", bytes.Repeat([]byte(name), 10))
 	}
-	refs["large"] = put(t, s, "component-descriptors/a", bytes.Repeat([]byte("l"), 30))
+	refs["large"] = putBlob(t, s, "component-descriptors/a", bytes.Repeat([]byte("l"), 30))
 	for i, step := range []struct {
 		ref  string
 		pull bool
 	}{{"a", true}, {"b", true}, {"a", false}, {"c", true}, {"a", false}, {"b", true}, {"large", true},
 		{"large", true}, {"b", false}} {
-		s.taken()
+		s.takeRequests()
 		if _, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: refs[step.ref]}); err != nil {
 			t.Fatal(err)
 		}
-		if pulled := len(s.taken()) > 0; pulled != step.pull {
+		if pulled := len(s.takeRequests()) > 0; pulled != step.pull {
 			t.Errorf("step %d, %s: pulled %v, want %v", i, step.ref, pulled, step.pull)
 		}
 	}
 	if r.layers.used > 25 || r.layers.order.Len() != len(r.layers.entries) {
 		t.Errorf("%d bytes in %d entries", r.layers.used, r.layers.order.Len())
 	}
-	off, _ := open(t, Options{Host: "http://" + s.host(), CacheBytes: -1})
+	off, _ := openRegistry(t, Options{Host: "http://" + s.host(), CacheBytes: -1})
 	for range 2 {
-		s.taken()
+		s.takeRequests()
 		if _, _, err := off.Fetch(t.Context(), Layer{Component: "a", Ref: refs["a"]}); err != nil ||
-			len(s.taken()) == 0 {
+			len(s.takeRequests()) == 0 {
 			t.Errorf("without a cache: %v", err)
 		}
 	}
@@ -1285,14 +1285,14 @@ func TestSignIn(t *testing.T) {
 				return true
 			})
 			keys := keychain{s.host(): {Username: "robot", Password: "s3cret"}}
-			r, _ := open(t, Options{Host: "http://" + s.host(), Keychain: keys})
-			push(t, r, sample())
+			r, _ := openRegistry(t, Options{Host: "http://" + s.host(), Keychain: keys})
+			push(t, r, sampleArchive())
 			if _, err := r.Component(t.Context(), component, "1.2.3"); err != nil {
 				t.Error(err)
 			}
 			for name, keys := range map[string]authn.Keychain{"None": nil,
 				"Wrong": keychain{s.host(): {Username: "robot", Password: "wr0ng"}}, "Broken": brokenKeychain{}} {
-				r, _ := open(t, Options{Host: "http://" + s.host(), Keychain: keys})
+				r, _ := openRegistry(t, Options{Host: "http://" + s.host(), Keychain: keys})
 				_, err := r.Component(t.Context(), component, "1.2.3")
 				wantReason(t, err, ocm.RegistryUnauthorized)
 				if err != nil && (strings.Contains(err.Error(), "wr0ng") || strings.Contains(err.Error(), "token=")) {
@@ -1336,7 +1336,7 @@ func TestRedirect(t *testing.T) {
 		http.Redirect(w, r, to+"?X-Signature=s1gned", http.StatusTemporaryRedirect)
 		return true
 	})
-	r, _ := open(t, Options{Host: "http://" + s.host(), Keychain: keychain{s.host(): {Username: "u", Password: "p"}}})
+	r, _ := openRegistry(t, Options{Host: "http://" + s.host(), Keychain: keychain{s.host(): {Username: "u", Password: "p"}}})
 	to = strings.Replace(storage.URL, "127.0.0.1", "localhost", 1) + "/blob"
 	got, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: ocm.DigestOf(data)})
 	if err != nil || !bytes.Equal(got, data) {
@@ -1394,7 +1394,7 @@ func TestEgress(t *testing.T) {
 // TestConnections checks that failures leave no open connections.
 func TestConnections(t *testing.T) {
 	s := newServer(t)
-	r, c := open(t, Options{Host: "http://" + s.host()})
+	r, c := openRegistry(t, Options{Host: "http://" + s.host()})
 	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/v2/" {
 			return false
@@ -1423,7 +1423,7 @@ func TestDigestOf(t *testing.T) {
 func FuzzDescriptor(f *testing.F) {
 	f.Add([]byte(descriptorV2))
 	f.Add([]byte(descriptorV3))
-	f.Add(zipped([]byte(descriptorV2)))
+	f.Add(gzipOf([]byte(descriptorV2)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		text, err := ocm.UnpackDescriptor(data, 1000, "r.io/a:1")
 		if err == nil {

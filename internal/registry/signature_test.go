@@ -44,11 +44,11 @@ type signing struct {
 func newSigning(t *testing.T, options ...fake.Option) *signing {
 	t.Helper()
 	s := newServer(t, options...)
-	r, _ := open(t, Options{Host: "http://" + s.host()})
-	a := sample()
+	r, _ := openRegistry(t, Options{Host: "http://" + s.host()})
+	a := sampleArchive()
 	push(t, r, a)
 	g := &signing{T: t, s: s, repo: "component-descriptors/" + component}
-	g.change(func(d map[string]any) { // as ocm sign does: a digest for each resource
+	g.changeDescriptor(func(d map[string]any) { // as ocm sign does: a digest for each resource
 		for _, res := range resourcesOf(d) {
 			if res["digest"] == nil {
 				res["digest"] = map[string]any{"hashAlgorithm": "SHA-256",
@@ -82,8 +82,8 @@ func (g *signing) get(path string) []byte {
 	return data
 }
 
-// change replaces the descriptor of the component version by a changed one.
-func (g *signing) change(change func(map[string]any)) {
+// changeDescriptor replaces the descriptor of the component version by a changed one.
+func (g *signing) changeDescriptor(change func(map[string]any)) {
 	g.Helper()
 	g.changeText(func(text []byte) []byte {
 		var d map[string]any
@@ -113,10 +113,10 @@ func (g *signing) changeText(change func([]byte) []byte) {
 	if err != nil {
 		g.Fatal(err)
 	}
-	layer := layerOfBytes(g.T, g.s, g.repo, tarred(g.T, wantDescriptorFile, string(change(text))), "")
+	layer := layerOfBytes(g.T, g.s, g.repo, tarOf(g.T, wantDescriptorFile, string(change(text))), "")
 	config := []byte(`{"componentDescriptorLayer":{"digest":"` + layer.Digest.String() + `"}}`)
 	manifest.Layers[0], manifest.Config.Size = layer, int64(len(config))
-	if manifest.Config.Digest, err = v1.NewHash(put(g.T, g.s, g.repo, config)); err != nil {
+	if manifest.Config.Digest, err = v1.NewHash(putBlob(g.T, g.s, g.repo, config)); err != nil {
 		g.Fatal(err)
 	}
 	if g.raw, err = json.Marshal(manifest); err != nil {
@@ -128,7 +128,7 @@ func (g *signing) changeText(change func([]byte) []byte) {
 // signOCM adds a signature to the descriptor.
 func (g *signing) signOCM(by, normalisation, hash, algorithm string) {
 	g.Helper()
-	g.change(func(d map[string]any) {
+	g.changeDescriptor(func(d map[string]any) {
 		text, err := yaml.Marshal(d)
 		if err != nil {
 			g.Fatal(err)
@@ -200,7 +200,7 @@ func (g *signing) signTag(repo, digest string, by []string, payload, stored stri
 			g.bytesBy(name, []byte(payload)))}
 		layers = append(layers, layer)
 	}
-	image(g.T, g.s, repo, strings.Replace(digest, ":", "-", 1)+".sig", []byte("{}"), layers...)
+	putImage(g.T, g.s, repo, strings.Replace(digest, ":", "-", 1)+".sig", []byte("{}"), layers...)
 }
 
 // cosignTag adds valid signatures of the component version.
@@ -359,23 +359,23 @@ func TestSignatures(t *testing.T) {
 		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "gpg"},
 		"OCMTampered": {keys: []string{"rsa"}, sign: func(g *signing) {
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-			g.change(func(d map[string]any) { resourcesOf(d)[0]["version"] = "6.6.6" })
+			g.changeDescriptor(func(d map[string]any) { resourcesOf(d)[0]["version"] = "6.6.6" })
 		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "not the one that was signed"},
 		"OCMMoved": {reason: "where a layer lies is not signed, so its digest decides",
 			keys: []string{"rsa"}, sign: func(g *signing) {
-				evil := put(g.T, g.s, g.repo, []byte("evil"))
+				evil := putBlob(g.T, g.s, g.repo, []byte("evil"))
 				g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-				g.change(func(d map[string]any) {
+				g.changeDescriptor(func(d map[string]any) {
 					resourcesOf(d)[2]["access"].(map[string]any)["localReference"] = evil
 				})
 			}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "was changed after signing"},
 		"OCMNoDigest": {reason: "a layer without digest is not covered", keys: []string{"rsa"}, sign: func(g *signing) {
-			g.change(func(d map[string]any) { delete(resourcesOf(d)[2], "digest") })
+			g.changeDescriptor(func(d map[string]any) { delete(resourcesOf(d)[2], "digest") })
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: `content of resource "raw-manifest"`},
 		"OCMExcluded": {reason: "a layer may be left out of the signature, but then it may not be installed",
 			keys: []string{"rsa"}, sign: func(g *signing) {
-				g.change(func(d map[string]any) {
+				g.changeDescriptor(func(d map[string]any) {
 					resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "NO-DIGEST",
 						"normalisationAlgorithm": "EXCLUDE-FROM-SIGNATURE", "value": "NO-DIGEST"}
 				})
@@ -383,20 +383,20 @@ func TestSignatures(t *testing.T) {
 			}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: `content of resource "raw-manifest"`},
 		"OCMNoneAccess": {reason: "access is not signed, so a trick with its type must not free the digest",
 			keys: []string{"rsa"}, sign: func(g *signing) {
-				g.change(func(d map[string]any) {
+				g.changeDescriptor(func(d map[string]any) {
 					resourcesOf(d)[2]["access"] = map[string]any{"type": "none"}
 					resourcesOf(d)[2]["name"] = "other"
 				})
 				g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-				evil := put(g.T, g.s, g.repo, []byte("evil"))
-				g.change(func(d map[string]any) {
+				evil := putBlob(g.T, g.s, g.repo, []byte("evil"))
+				g.changeDescriptor(func(d map[string]any) {
 					resourcesOf(d)[2]["access"] = map[string]any{"type": "localBlob", "localReference": evil}
 					resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "SHA-256",
 						"normalisationAlgorithm": ocm.GenericBlobDigest, "value": strings.TrimPrefix(evil, "sha256:")}
 				})
 			}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "not the one that was signed"},
 		"OCMImage": {keys: []string{"rsa"}, sign: func(g *signing) {
-			g.change(func(d map[string]any) { delete(resourcesOf(d)[0], "digest") })
+			g.changeDescriptor(func(d map[string]any) { delete(resourcesOf(d)[0], "digest") })
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "content of image"},
 		"OCMCase": {reason: "a field in other letters must not be read", keys: []string{"rsa"}, sign: func(g *signing) {
@@ -469,10 +469,16 @@ func TestSignatures(t *testing.T) {
 		"CosignChanged": {
 			reason: "the component version was replaced after signing",
 			keys:   []string{"p256"},
-			sign:   func(g *signing) { g.cosignTag("p256"); g.change(func(d map[string]any) { d["x"] = "y" }) },
-			want:   trust.Signature{},
-			fails:  ocm.SignatureMissing,
-			text:   "no signature",
+			sign: func(g *signing) {
+				g.cosignTag("p256")
+				g.changeDescriptor(func(
+					d map[string]any) {
+					d["x"] = "y"
+				})
+			},
+			want:  trust.Signature{},
+			fails: ocm.SignatureMissing,
+			text:  "no signature",
 		},
 		"CosignMany": {reason: "there is an end to looking", keys: []string{"p256"}, sign: func(g *signing) {
 			g.cosignTag(append(slices.Repeat([]string{"p256-other"}, trust.MaxSignatures), "p256")...)
@@ -526,10 +532,10 @@ func TestSignatures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newSigning(t, tc.options...)
 			tc.sign(g)
-			r, _ := open(t, Options{Host: "http://" + g.s.host(),
+			r, _ := openRegistry(t, Options{Host: "http://" + g.s.host(),
 				Trust: trustPolicy(t, policyText(trust.Enforce, tc.keys...))})
 			c, err := r.Component(t.Context(), component, "1.2.3")
-			warned, _ := open(t, Options{Host: "http://" + g.s.host(),
+			warned, _ := openRegistry(t, Options{Host: "http://" + g.s.host(),
 				Trust: trustPolicy(t, policyText(trust.Warn, tc.keys...))})
 			w, warnErr := warned.Component(t.Context(), component, "1.2.3")
 			if warnErr != nil {
@@ -571,10 +577,10 @@ func (g *signing) replaceInSignatures(old, changed string) {
 func TestSignedImages(t *testing.T) {
 	g := newSigning(t)
 	g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-	g.change(func(d map[string]any) {
+	g.changeDescriptor(func(d map[string]any) {
 		resourcesOf(d)[0]["access"].(map[string]any)["imageReference"] = "evil.io/op:1.2.3"
 	})
-	r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "rsa"))})
+	r, _ := openRegistry(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "rsa"))})
 	c, err := r.Component(t.Context(), component, "1.2.3")
 	if err != nil {
 		t.Fatal(err)
@@ -619,16 +625,18 @@ func TestSignedSHA512(t *testing.T) {
 		g := newSigning(t)
 		h := crypto.SHA512.New()
 		_, _ = h.Write(tarredSample(t))
-		g.change(func(d map[string]any) {
+		g.changeDescriptor(func(d map[string]any) {
 			resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "SHA-512",
 				"normalisationAlgorithm": ocm.GenericBlobDigest, "value": hex.EncodeToString(h.Sum(nil))}
 		})
 		g.signOCM("rsa", wantNormalisation2, "SHA-512", "RSASSA-PSS")
 		if name == "Changed" {
-			evil := put(t, g.s, g.repo, []byte(content))
-			g.change(func(d map[string]any) { resourcesOf(d)[2]["access"].(map[string]any)["localReference"] = evil })
+			evil := putBlob(t, g.s, g.repo, []byte(content))
+			g.changeDescriptor(func(d map[string]any) {
+				resourcesOf(d)[2]["access"].(map[string]any)["localReference"] = evil
+			})
 		}
-		r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "rsa"))})
+		r, _ := openRegistry(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "rsa"))})
 		_, err := r.Component(t.Context(), component, "1.2.3")
 		if name == "Good" && err != nil {
 			t.Error(err)
@@ -653,10 +661,10 @@ func TestLayersByHand(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")
 	signed := ocm.DigestOf(tarredSample(t))
-	unsigned := put(t, g.s, g.repo, []byte("evil"))
-	put(t, g.s, "charts/a", []byte("evil"))
-	image(t, g.s, "charts/a", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/a", []byte("evil"), ""))
-	image(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("good"), ""))
+	unsigned := putBlob(t, g.s, g.repo, []byte("evil"))
+	putBlob(t, g.s, "charts/a", []byte("evil"))
+	putImage(t, g.s, "charts/a", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/a", []byte("evil"), ""))
+	putImage(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("good"), ""))
 	signedImage := &signing{T: t, s: g.s, repo: "charts/b"}
 	digest := ocm.DigestOf(signedImage.get("manifests/1.0.0"))
 	payload := simpleSigning("cosign container image signature", digest)
@@ -695,7 +703,7 @@ func TestLayersByHand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, mode := range []trust.Mode{trust.Enforce, trust.Warn, trust.Off} {
-				r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(mode, "p256"))})
+				r, _ := openRegistry(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(mode, "p256"))})
 				sig, verr := r.Verify(t.Context(), tc.layer)
 				data, digest, err := r.Fetch(t.Context(), tc.layer)
 				policyFails := slices.Contains([]string{ocm.SignatureMissing, ocm.SignatureInvalid}, tc.fails)
@@ -736,12 +744,12 @@ func TestVerifiedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, c := open(t, Options{Host: "http://" + g.s.host(), Trust: tr})
+	r, c := openRegistry(t, Options{Host: "http://" + g.s.host(), Trust: tr})
 	layer := Layer{Component: component, Version: "1.2.3", Ref: ocm.DigestOf(tarredSample(t))}
 	fetch := func() (int, error) {
-		g.s.taken()
+		g.s.takeRequests()
 		_, _, err := r.Fetch(t.Context(), layer)
-		return len(g.s.taken()), err
+		return len(g.s.takeRequests()), err
 	}
 	if n, err := fetch(); err != nil || n == 0 || n > 9 {
 		t.Errorf("first: %d requests, %v", n, err)
@@ -750,8 +758,8 @@ func TestVerifiedOnce(t *testing.T) {
 		t.Errorf("again: %d requests, %v", n, err)
 	}
 	other := r.WithKeychain(anonymous{})
-	g.s.taken()
-	if _, err := other.Verify(t.Context(), layer); err != nil || len(g.s.taken()) > 0 {
+	g.s.takeRequests()
+	if _, err := other.Verify(t.Context(), layer); err != nil || len(g.s.takeRequests()) > 0 {
 		t.Errorf("with another login: %v", err)
 	}
 	write(policyText(trust.Enforce, "p256-other"))
@@ -784,7 +792,7 @@ func TestVerifiedOnce(t *testing.T) {
 	// After a restart, the caches are empty and the result is the same.
 	write(policyText(trust.Enforce, "p256"))
 	policyClock.forward(wantPolicyPeriod)
-	r, _ = open(t, Options{Host: "http://" + g.s.host(), Trust: tr})
+	r, _ = openRegistry(t, Options{Host: "http://" + g.s.host(), Trust: tr})
 	if _, err := fetch(); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}
@@ -809,7 +817,7 @@ func TestKeyRotation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, registryClock := open(t, Options{Host: "http://" + g.s.host(), Trust: tr})
+	r, registryClock := openRegistry(t, Options{Host: "http://" + g.s.host(), Trust: tr})
 	layer := Layer{Component: component, Version: "1.2.3", Ref: ocm.DigestOf(tarredSample(t))}
 	steps := []struct {
 		name string
@@ -836,9 +844,9 @@ func TestKeyRotation(t *testing.T) {
 // TestSignedLater signs a module after the first read.
 func TestSignedLater(t *testing.T) {
 	g := newSigning(t)
-	strict, strictClock := open(t, Options{Host: "http://" + g.s.host(),
+	strict, strictClock := openRegistry(t, Options{Host: "http://" + g.s.host(),
 		Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
-	lax, laxClock := open(t, Options{Host: "http://" + g.s.host(),
+	lax, laxClock := openRegistry(t, Options{Host: "http://" + g.s.host(),
 		Trust: trustPolicy(t, policyText(trust.Warn, "p256"))})
 	_, err := strict.Component(t.Context(), component, "1.2.3")
 	wantReason(t, err, ocm.SignatureMissing)
@@ -861,9 +869,9 @@ func TestSignedLater(t *testing.T) {
 func TestManyVerify(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")
-	r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
+	r, _ := openRegistry(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
 	layer := Layer{Component: component, Version: "1.2.3", Ref: ocm.DigestOf(tarredSample(t))}
-	g.s.taken()
+	g.s.takeRequests()
 	var callers sync.WaitGroup
 	var started sync.WaitGroup
 	started.Add(100)
@@ -877,7 +885,7 @@ func TestManyVerify(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	if got := g.s.taken(); len(got) > 7 {
+	if got := g.s.takeRequests(); len(got) > 7 {
 		t.Errorf("100 callers cost %d requests: %v", len(got), got)
 	}
 }
@@ -885,27 +893,27 @@ func TestManyVerify(t *testing.T) {
 // TestSignedTagMoves moves a tag to an unsigned artefact.
 func TestSignedTagMoves(t *testing.T) {
 	g := newSigning(t)
-	image(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("good"), ""))
+	putImage(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("good"), ""))
 	at := &signing{T: t, s: g.s, repo: "charts/b"}
 	digest := ocm.DigestOf(at.get("manifests/1.0.0"))
 	payload := simpleSigning("cosign container image signature", digest)
 	g.signTag("charts/b", digest, []string{"p256"}, payload, payload)
-	r, c := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
+	r, c := openRegistry(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
 	layer := Layer{Component: "charts/b", Ref: "1.0.0"}
 	if data, _, err := r.Fetch(t.Context(), layer); err != nil || string(data) != "good" {
 		t.Fatalf("got %q, %v", data, err)
 	}
 	c.forward(tagCachePeriod)
-	g.s.taken()
+	g.s.takeRequests()
 	if _, _, err := r.Fetch(t.Context(), layer); err != nil {
 		t.Fatal(err)
 	}
-	for _, request := range g.s.taken() {
+	for _, request := range g.s.takeRequests() {
 		if strings.Contains(request, ".sig") {
 			t.Errorf("verified again: %s", request)
 		}
 	}
-	image(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("evil"), ""))
+	putImage(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("evil"), ""))
 	c.forward(tagCachePeriod)
 	data, _, err := r.Fetch(t.Context(), layer)
 	wantReason(t, err, ocm.SignatureMissing)
@@ -925,7 +933,7 @@ func TestRegistryDownWhileVerifying(t *testing.T) {
 		}
 		return down
 	})
-	r, c := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
+	r, c := openRegistry(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
 	_, err := r.Component(t.Context(), component, "1.2.3")
 	wantReason(t, err, ocm.RegistryUnreachable)
 	g.s.setFault(nil)
@@ -937,7 +945,7 @@ func TestRegistryDownWhileVerifying(t *testing.T) {
 
 func TestVerifyUnsigned(t *testing.T) {
 	for mode, want := range map[trust.Mode]string{trust.Enforce: ocm.SignatureMissing, trust.Warn: "", trust.Off: ""} {
-		r, _ := open(t, Options{Host: "r.io", Trust: trustPolicy(t, policyText(mode, "p256"))})
+		r, _ := openRegistry(t, Options{Host: "r.io", Trust: trustPolicy(t, policyText(mode, "p256"))})
 		sig, err := r.VerifyUnsigned("https://charts.example.com/stable", "it is a chart of a chart repository")
 		if want != "" {
 			wantReason(t, err, want)

@@ -122,7 +122,7 @@ func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *
 	case err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil // the caller cancelled the request
 	case apply.IsCertificateRefused(err):
-		return b.unauthorized("a TLS alert")
+		return b.unauthorizedError("a TLS alert")
 	case apply.IsCertificateInvalid(err):
 		return &Error{Code: RuntimeCertificateInvalid, Runtime: b.runtime, Message: fmt.Sprintf(
 			"%s cannot be trusted (%s): correct certificate-authority-data and server of the kubeconfig in the "+
@@ -130,15 +130,15 @@ func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *
 	case err != nil:
 		return &Error{Code: RuntimeUnreachable, Runtime: b.runtime, Message: fmt.Sprintf(
 			"%s does not answer (%s): check that the cluster runs and that the control plane can reach it", b.base,
-			cause(err))}
+			stableText(err))}
 	case resp.StatusCode == http.StatusUnauthorized:
-		return b.unauthorized("401")
+		return b.unauthorizedError("401")
 	}
 	return nil
 }
 
-// unauthorized returns the Error for an answer that refuses the credential.
-func (b *breaker) unauthorized(answer string) *Error {
+// unauthorizedError returns the Error for an answer that refuses the credential.
+func (b *breaker) unauthorizedError(answer string) *Error {
 	e := &Error{Code: RuntimeUnauthorized, Runtime: b.runtime, Message: fmt.Sprintf(
 		"%s refuses the credentials of the access Secret (%s): put a valid kubeconfig there", b.base, answer)}
 	if !b.ends.IsZero() && b.ends.Before(time.Now()) {
@@ -160,9 +160,9 @@ func certificateProblem(err error) string {
 	return "its certificate is not signed by the certificate authority of the kubeconfig"
 }
 
-// cause returns the text of a connection error without local ports and counts, so that the text is the same for each
-// attempt.
-func cause(err error) string {
+// stableText returns the text of a connection error without local ports and counts, so that the text is the same for
+// each attempt.
+func stableText(err error) string {
 	var timeout interface{ Timeout() bool }
 	var dns *net.DNSError
 	var op *net.OpError
@@ -213,9 +213,9 @@ func (b *breaker) probeNow() {
 	b.timer = time.AfterFunc(0, b.probe)
 }
 
-// request sends one small request to the runtime. request returns the reason why the runtime cannot be reconciled, or
-// nil.
-func (b *breaker) request() *Error {
+// sendProbe sends one small request to the runtime. sendProbe returns the reason why the runtime cannot be reconciled,
+// or nil.
+func (b *breaker) sendProbe() *Error {
 	_, bad := b.send(http.MethodGet, "/api", "")
 	return bad
 }
@@ -245,7 +245,7 @@ func (b *breaker) send(method, path, body string) ([]byte, *Error) {
 
 // probe sends one small request to the runtime. If the runtime answers, probe closes the breaker.
 func (b *breaker) probe() {
-	bad := b.request()
+	bad := b.sendProbe()
 	b.mu.Lock()
 	if b.stopped {
 		b.mu.Unlock()

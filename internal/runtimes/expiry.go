@@ -21,16 +21,19 @@ func (b *breaker) checkCredential(end time.Time, interval time.Duration, review 
 	defer b.mu.Unlock()
 	b.ends = end
 	if review != nil { // the first reviews of runtimes that are connected at the same time are spread over the interval
-		b.checks = append(b.checks, time.AfterFunc(rand.N(interval), func() { b.check(interval, review) }))
+		b.checks = append(b.checks, time.AfterFunc(rand.N(interval), func() { b.checkPeriodically(interval, review) }))
 	}
 	if end.After(time.Now()) { // otherwise the first request detects the expiry
-		b.checks = append(b.checks, time.AfterFunc(time.Until(end)+expiryDelay, func() { b.check(0, b.request) }))
+		b.checks = append(b.checks, time.AfterFunc(time.Until(end)+expiryDelay, func() {
+			b.checkPeriodically(0,
+				b.sendProbe)
+		}))
 	}
 }
 
-// check sends a request, and opens the breaker if the runtime refuses the credential or does not answer. check sends no
-// request while the breaker is open. check repeats itself after the interval.
-func (b *breaker) check(interval time.Duration, send func() *Error) {
+// checkPeriodically sends a request, and opens the breaker if the runtime refuses the credential or does not answer.
+// checkPeriodically sends no request while the breaker is open. checkPeriodically repeats itself after the interval.
+func (b *breaker) checkPeriodically(interval time.Duration, send func() *Error) {
 	if b.err() == nil {
 		if bad := send(); bad != nil {
 			b.open(bad)
@@ -39,6 +42,6 @@ func (b *breaker) check(interval time.Duration, send func() *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if interval > 0 && !b.stopped {
-		b.checks[0] = time.AfterFunc(interval, func() { b.check(interval, send) })
+		b.checks[0] = time.AfterFunc(interval, func() { b.checkPeriodically(interval, send) })
 	}
 }

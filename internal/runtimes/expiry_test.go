@@ -51,7 +51,7 @@ func TestWithdrawnCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &refusing{after: time.Now().Add(10 * time.Hour)}
 		b := &breaker{runtime: "a", base: "https://a", next: next, changed: func() {}}
-		b.checkCredential(time.Time{}, checkInterval, b.request)
+		b.checkCredential(time.Time{}, checkInterval, b.sendProbe)
 		defer b.stop()
 		time.Sleep(10*time.Hour - time.Second)
 		if n := next.requests.Load(); n < 9 || n > 10 || b.err() != nil {

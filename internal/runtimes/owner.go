@@ -60,7 +60,7 @@ func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 // checkOwner returns an error if the owner of the runtime is not verified. If nothing is known, checkOwner asks the
 // verifier.
 func (p *Pool) checkOwner(kyma string, rt *Runtime) error {
-	if !p.verifies() {
+	if !p.needsVerification() {
 		return nil
 	}
 	p.mu.Lock()
@@ -75,8 +75,8 @@ func (p *Pool) checkOwner(kyma string, rt *Runtime) error {
 	return err
 }
 
-// verifies reports whether connections have to be verified.
-func (p *Pool) verifies() bool { return p.opts.VerifyOwner != nil && p.opts.Self == nil }
+// needsVerification reports whether connections have to be verified.
+func (p *Pool) needsVerification() bool { return p.opts.VerifyOwner != nil && p.opts.Self == nil }
 
 // IsOwnerWanted reports whether the verifier has to decide about the owner of a runtime, because another caller needs
 // the connection.
@@ -84,7 +84,7 @@ func (p *Pool) IsOwnerWanted(kyma string) bool {
 	rt := p.connectionIfOpen(kyma)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.verifies() && rt != nil && rt.owner.wanted
+	return p.needsVerification() && rt != nil && rt.owner.wanted
 }
 
 // IsOwned reports whether the verifier has called MarkOwned for the present connection.
@@ -92,7 +92,7 @@ func (p *Pool) IsOwned(kyma string) bool {
 	rt := p.connectionIfOpen(kyma)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.verifies() || rt != nil && rt.owner.verified
+	return !p.needsVerification() || rt != nil && rt.owner.verified
 }
 
 // MarkOwned records that the runtime belongs to the Kyma. If other callers wait for the owner, all subscribers are

@@ -83,16 +83,16 @@ func (r *reviews) review() *Error {
 	return nil
 }
 
-// begin sends the first review, unless that review was answered before. The caller of begin reads the rights
-// afterwards.
-func (r *reviews) begin() {
+// sendFirstReview sends the first review, unless that review was answered before. The caller of sendFirstReview reads
+// the rights afterwards.
+func (r *reviews) sendFirstReview() {
 	r.mu.Lock()
 	begun := r.begun
 	r.mu.Unlock()
 	if begun {
 		return
 	}
-	r.breaker.check(0, func() *Error {
+	r.breaker.checkPeriodically(0, func() *Error {
 		bad := r.review()
 		r.mu.Lock()
 		r.begun = bad == nil
@@ -139,7 +139,7 @@ func (r *reviews) run(number int) {
 	stopped := r.stopped
 	r.mu.Unlock()
 	if !stopped {
-		r.breaker.check(0, r.review)
+		r.breaker.checkPeriodically(0, r.review)
 	}
 }
 
@@ -161,7 +161,7 @@ func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 	if rt.reviews == nil {
 		return
 	}
-	rt.reviews.begin()
+	rt.reviews.sendFirstReview()
 	interests := p.ShareInterests(rt.credentialInterests())
 	p.Subscribe(kyma, Subscriber{Key: credentialKey, Interests: interests,
 		Notify: func(e Event) {

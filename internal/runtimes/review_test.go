@@ -46,8 +46,8 @@ func TestReviews(t *testing.T) {
 		next.rule.Store(`["*"]`)
 		r, changes := newReviews(next)
 		defer r.breaker.stop()
-		r.begin()
-		r.begin()
+		r.sendFirstReview()
+		r.sendFirstReview()
 		if !r.has.IsUnlimited() || next.requests.Load() != 1 || changes.Load() != 0 {
 			t.Fatalf("the first review: %d requests, %d changes", next.requests.Load(), changes.Load())
 		}
@@ -87,22 +87,22 @@ func TestFirstReview(t *testing.T) {
 		next.rule.Store("")
 		r, changes := newReviews(next)
 		defer r.breaker.stop()
-		r.begin()
+		r.sendFirstReview()
 		if r.breaker.err() == nil || r.has.IsKnown() {
 			t.Error("a refused credential is accepted")
 		}
 		next.rule.Store(`["*"]`)
 		time.Sleep(time.Minute) // a probe closes the breaker
 		synctest.Wait()
-		r.begin()
+		r.sendFirstReview()
 		if r.breaker.err() != nil || !r.has.IsUnlimited() || changes.Load() != 0 {
 			t.Errorf("after the outage: %v, %v, %d changes", r.breaker.err(), r.has, changes.Load())
 		}
 		next.rule.Store("garbage")
 		other, _ := newReviews(next)
 		before := next.requests.Load()
-		other.begin()
-		other.begin()
+		other.sendFirstReview()
+		other.sendFirstReview()
 		if n := next.requests.Load() - before; n != 1 || other.has.IsKnown() {
 			t.Errorf("an answer without rights: %d requests, %v", n, other.has)
 		}
@@ -153,7 +153,7 @@ func TestCredentialInterests(t *testing.T) {
 		next := &reviewed{}
 		next.rule.Store(c.verbs)
 		r, _ := newReviews(next)
-		r.begin()
+		r.sendFirstReview()
 		rt := &Runtime{reviews: r}
 		rt.account.namespace, rt.account.name = "ops", c.account
 		var got []schema.GroupVersionResource

@@ -72,8 +72,8 @@ func (f *fleet) start(edit ...func(*Options)) *replica {
 	return r
 }
 
-// end shuts a replica down.
-func (f *fleet) end(i int) {
+// shutDown shuts a replica down.
+func (f *fleet) shutDown(i int) {
 	r := f.alive[i]
 	f.alive = append(f.alive[:i:i], f.alive[i+1:]...)
 	r.stop()
@@ -96,8 +96,8 @@ func (f *fleet) close() {
 	}
 }
 
-// watch fails the test if two replicas hold a shard at the same time. It returns when the time has passed.
-func (f *fleet) watch(d time.Duration) {
+// checkHolders fails the test if two replicas hold a shard at the same time. It returns when the time has passed.
+func (f *fleet) checkHolders(d time.Duration) {
 	f.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		for shard, name := range names {
@@ -114,8 +114,8 @@ func (f *fleet) watch(d time.Duration) {
 	}
 }
 
-// held returns the number of shards that running replicas hold.
-func (f *fleet) held() int {
+// countHeld returns the number of shards that running replicas hold.
+func (f *fleet) countHeld() int {
 	count := 0
 	for _, name := range names {
 		for _, r := range f.alive {
@@ -127,15 +127,15 @@ func (f *fleet) held() int {
 	return count
 }
 
-// settle waits until all shards are held, and returns how long that took.
-func (f *fleet) settle(atMost time.Duration) time.Duration {
+// awaitAllHeld waits until all shards are held, and returns how long that took.
+func (f *fleet) awaitAllHeld(atMost time.Duration) time.Duration {
 	f.t.Helper()
 	begin := time.Now()
-	for f.held() != Count {
+	for f.countHeld() != Count {
 		if time.Since(begin) > atMost {
-			f.t.Fatalf("only %d shards are held after %s", f.held(), atMost)
+			f.t.Fatalf("only %d shards are held after %s", f.countHeld(), atMost)
 		}
-		f.watch(50 * time.Millisecond)
+		f.checkHolders(50 * time.Millisecond)
 	}
 	return time.Since(begin)
 }
@@ -145,10 +145,10 @@ func TestOneReplica(t *testing.T) {
 		f := newFleet(t, 1)
 		defer f.close()
 		f.start()
-		f.settle(time.Second)
+		f.awaitAllHeld(time.Second)
 		synctest.Wait() // all work that is due now is done
 		before := f.server.writes
-		f.watch(time.Minute)
+		f.checkHolders(time.Minute)
 		synctest.Wait()
 		if got := f.server.writes - before; got != 15 { // one in four seconds
 			t.Errorf("%d writes in an idle minute", got)
@@ -163,11 +163,11 @@ func TestHandOver(t *testing.T) {
 		f := newFleet(t, 2)
 		defer f.close()
 		f.start()
-		f.settle(time.Second)
+		f.awaitAllHeld(time.Second)
 		f.start()
 		f.start()
-		f.watch(time.Second)
-		f.settle(time.Second)
+		f.checkHolders(time.Second)
+		f.awaitAllHeld(time.Second)
 		for i, r := range f.alive {
 			count := 0
 			for _, name := range names {
@@ -179,12 +179,12 @@ func TestHandOver(t *testing.T) {
 				t.Errorf("replica %d of 3 holds %d shards", i, count)
 			}
 		}
-		f.end(0)
-		if took := f.settle(5 * time.Second); took > time.Second {
+		f.shutDown(0)
+		if took := f.awaitAllHeld(5 * time.Second); took > time.Second {
 			t.Errorf("after a clean exit, all is taken over in %s", took)
 		}
 		f.kill(0)
-		if took := f.settle(15 * time.Second); took > 13*time.Second {
+		if took := f.awaitAllHeld(15 * time.Second); took > 13*time.Second {
 			t.Errorf("after a kill, all is taken over in %s", took)
 		}
 	})
@@ -213,8 +213,8 @@ func TestChaos(t *testing.T) {
 				}
 				f.start(quick)
 				for range 40 {
-					f.act(quick)
-					f.watch(time.Duration(f.random.Int64N(int64(6 * time.Second))))
+					f.changeRandomly(quick)
+					f.checkHolders(time.Duration(f.random.Int64N(int64(6 * time.Second))))
 				}
 				if len(f.alive) == 0 {
 					f.start()
@@ -223,8 +223,8 @@ func TestChaos(t *testing.T) {
 					r.line.set(func(l *line) { l.cut, l.slow, l.lossy = false, 0, 0 })
 				}
 				healed := time.Now()
-				f.watch(stable)
-				if got := f.held(); got != Count {
+				f.checkHolders(stable)
+				if got := f.countHeld(); got != Count {
 					t.Errorf("%s after the last fault, %d shards are held", stable, got)
 				}
 				if got := len(countByReplica(f.server.holders())); got != len(f.alive) {
@@ -239,8 +239,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// act makes a random change to the fleet.
-func (f *fleet) act(edit func(*Options)) {
+// changeRandomly makes a random change to the fleet.
+func (f *fleet) changeRandomly(edit func(*Options)) {
 	i := 0
 	if len(f.alive) > 0 {
 		i = f.random.IntN(len(f.alive))
@@ -251,7 +251,7 @@ func (f *fleet) act(edit func(*Options)) {
 	case what == 1:
 		f.kill(i)
 	case what == 2 && !f.alive[i].line.isCut():
-		f.end(i)
+		f.shutDown(i)
 	case what <= 4:
 		f.alive[i].line.set(func(l *line) { l.cut = !l.cut })
 	case what <= 6:
@@ -271,12 +271,12 @@ func TestLostAnswer(t *testing.T) {
 		f := newFleet(t, 6)
 		defer f.close()
 		f.start()
-		f.settle(time.Second)
+		f.awaitAllHeld(time.Second)
 		f.start(func(o *Options) { o.Leases = &answerless{o.Leases, time.Now().Add(time.Second)} })
-		f.watch(time.Second)
+		f.checkHolders(time.Second)
 		f.start() // some of the shards that the second replica has written are assigned to the third one
-		f.watch(stable)
-		if got := f.held(); got != Count {
+		f.checkHolders(stable)
+		if got := f.countHeld(); got != Count {
 			t.Errorf("%d shards are held", got)
 		}
 		if got := len(countByReplica(f.server.holders())); got != len(f.alive) {
@@ -309,7 +309,7 @@ func TestBeginReconcile(t *testing.T) {
 		f := newFleet(t, 3)
 		defer f.close()
 		first := f.start()
-		f.settle(time.Second)
+		f.awaitAllHeld(time.Second)
 		type pass struct {
 			ctx   context.Context
 			leave func()
@@ -323,7 +323,7 @@ func TestBeginReconcile(t *testing.T) {
 			passes[shard] = pass{ctx, leave}
 		}
 		second := f.start()
-		f.watch(10 * time.Second)
+		f.checkHolders(10 * time.Second)
 		moved := 0
 		for shard, name := range names {
 			if second.Holds(name) {
@@ -344,7 +344,7 @@ func TestBeginReconcile(t *testing.T) {
 		if moved == 0 {
 			t.Error("no shard is to move")
 		}
-		f.settle(time.Second)
+		f.awaitAllHeld(time.Second)
 		if err := CheckHeld(t.Context()); err != nil {
 			t.Errorf("what is no pass is refused: %v", err)
 		}
@@ -358,8 +358,8 @@ func TestSplitBrain(t *testing.T) {
 		defer f.close()
 		lone := f.start()
 		f.start()
-		f.watch(time.Second)
-		f.settle(time.Second)
+		f.checkHolders(time.Second)
+		f.awaitAllHeld(time.Second)
 		var mine string
 		for _, name := range names {
 			if lone.Holds(name) {
@@ -392,7 +392,7 @@ func TestSplitBrain(t *testing.T) {
 		if err := post(); err == nil || sent != 1 {
 			t.Errorf("a pass wrote when its Lease was no longer valid")
 		}
-		f.watch(7 * time.Second) // the other replica takes over in this time
+		f.checkHolders(7 * time.Second) // the other replica takes over in this time
 		if f.alive[1].Holds(mine) != true {
 			t.Error("the other one did not take over")
 		}
@@ -401,8 +401,8 @@ func TestSplitBrain(t *testing.T) {
 		}
 		leave()
 		lone.line.set(func(l *line) { l.cut = false })
-		f.watch(30 * time.Second)
-		f.settle(time.Second)
+		f.checkHolders(30 * time.Second)
+		f.awaitAllHeld(time.Second)
 		if CheckHeld(ctx) == nil {
 			t.Error("an old pass may write again")
 		}
@@ -461,13 +461,13 @@ func TestOpen(t *testing.T) {
 			opened++
 		})
 		time.Sleep(time.Second)
-		if f.held() != 0 {
+		if f.countHeld() != 0 {
 			t.Error("a shard is held that is not open")
 		}
-		f.settle(5 * time.Second)
+		f.awaitAllHeld(5 * time.Second)
 		f.start()
-		f.watch(100 * time.Millisecond)
-		f.end(0)
+		f.checkHolders(100 * time.Millisecond)
+		f.shutDown(0)
 		mu.Lock()
 		defer mu.Unlock()
 		if len(open) > 0 || opened != Count {

@@ -50,8 +50,8 @@ func TestShardedAndUnsharded(t *testing.T) {
 		}
 		several := &lock{me: LeaderIdentity("several"), holder: &holder}
 		f.start(func(o *Options) { o.Gate = ShardedLeaderGate(several) })
-		f.watch(time.Minute)
-		if f.held() != 0 {
+		f.checkHolders(time.Minute)
+		if f.countHeld() != 0 {
 			t.Error("shards are worked on while the leader works on all")
 		}
 		if err := lead(single, "single"); err != nil {
@@ -66,7 +66,7 @@ func TestShardedAndUnsharded(t *testing.T) {
 		if err := lead(several, several.me); err != nil {
 			t.Error(err)
 		}
-		f.settle(5 * time.Second)
+		f.awaitAllHeld(5 * time.Second)
 		if err := lead(single, "single"); err == nil {
 			t.Error("it leads beside replicas with shards")
 		}
@@ -74,7 +74,7 @@ func TestShardedAndUnsharded(t *testing.T) {
 		if err := lead(single, "single"); err == nil {
 			t.Error("it leads although a replica may only have been slow")
 		}
-		f.watch(13 * time.Second)
+		f.checkHolders(13 * time.Second)
 		if err := lead(single, "single"); err != nil {
 			t.Errorf("a replica that is dead is in the way: %v", err)
 		}

@@ -131,8 +131,8 @@ func (l *line) set(f func(*line)) {
 
 var errNetwork = errors.New("the network is broken")
 
-// pass delays a message in one direction, or drops it.
-func (l *line) pass(ctx context.Context) error {
+// deliver delays a message in one direction, or drops it.
+func (l *line) deliver(ctx context.Context) error {
 	l.mu.Lock()
 	cut, wait := l.cut, time.Duration(0)
 	if l.slow > 0 {
@@ -149,25 +149,25 @@ func (l *line) pass(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// back delays or drops a response.
-func (l *line) back(ctx context.Context) error {
+// deliverResponse delays or drops a response.
+func (l *line) deliverResponse(ctx context.Context) error {
 	l.mu.Lock()
 	lost := l.lossy > 0 && l.random.Float64() < l.lossy
 	l.mu.Unlock()
 	if lost {
 		return errNetwork
 	}
-	return l.pass(ctx)
+	return l.deliver(ctx)
 }
 
 // request sends a request and returns the response.
 func request[T any](ctx context.Context, l *line, do func() (T, error)) (T, error) {
 	var none T
-	if err := l.pass(ctx); err != nil {
+	if err := l.deliver(ctx); err != nil {
 		return none, err
 	}
 	answer, err := do()
-	if lost := l.back(ctx); lost != nil {
+	if lost := l.deliverResponse(ctx); lost != nil {
 		return none, lost
 	}
 	return answer, err
@@ -239,7 +239,7 @@ func (l *line) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface
 					return
 				}
 			}
-			if l.pass(ctx) != nil {
+			if l.deliver(ctx) != nil {
 				return
 			}
 			select {

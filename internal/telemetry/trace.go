@@ -108,7 +108,7 @@ func Reconcile(ctx context.Context, controller string, about About) (context.Con
 			span.SetAttributes(attribute.String(name, value))
 		}
 	}
-	return ctx, ending(span)
+	return ctx, endFunc(span)
 }
 
 // Step starts the span of one step of a reconcile.
@@ -118,10 +118,10 @@ func Step(ctx context.Context, controller, step string) (context.Context, End) {
 		return ctx, endNothing
 	}
 	ctx, span := tracer.Start(ctx, controller+"/"+step)
-	return ctx, ending(span)
+	return ctx, endFunc(span)
 }
 
-func ending(span trace.Span) End {
+func endFunc(span trace.Span) End {
 	return func(result string, err error) {
 		span.SetAttributes(attribute.String("result", result))
 		if err != nil {

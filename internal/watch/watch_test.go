@@ -24,7 +24,7 @@ const (
 	expired   = `{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"reason":"Expired","message":"too old"}}`
 )
 
-func added(name, version string) string {
+func addedEvent(name, version string) string {
 	return fmt.Sprintf(`{"type":"ADDED","object":{"metadata":{"name":%q,"resourceVersion":%q}}}`, name, version)
 }
 
@@ -81,7 +81,9 @@ func (s *server) get(ctx context.Context, q url.Values) (io.ReadCloser, error) {
 	return reader, nil
 }
 
-func constant(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
+func constantLifetime(d time.Duration) func(int) time.Duration {
+	return func(int) time.Duration { return d }
+}
 
 // TestRunFaults counts the requests of ten minutes for each kind of fault.
 func TestRunFaults(t *testing.T) {
@@ -98,12 +100,12 @@ func TestRunFaults(t *testing.T) {
 		},
 		"EndsNormally": {
 			reason: "a watch that lived long enough is followed by the next one at once",
-			server: server{lifetime: constant(time.Minute)},
+			server: server{lifetime: constantLifetime(time.Minute)},
 			lists:  [2]int{1, 1}, watches: [2]int{10, 10}, queries: "list 7 7",
 		},
 		"EndsAtOnce": {
 			reason: "a watch that ends at once without an error is not repeated without a delay",
-			server: server{lifetime: constant(0)},
+			server: server{lifetime: constantLifetime(0)},
 			lists:  [2]int{1, 1}, watches: [2]int{20, 50}, queries: "list 7 7",
 		},
 		"GoneAtOnce": {
@@ -160,7 +162,7 @@ func TestRunFaults(t *testing.T) {
 				if n == 2 {
 					return "", errors.New("connection refused")
 				}
-				return added("a", "8"), nil
+				return addedEvent("a", "8"), nil
 			}, lifetime: func(n int) time.Duration { return []time.Duration{0, time.Minute, 0, time.Hour}[n] }},
 			lists: [2]int{1, 1}, watches: [2]int{3, 3}, queries: "list 7 8 8", events: "a a",
 			failures: "connection refused",
@@ -168,8 +170,8 @@ func TestRunFaults(t *testing.T) {
 		"ProgressIsNoHealth": {
 			reason: "events do not reset the delay, only lifetime does",
 			server: server{
-				watch:    func(n int) (string, error) { return added("a", fmt.Sprint(n+10)), nil },
-				lifetime: constant(0),
+				watch:    func(n int) (string, error) { return addedEvent("a", fmt.Sprint(n+10)), nil },
+				lifetime: constantLifetime(0),
 			},
 			lists: [2]int{1, 1}, watches: [2]int{20, 50}, queries: "list 7 11 12",
 		},
@@ -197,7 +199,7 @@ func TestRunFaults(t *testing.T) {
 		"Deleted": {
 			reason: "all events are reported in order",
 			server: server{watch: func(int) (string, error) {
-				return added("a", "8") + `{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"9"}}}`,
+				return addedEvent("a", "8") + `{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"9"}}}`,
 					nil
 			}},
 			lists: [2]int{1, 1}, watches: [2]int{1, 1}, queries: "list 7", events: "a -a",

@@ -81,7 +81,7 @@ func newWorld(t testing.TB, c *cluster.Cluster, name string, list protocol.Watch
 	w := &world{namespace: name, user: "system:serviceaccount:" + name + ":agent", kube: client(c),
 		authority: newAuthority(t), dir: t.TempDir()}
 	w.listener = newListener(t, w.authority)
-	w.authority.write(t, w.dir, name)
+	w.authority.writeFiles(t, w.dir, name)
 	ctx := t.Context()
 	must := func(_ any, err error) {
 		t.Helper()
@@ -114,7 +114,7 @@ func newWorld(t testing.TB, c *cluster.Cluster, name string, list protocol.Watch
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "agent"}}, metav1.CreateOptions{}))
 	must(w.kube.CoreV1().Secrets(name).Create(
 		ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ownSecret}}, metav1.CreateOptions{}))
-	w.allow(t, rules...)
+	w.grantRights(t, rules...)
 	must(w.kube.RbacV1().ClusterRoleBindings().Create(
 		ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subject,
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}},
@@ -164,8 +164,8 @@ func (w *world) start(t *testing.T) {
 	})
 }
 
-// allow replaces the resources that the agent may list and watch.
-func (w *world) allow(t testing.TB, rules ...rbacv1.PolicyRule) {
+// grantRights replaces the resources that the agent may list and watch.
+func (w *world) grantRights(t testing.TB, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}, Rules: rules}
 	_, err := w.kube.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{})
@@ -177,8 +177,8 @@ func (w *world) allow(t testing.TB, rules ...rbacv1.PolicyRule) {
 	}
 }
 
-// reading is a rule for the agent.
-func reading(group string, resources ...string) rbacv1.PolicyRule {
+// readRule returns a rule that allows the agent to list and watch resources.
+func readRule(group string, resources ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"list", "watch"}}
 }
 
@@ -189,10 +189,10 @@ func (w *world) watch(t testing.TB, list protocol.Watchlist) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.write(t, string(data))
+	w.writeWatchlist(t, string(data))
 }
 
-func (w *world) write(t testing.TB, data string) {
+func (w *world) writeWatchlist(t testing.TB, data string) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "watches"},
@@ -207,8 +207,8 @@ func (w *world) write(t testing.TB, data string) {
 	}
 }
 
-// put creates or changes a ConfigMap of the test.
-func (w *world) put(t testing.TB, name, value string, labels map[string]string) {
+// putConfigMap creates or changes a ConfigMap of the test.
+func (w *world) putConfigMap(t testing.TB, name, value string, labels map[string]string) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "labels": labels},
@@ -257,7 +257,7 @@ func (w *world) awaitEvents(t testing.TB, mark int, lines ...string) {
 	eventually(t, func() string {
 		var got []string
 		for _, e := range w.since(mark, nil) {
-			got = append(got, line(e))
+			got = append(got, eventLine(e))
 		}
 		for _, wanted := range lines {
 			if !slices.Contains(got, wanted) {
@@ -268,7 +268,7 @@ func (w *world) awaitEvents(t testing.TB, mark int, lines ...string) {
 	})
 }
 
-func line(e received) string {
+func eventLine(e received) string {
 	text := e.manager + " " + e.WatchedGVK.Kind
 	if e.Watched.Name != "" {
 		text += " " + e.Watched.Namespace + "/" + e.Watched.Name
@@ -319,31 +319,31 @@ func TestReports(t *testing.T) {
 		{Version: "*", Resource: "configmaps", Namespace: name, Selector: "team=red", Manager: "other"},
 		{Version: "*", Group: "apps", Resource: "deployments", Field: protocol.FieldSpec},
 	}}
-	w := newWorld(t, api, name, list, reading("", "configmaps", "secrets"), reading("apps", "deployments"))
-	w.put(t, "before", "1", map[string]string{"team": "blue"})
+	w := newWorld(t, api, name, list, readRule("", "configmaps", "secrets"), readRule("apps", "deployments"))
+	w.putConfigMap(t, "before", "1", map[string]string{"team": "blue"})
 	mark := api.Mark()
 	w.start(t)
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap began", "lifecycle-manager Deployment began")
 	w.awaitWatchlist(t, list)
 
 	from := w.mark()
-	w.put(t, "before", "2", map[string]string{"team": "blue"})
-	w.put(t, "red", "1", map[string]string{"team": "red"})
-	w.put(t, "green", "1", map[string]string{"team": "green"})
+	w.putConfigMap(t, "before", "2", map[string]string{"team": "blue"})
+	w.putConfigMap(t, "red", "1", map[string]string{"team": "red"})
+	w.putConfigMap(t, "green", "1", map[string]string{"team": "green"})
 	w.awaitEvents(t, from, "lifecycle-manager ConfigMap tell/before", "lifecycle-manager ConfigMap tell/red",
 		"other ConfigMap tell/red")
 	from = w.mark()
-	w.put(t, "red", "1", map[string]string{"team": "green"}) // it leaves
+	w.putConfigMap(t, "red", "1", map[string]string{"team": "green"}) // it leaves
 	w.remove(t, "before")
 	w.awaitEvents(t, from, "lifecycle-manager ConfigMap tell/red deleted",
 		"lifecycle-manager ConfigMap tell/before deleted")
 	for _, e := range w.since(0, nil) {
 		if e.Watched.Name == "green" || e.manager == "other" && e.Watched.Name == "before" {
-			t.Errorf("told, though nobody wants it: %s", line(e))
+			t.Errorf("told, though nobody wants it: %s", eventLine(e))
 		}
 		if e.Watched.Name == "red" && !e.Deleted && (e.Object == nil || e.Object.Labels["team"] == "" ||
 			len(e.Object.ManagedFields) != 1) {
-			t.Errorf("%s has the metadata %+v", line(e), e.Object)
+			t.Errorf("%s has the metadata %+v", eventLine(e), e.Object)
 		}
 	}
 	if got := w.requests(api, mark, "watch"); got["configmaps"] != 1 || got["deployments"] != 1 || len(got) != 2 {
@@ -356,7 +356,7 @@ func TestReports(t *testing.T) {
 	w.watch(t, list)
 	w.awaitEvents(t, from, "lifecycle-manager Secret began")
 	for _, e := range w.since(from, func(e received) bool { return e.WatchStarted && e.Resource != "secrets" }) {
-		t.Errorf("a watch that was there began again: %s", line(e))
+		t.Errorf("a watch that was there began again: %s", eventLine(e))
 	}
 	eventually(t, func() string { // the audit log has a watch only after its response has begun
 		if got := w.requests(api, mark, "watch"); got["configmaps"] != 1 ||
@@ -365,7 +365,7 @@ func TestReports(t *testing.T) {
 		}
 		return ""
 	})
-	w.write(t, `{"watches":[{"resource":"secrets"}]}`)
+	w.writeWatchlist(t, `{"watches":[{"resource":"secrets"}]}`)
 	eventually(t, func() string {
 		if b := w.lastHeartbeat(); !strings.Contains(b.Problem, "version is missing") || b.Watchlist != list.Digest() {
 			return fmt.Sprintf("a bad list: %+v", b)
@@ -402,21 +402,21 @@ func TestListenerDown(t *testing.T) {
 	const name, objects = "down", 200
 	list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: 2 * time.Second},
 		Watches: []protocol.Watch{configMaps(name, "test")}}
-	w := newWorld(t, api, name, list, reading("", "configmaps"))
+	w := newWorld(t, api, name, list, readRule("", "configmaps"))
 	w.start(t)
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap began")
-	w.put(t, "told", "1", map[string]string{"test": ""})
+	w.putConfigMap(t, "told", "1", map[string]string{"test": ""})
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap down/told")
 	w.down()
 	var want []string
 	for n := range objects {
-		w.put(t, fmt.Sprint("o", n), "1", map[string]string{"test": ""})
+		w.putConfigMap(t, fmt.Sprint("o", n), "1", map[string]string{"test": ""})
 		want = append(want, fmt.Sprint("lifecycle-manager ConfigMap down/o", n))
 	}
 	w.remove(t, "o0")
 	want[0] += " deleted"
 	from := w.mark()
-	w.set(0, "two")
+	w.setResponse(0, "two")
 	w.up(t)
 	w.awaitEvents(t, from, append(want, "lifecycle-manager ConfigMap down/told")...)
 	eventually(t, func() string {
@@ -436,8 +436,8 @@ func TestListenerDown(t *testing.T) {
 		t.Errorf("%d numbers were seen of %d", len(numbers), b.Sequence)
 	}
 
-	w.set(503, "two") // the listener responds with errors
-	w.put(t, "o1", "2", map[string]string{"test": ""})
+	w.setResponse(503, "two") // the listener responds with errors
+	w.putConfigMap(t, "o1", "2", map[string]string{"test": ""})
 	from = w.mark()
 	eventually(t, func() string {
 		if w.refusals() == 0 {
@@ -445,7 +445,7 @@ func TestListenerDown(t *testing.T) {
 		}
 		return ""
 	})
-	w.set(0, "two")
+	w.setResponse(0, "two")
 	w.awaitEvents(t, from, "lifecycle-manager ConfigMap down/o1")
 }
 
@@ -455,26 +455,26 @@ func TestCertificates(t *testing.T) {
 	const name = "certificates"
 	list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: time.Second},
 		Watches: []protocol.Watch{configMaps(name, "test")}}
-	w := newWorld(t, api, name, list, reading("", "configmaps"))
+	w := newWorld(t, api, name, list, readRule("", "configmaps"))
 	for _, file := range []string{"ca.crt", "tls.crt", "tls.key"} { // they come later
 		if err := os.Rename(filepath.Join(w.dir, file), filepath.Join(w.dir, file+".later")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.start(t)
-	w.put(t, "early", "1", map[string]string{"test": ""})
-	w.authority.write(t, w.dir, "first")
+	w.putConfigMap(t, "early", "1", map[string]string{"test": ""})
+	w.authority.writeFiles(t, w.dir, "first")
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap began")
 	w.awaitWatchlist(t, list)
 	opened := w.connections()
-	w.authority.write(t, w.dir, "second")
+	w.authority.writeFiles(t, w.dir, "second")
 	eventually(t, func() string {
 		if w.connections() == opened {
 			return "there is no new connection"
 		}
 		return ""
 	})
-	w.put(t, "late", "1", map[string]string{"test": ""})
+	w.putConfigMap(t, "late", "1", map[string]string{"test": ""})
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap certificates/late")
 }
 
@@ -486,7 +486,7 @@ func TestRights(t *testing.T) {
 	list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{
 		configMaps(name, "test"), {Version: "v1", Resource: "secrets", Namespace: name},
 	}}
-	w := newWorld(t, api, name, list, reading("", "configmaps"))
+	w := newWorld(t, api, name, list, readRule("", "configmaps"))
 	w.options.WatchTimeout = 2 * time.Second // so that the agent detects lost rights
 	mark := api.Mark()
 	w.start(t)
@@ -501,13 +501,13 @@ func TestRights(t *testing.T) {
 		})
 	}
 	problem("not allowed to list and watch secrets")
-	w.allow(t, reading("", "configmaps", "secrets"))
+	w.grantRights(t, readRule("", "configmaps", "secrets"))
 	problem("")
 	w.awaitEvents(t, 0, "lifecycle-manager Secret began")
-	w.allow(t)
+	w.grantRights(t)
 	problem("not allowed to list and watch configmaps; not allowed to list and watch secrets")
-	w.put(t, "meanwhile", "1", map[string]string{"test": ""})
-	w.allow(t, reading("", "configmaps", "secrets"))
+	w.putConfigMap(t, "meanwhile", "1", map[string]string{"test": ""})
+	w.grantRights(t, readRule("", "configmaps", "secrets"))
 	problem("")
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap rights/meanwhile")
 	for _, r := range api.Requests(mark) {
@@ -526,7 +526,7 @@ func TestDefinitions(t *testing.T) {
 		{Group: "test.example.com", Version: "*", Resource: "gadgets", Field: protocol.FieldSpec},
 		{Group: "test.example.com", Version: "*", Resource: "gadgets", Field: protocol.FieldStatus, Manager: "watcher"},
 	}}
-	w := newWorld(t, api, name, list, reading("test.example.com", "gadgets"))
+	w := newWorld(t, api, name, list, readRule("test.example.com", "gadgets"))
 	loose := dynamic.NewForConfigOrDie(api.Config())
 	definitions := loose.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
 		Resource: "customresourcedefinitions"})
@@ -615,9 +615,9 @@ func TestRestart(t *testing.T) {
 	const name = "restart"
 	list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: time.Second},
 		Watches: []protocol.Watch{configMaps(name, "test")}}
-	w := newWorld(t, c, name, list, reading("", "configmaps"))
+	w := newWorld(t, c, name, list, readRule("", "configmaps"))
 	for n := range 5 {
-		w.put(t, fmt.Sprint("o", n), "1", map[string]string{"test": ""})
+		w.putConfigMap(t, fmt.Sprint("o", n), "1", map[string]string{"test": ""})
 	}
 	w.start(t)
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap began")
@@ -630,7 +630,7 @@ func TestRestart(t *testing.T) {
 		return ""
 	})
 	c.Mend()
-	w.put(t, "o1", "2", map[string]string{"test": ""})
+	w.putConfigMap(t, "o1", "2", map[string]string{"test": ""})
 	w.awaitEvents(t, from, "lifecycle-manager ConfigMap restart/o1")
 	from = w.mark()
 	if err := c.Stop(t.Context()); err != nil {
@@ -639,15 +639,15 @@ func TestRestart(t *testing.T) {
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.put(t, "o2", "2", map[string]string{"test": ""})
+	w.putConfigMap(t, "o2", "2", map[string]string{"test": ""})
 	w.remove(t, "o3")
 	w.awaitEvents(t, from, "lifecycle-manager ConfigMap restart/o2", "lifecycle-manager ConfigMap restart/o3 deleted")
 	eventually(t, func() string { return w.lastHeartbeat().Problem })
 	for _, e := range w.since(from, func(e received) bool { return e.WatchStarted || e.Watched.Name == "o4" }) {
-		t.Errorf("nothing happened to it: %s", line(e))
+		t.Errorf("nothing happened to it: %s", eventLine(e))
 	}
 	list.Watches = append(list.Watches, protocol.Watch{Version: "v1", Resource: "namespaces"})
-	w.allow(t, reading("", "configmaps", "namespaces"))
+	w.grantRights(t, readRule("", "configmaps", "namespaces"))
 	w.watch(t, list)
 	w.awaitWatchlist(t, list)
 }

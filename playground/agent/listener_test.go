@@ -77,8 +77,8 @@ func (a *authority) issue(t testing.TB, name string) (certificate, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// write puts the files of an agent into a folder.
-func (a *authority) write(t testing.TB, dir, name string) {
+// writeFiles puts the files of an agent into a folder.
+func (a *authority) writeFiles(t testing.TB, dir, name string) {
 	t.Helper()
 	certificate, key := a.issue(t, name)
 	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
@@ -231,7 +231,7 @@ func (l *listener) refusals() int {
 	return l.refused
 }
 
-func (l *listener) set(status int, instance string) {
+func (l *listener) setResponse(status int, instance string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.status, l.instance = status, instance

@@ -34,13 +34,13 @@ func BenchmarkMemory(b *testing.B) {
 			configMaps(name, ""), {Version: "v1", Resource: "secrets"},
 			{Group: "apps", Version: "*", Resource: "deployments"},
 		}}
-		w := newWorld(b, api, name, list, reading("", "configmaps", "secrets"), reading("apps", "deployments"))
+		w := newWorld(b, api, name, list, readRule("", "configmaps", "secrets"), readRule("apps", "deployments"))
 		change := func(value string) {
 			var wg sync.WaitGroup
 			for worker := range 16 {
 				wg.Go(func() {
 					for n := worker; n < objects; n += 16 {
-						w.put(b, fmt.Sprint("object-with-a-long-name-", n), value,
+						w.putConfigMap(b, fmt.Sprint("object-with-a-long-name-", n), value,
 							map[string]string{"app.kubernetes.io/name": "benchmark", "number": strconv.Itoa(n)})
 					}
 				})
@@ -48,7 +48,7 @@ func BenchmarkMemory(b *testing.B) {
 			wg.Wait()
 		}
 		change("1")
-		process := w.process(b)
+		process := w.startProcess(b)
 		w.awaitWatchlist(b, list)
 		w.awaitEvents(b, 0, "lifecycle-manager ConfigMap began", "lifecycle-manager Secret began",
 			"lifecycle-manager Deployment began")
@@ -83,13 +83,13 @@ func BenchmarkLatency(b *testing.B) {
 	const name, changes = "latency", 500
 	for b.Loop() {
 		list := protocol.Watchlist{Watches: []protocol.Watch{configMaps(name, "")}}
-		w := newWorld(b, api, name, list, reading("", "configmaps"))
-		process := w.process(b)
+		w := newWorld(b, api, name, list, readRule("", "configmaps"))
+		process := w.startProcess(b)
 		w.awaitEvents(b, 0, "lifecycle-manager ConfigMap began")
 		at := map[string]time.Time{}
 		for n := range changes {
 			object := fmt.Sprint("o", n)
-			w.put(b, object, "1", nil)
+			w.putConfigMap(b, object, "1", nil)
 			at[object] = time.Now()
 		}
 		w.awaitEvents(b, 0, fmt.Sprintf("lifecycle-manager ConfigMap latency/o%d", changes-1))
@@ -134,8 +134,8 @@ type process struct {
 	stop    func()
 }
 
-// process builds and starts the agent, and waits until it is ready.
-func (w *world) process(b testing.TB) *process {
+// startProcess builds and starts the agent, and waits until it is ready.
+func (w *world) startProcess(b testing.TB) *process {
 	b.Helper()
 	bin := b.TempDir()
 	if err := program.Build("../..", bin, program.Agent); err != nil {

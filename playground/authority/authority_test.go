@@ -82,8 +82,8 @@ func eventually(t *testing.T, condition func() (missing string)) {
 	}
 }
 
-// manager returns a client with the rights that an authority needs in its namespace, and no others.
-func manager(t *testing.T, namespace string) client.WithWatch {
+// authorityClient returns a client with the rights that an authority needs in its namespace, and no others.
+func authorityClient(t *testing.T, namespace string) client.WithWatch {
 	t.Helper()
 	create(t,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
@@ -121,10 +121,11 @@ func manager(t *testing.T, namespace string) client.WithWatch {
 	return c
 }
 
-// start starts n replicas at the same time. They end with the test.
-func start(t *testing.T, namespace string, n int, seen func() (map[string][]string, bool)) []*authority.Authority {
+// startReplicas starts n replicas at the same time. They end with the test.
+func startReplicas(t *testing.T, namespace string, n int, seen func() (map[string][]string,
+	bool)) []*authority.Authority {
 	t.Helper()
-	c := manager(t, namespace)
+	c := authorityClient(t, namespace)
 	replicas := make([]*authority.Authority, n)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, n)
@@ -216,8 +217,9 @@ func secretOf(t *testing.T, namespace string) *corev1.Secret {
 	return s
 }
 
-// alter changes the Secret as an operator would. It tries again if a replica has changed the Secret at the same time.
-func alter(t *testing.T, namespace string, change func(*corev1.Secret)) {
+// changeSecret changes the Secret as an operator would. It tries again if a replica has changed the Secret at the same
+// time.
+func changeSecret(t *testing.T, namespace string, change func(*corev1.Secret)) {
 	t.Helper()
 	eventually(t, func() string {
 		s := secretOf(t, namespace)
@@ -229,8 +231,8 @@ func alter(t *testing.T, namespace string, change func(*corev1.Secret)) {
 	})
 }
 
-// writes returns the verb and the HTTP status of each write of a Secret in a namespace.
-func writes(namespace string, since cluster.Mark) []string {
+// secretWrites returns the verb and the HTTP status of each write of a Secret in a namespace.
+func secretWrites(namespace string, since cluster.Mark) []string {
 	var all []string
 	for _, r := range api.Requests(since) {
 		if r.Namespace == namespace && r.Resource == "secrets" && r.User != "playground-admin" &&
@@ -245,9 +247,9 @@ func writes(namespace string, since cluster.Mark) []string {
 // its Secret.
 func TestReplicas(t *testing.T) {
 	const namespace, n = "replicas", 6
-	replicas := start(t, namespace, n, nil)
+	replicas := startReplicas(t, namespace, n, nil)
 	awaitSameRoots(t, replicas, 1)
-	if made := slices.DeleteFunc(writes(namespace, 0), func(w string) bool { return w != "create 201" }); len(
+	if made := slices.DeleteFunc(secretWrites(namespace, 0), func(w string) bool { return w != "create 201" }); len(
 		made) != 1 {
 		t.Errorf("the Secret was written %d times", len(made))
 	}
@@ -290,14 +292,14 @@ func TestReplicas(t *testing.T) {
 			}
 			return ""
 		})
-		if w := writes(namespace, since); len(w) > 0 {
+		if w := secretWrites(namespace, since); len(w) > 0 {
 			t.Errorf("nothing has changed, but there is %q", w)
 		}
 	})
 
 	t.Run("Broken", func(t *testing.T) {
 		var good map[string][]byte
-		alter(t, namespace, func(s *corev1.Secret) {
+		changeSecret(t, namespace, func(s *corev1.Secret) {
 			good = s.Data
 			s.Data = map[string][]byte{"ca.crt": []byte(
 				"oops")}
@@ -318,7 +320,7 @@ func TestReplicas(t *testing.T) {
 		if string(secretOf(t, namespace).Data["ca.crt"]) != "oops" {
 			t.Error("somebody wrote over the broken Secret")
 		}
-		alter(t, namespace, func(s *corev1.Secret) { s.Data = good })
+		changeSecret(t, namespace, func(s *corev1.Secret) { s.Data = good })
 		awaitSameRoots(t, replicas, 1)
 	})
 
@@ -328,7 +330,7 @@ func TestReplicas(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, func() string {
-			if !slices.Contains(writes(namespace, since), "create 201") {
+			if !slices.Contains(secretWrites(namespace, since), "create 201") {
 				return "it is not written again"
 			}
 			return ""
@@ -346,7 +348,7 @@ func TestRotation(t *testing.T) {
 	const namespace = "rotation"
 	fleet := make(chan map[string]*authority.Certificate, 1) // the certificates of the runtimes
 	fleet <- nil
-	replicas := start(t, namespace, 3, func() (map[string][]string, bool) {
+	replicas := startReplicas(t, namespace, 3, func() (map[string][]string, bool) {
 		has := <-fleet
 		defer func() { fleet <- has }()
 		seen := map[string][]string{}
@@ -378,7 +380,7 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	rotate := func(value string) {
-		alter(t, namespace, func(s *corev1.Secret) {
+		changeSecret(t, namespace, func(s *corev1.Secret) {
 			metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotateRoot, value)
 		})
 	}

@@ -42,8 +42,8 @@ type certManager struct {
 	key       *ecdsa.PrivateKey
 }
 
-// install creates the CRD of Certificates from the release of cert-manager.
-func install(t *testing.T) {
+// installCRD creates the CRD of Certificates from the release of cert-manager.
+func installCRD(t *testing.T) {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
 		"github.com/cert-manager/cert-manager").Output()
@@ -71,15 +71,15 @@ func install(t *testing.T) {
 	})
 }
 
-// root creates a new root, and writes it to the Secret to which cert-manager would write it.
-func (m *certManager) root(name string) {
+// rotateRoot creates a new root, and writes it to the Secret to which cert-manager would write it.
+func (m *certManager) rotateRoot(name string) {
 	m.Helper()
 	m.ca, m.key = newCA(m.T, name)
 	key, err := x509.MarshalECPrivateKey(m.key)
 	if err != nil {
 		m.Fatal(err)
 	}
-	m.write(authority.SecretName, map[string][]byte{
+	m.writeSecret(authority.SecretName, map[string][]byte{
 		"tls.crt": encode("CERTIFICATE", m.ca.Raw), "ca.crt": encode("CERTIFICATE", m.ca.Raw),
 		"tls.key": encode("EC PRIVATE KEY", key),
 	})
@@ -116,8 +116,8 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// write puts data into a Secret.
-func (m *certManager) write(name string, data map[string][]byte) {
+// writeSecret puts data into a Secret.
+func (m *certManager) writeSecret(name string, data map[string][]byte) {
 	m.Helper()
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: name}, Data: data}
 	err := kube.Create(m.Context(), s)
@@ -177,7 +177,7 @@ func (m *certManager) issueCertificate(name string, issued time.Time) {
 	if err != nil {
 		m.Fatal(err)
 	}
-	m.write(spec["secretName"].(string), map[string][]byte{
+	m.writeSecret(spec["secretName"].(string), map[string][]byte{
 		"tls.crt": encode("CERTIFICATE", leaf.Raw), "tls.key": encode("EC PRIVATE KEY", der),
 		"ca.crt": encode("CERTIFICATE", m.ca.Raw),
 	})
@@ -220,10 +220,10 @@ func TestCertManager(t *testing.T) {
 
 	_, err = ask()
 	checkError(t, err, v1beta2.ReasonAuthorityNotReady, "create the Certificate that fills it")
-	play.root("first")
+	play.rotateRoot("first")
 	_, err = ask()
 	checkError(t, err, v1beta2.ReasonCertificateNotReady, "cert-manager is not installed")
-	install(t)
+	installCRD(t)
 	eventually(t, func() string { // the client also has to discover the new CRD
 		if _, err := ask(); err == nil || strings.Contains(err.Error(), "not installed") {
 			return "it is still said to be missing"
@@ -295,8 +295,9 @@ func TestCertManager(t *testing.T) {
 	t.Run("OtherRoot", func(t *testing.T) {
 		held := got().Held()
 		former, changed := play.ca, m.Changed()
-		play.root("second")
-		play.write(authority.GatewaySecretName, map[string][]byte{"ca.crt": append(encode("CERTIFICATE", play.ca.Raw),
+		play.rotateRoot("second")
+		play.writeSecret(authority.GatewaySecretName, map[string][]byte{"ca.crt": append(encode("CERTIFICATE",
+			play.ca.Raw),
 			encode("CERTIFICATE", former.Raw)...)})
 		_, err := ask() // the root is older than the certificate, as if the issuer had not used the new root
 		checkError(t, err, v1beta2.ReasonCertificateNotReady, "let Issuer klm-watcher-selfsigned use that Secret")
@@ -340,7 +341,7 @@ func TestCertManager(t *testing.T) {
 		if !slices.Equal(addresses, []string{"10.0.0.1"}) {
 			t.Errorf("addresses: %q", addresses)
 		}
-		play.write(authority.SecretName, map[string][]byte{"tls.crt": []byte("oops")})
+		play.writeSecret(authority.SecretName, map[string][]byte{"tls.crt": []byte("oops")})
 		eventually(t, func() string {
 			if err := m.LastError(); err == nil || !strings.Contains(err.Error(), "broken") {
 				return "nobody has noticed that the root is broken"
@@ -354,7 +355,7 @@ func TestCertManager(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		play.root("third")
+		play.rotateRoot("third")
 	})
 
 	t.Run("ByHeart", func(t *testing.T) { // the root was replaced, and the previous root was not kept

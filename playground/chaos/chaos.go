@@ -106,8 +106,8 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer end()
-	r.manager = &supervisor{land: r.land, say: r.say}
-	r.promises = newPromises(r.land.Namespace(), r.say)
+	r.manager = &supervisor{land: r.land, say: r.logf}
+	r.promises = newPromises(r.land.Namespace(), r.logf)
 	var lost error
 	observing := make(chan struct{})
 	background.Go(func() {
@@ -164,8 +164,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// say prints a line with the time since the beginning.
-func (r *run) say(format string, args ...any) {
+// logf prints a line with the time since the beginning.
+func (r *run) logf(format string, args ...any) {
 	r.options.Say("t=%.1fs "+format, append([]any{time.Since(r.begin).Seconds()}, args...)...)
 }
 
@@ -252,10 +252,10 @@ func (r *run) prepare(ctx context.Context) error {
 	})
 }
 
-// guarded returns the objects of module steady in the runtimes whose Kyma is never deleted.
-func (r *run) guarded() []string {
+// steadyObjects returns the objects of module steady in the runtimes whose Kyma is never deleted.
+func (r *run) steadyObjects() []string {
 	var all []string
-	for _, name := range stable(r.options.Runtimes) {
+	for _, name := range keptRuntimes(r.options.Runtimes) {
 		all = append(all, name+"/deployments/steady-system/steady", name+"/configmaps/kyma-system/steady",
 			name+"/secrets/steady-system/steady", name+"/namespaces/steady-system",
 			name+"/chaos.example.com/steadys/kyma-system/steady", name+"/serviceaccounts/steady-system/steady-1.0.0",
@@ -270,7 +270,7 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 	if len(r.options.Only) > 0 {
 		p.faults = slices.DeleteFunc(p.faults, func(e event) bool { return !slices.Contains(r.options.Only, e.What) })
 	}
-	r.say("round %d: %d requests, %d faults; first without faults", n, len(p.requests), len(p.faults))
+	r.logf("round %d: %d requests, %d faults; first without faults", n, len(p.requests), len(p.faults))
 	if err := r.makeInitialRequests(ctx); err != nil {
 		return err
 	}
@@ -283,19 +283,19 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 	if err != nil {
 		return err
 	}
-	if err := r.clean(ctx, empty); err != nil {
+	if err := r.removeAllKymas(ctx, empty); err != nil {
 		return fmt.Errorf("removing everything, without faults: %w", err)
 	}
-	r.say("round %d: with faults", n)
+	r.logf("round %d: with faults", n)
 	if err := r.makeInitialRequests(ctx); err != nil {
 		return err
 	}
-	r.promises.protect(false, r.guarded()...)
-	if err := r.disturb(ctx, p); err != nil {
+	r.promises.protect(false, r.steadyObjects()...)
+	if err := r.runWithFaults(ctx, p); err != nil {
 		return err
 	}
 	healed := time.Now()
-	r.say("round %d: all faults have ended", n)
+	r.logf("round %d: all faults have ended", n)
 	if err := r.await(ctx, r.options.Heal, func(ctx context.Context) string {
 		got, err := r.takePicture(ctx)
 		if err != nil {
@@ -306,12 +306,12 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 		return fmt.Errorf("the state does not become that of the run without faults: %w", err)
 	}
 	r.report.Healing = append(r.report.Healing, time.Since(healed))
-	r.say("round %d: healed after %.1f s", n, time.Since(healed).Seconds())
+	r.logf("round %d: healed after %.1f s", n, time.Since(healed).Seconds())
 	if err := r.checkIdle(ctx, want, before); err != nil {
 		return err
 	}
-	r.promises.release(r.guarded()...)
-	if err := r.clean(ctx, empty); err != nil {
+	r.promises.release(r.steadyObjects()...)
+	if err := r.removeAllKymas(ctx, empty); err != nil {
 		return fmt.Errorf("removing everything, after the faults: %w", err)
 	}
 	r.report.Rounds++
@@ -320,7 +320,7 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 
 // makeInitialRequests sets all channels and registers all runtimes with module steady.
 func (r *run) makeInitialRequests(ctx context.Context) error {
-	for _, e := range start(r.options.Runtimes) {
+	for _, e := range initialRequests(r.options.Runtimes) {
 		if err := r.fulfil(ctx, e); err != nil {
 			return fmt.Errorf("at the beginning: %w", err)
 		}
@@ -328,9 +328,9 @@ func (r *run) makeInitialRequests(ctx context.Context) error {
 	return nil
 }
 
-// disturb makes the requests of a plan and injects its faults. It returns when all requests were accepted and all
+// runWithFaults makes the requests of a plan and injects its faults. It returns when all requests were accepted and all
 // faults have ended.
-func (r *run) disturb(ctx context.Context, p plan) error {
+func (r *run) runWithFaults(ctx context.Context, p plan) error {
 	begin := time.Now()
 	limit, cancel := context.WithTimeoutCause(ctx, r.options.Round+r.options.Heal,
 		errors.New("a request or the end of a fault does not succeed"))
@@ -366,7 +366,7 @@ func (r *run) inject(ctx context.Context, begin time.Time, e event) error {
 	if err := sleep(ctx, e.At-time.Since(begin)); err != nil {
 		return err
 	}
-	mine := r.lock(f.thing(e.Target))
+	mine := r.lock(f.partName(e.Target))
 	mine.Lock()
 	defer mine.Unlock()
 	until := time.Now().Add(e.For)
@@ -381,16 +381,16 @@ func (r *run) inject(ctx context.Context, begin time.Time, e event) error {
 		}
 	}
 	if err == nil {
-		r.say("fault %s", e)
-		r.report.count(r.report.Faults, e.What)
+		r.logf("fault %s", e)
+		r.report.increment(r.report.Faults, e.What)
 	} else {
-		r.say("fault %s was not possible: %v", e, err)
+		r.logf("fault %s was not possible: %v", e, err)
 	}
 	if undo == nil {
 		return nil
 	}
 	if sleep(ctx, time.Until(until)) != nil {
-		r.say("fault %s %s: the run ends", e.What, e.Target)
+		r.logf("fault %s %s: the run ends", e.What, e.Target)
 	}
 	if err := r.await(context.WithoutCancel(ctx), r.options.Heal, func(ctx context.Context) string {
 		if err := undo(ctx); err != nil {
@@ -400,7 +400,7 @@ func (r *run) inject(ctx context.Context, begin time.Time, e event) error {
 	}); err != nil {
 		return fmt.Errorf("ending fault %s: %w", e, err)
 	}
-	r.say("fault %s %s has ended", e.What, e.Target)
+	r.logf("fault %s %s has ended", e.What, e.Target)
 	return nil
 }
 
@@ -432,7 +432,7 @@ func (r *run) await(ctx context.Context, limit time.Duration, look func(context.
 			return nil
 		}
 		if time.Since(said) > sayInterval {
-			r.say("still waiting: %s", last)
+			r.logf("still waiting: %s", last)
 			said = time.Now()
 		}
 		if err := sleep(ctx, retryDelay); err != nil {

@@ -30,8 +30,8 @@ type fault struct {
 	begin func(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error)
 }
 
-// thing returns the name of the part of the system that only one fault at a time may use.
-func (f fault) thing(target string) string { return f.needs + "/" + target }
+// partName returns the name of the part of the system that only one fault at a time may use.
+func (f fault) partName(target string) string { return f.needs + "/" + target }
 
 // faults are all faults, in the order of the random choice. A new fault at the end changes the plans of all seeds.
 var faults = []fault{
@@ -44,14 +44,14 @@ var faults = []fault{
 	{"registry-down", registry, "registry", 2 * time.Second, 20 * time.Second, breakRegistry},
 	{"tag-moved", registry, "tags", 2 * time.Second, 20 * time.Second, moveTag},
 	{"etcd-compact", etcd, "etcd", 0, 0, compact},
-	{"access-deleted", stable, "access", time.Second, 10 * time.Second, deleteAccess},
-	{"access-rotated", stable, "access", 2 * time.Second, 20 * time.Second, rotateAccess},
-	{"answers-failing", stable, "access", 2 * time.Second, 15 * time.Second, failAnswers},
-	{"webhook-dead", every, "webhook", 2 * time.Second, 20 * time.Second, deadWebhook},
-	{"finalizer-held", every, "finalizer", 2 * time.Second, 20 * time.Second, holdFinalizer},
-	{"namespace-occupied", every, "namespace", 2 * time.Second, 20 * time.Second, occupyNamespace},
-	{"object-deleted", every, "hand", 0, 0, deleteObject},
-	{"object-edited", every, "hand", 0, 0, editObject},
+	{"access-deleted", keptRuntimes, "access", time.Second, 10 * time.Second, deleteAccess},
+	{"access-rotated", keptRuntimes, "access", 2 * time.Second, 20 * time.Second, rotateAccess},
+	{"answers-failing", keptRuntimes, "access", 2 * time.Second, 15 * time.Second, failAnswers},
+	{"webhook-dead", allRuntimes, "webhook", 2 * time.Second, 20 * time.Second, deadWebhook},
+	{"finalizer-held", allRuntimes, "finalizer", 2 * time.Second, 20 * time.Second, holdFinalizer},
+	{"namespace-occupied", allRuntimes, "namespace", 2 * time.Second, 20 * time.Second, occupyNamespace},
+	{"object-deleted", allRuntimes, "hand", 0, 0, deleteObject},
+	{"object-edited", allRuntimes, "hand", 0, 0, editObject},
 }
 
 func process([]string) []string  { return []string{"manager"} }
@@ -63,10 +63,10 @@ func clusters(runtimes []string) []string {
 
 func etcd([]string) []string { return []string{"etcd"} }
 
-func every(runtimes []string) []string { return runtimes }
+func allRuntimes(runtimes []string) []string { return runtimes }
 
-// stable returns the runtimes whose Kyma is never deleted.
-func stable(runtimes []string) []string { return runtimes[:max(len(runtimes)-1, 1)] }
+// keptRuntimes returns the runtimes whose Kyma is never deleted.
+func keptRuntimes(runtimes []string) []string { return runtimes[:max(len(runtimes)-1, 1)] }
 
 func killManager(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
 	if err := r.manager.kill(); err != nil {
@@ -127,7 +127,7 @@ func moveTag(ctx context.Context, r *run, _ event, pick *rand.Rand) (undo, error
 	if t.Annotations[v1beta2.AnnotationContentDigest] == "" {
 		return nil, errNothing // the manager accepts the first content that it finds
 	}
-	r.say("moving the tag of %s %s", name, version(v))
+	r.logf("moving the tag of %s %s", name, version(v))
 	return func(ctx context.Context) error {
 		if err := r.land.Push(ctx, release(name, v, original)); err != nil {
 			return err
@@ -157,8 +157,8 @@ func compact(ctx context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
 	return nil, r.land.Host.Compact(ctx)
 }
 
-// matching returns an expression for all requests whose method and path begin with a text.
-func matching(method string) *regexp.Regexp { return regexp.MustCompile("^" + method) }
+// requestsMatching returns an expression for all requests whose method and path begin with a text.
+func requestsMatching(method string) *regexp.Regexp { return regexp.MustCompile("^" + method) }
 
 // ignoreAbsent returns nil for an error that means that an object or its kind does not exist.
 func ignoreAbsent(err error) error {

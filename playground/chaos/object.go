@@ -27,8 +27,8 @@ type undo = func(context.Context) error
 // errNothing means that no object exists yet to which the fault applies.
 var errNothing = errors.New("there is no such object now")
 
-// choose returns a random object of a module in a runtime.
-func (r *run) choose(ctx context.Context, name string, pick *rand.Rand,
+// chooseObject returns a random object of a module in a runtime.
+func (r *run) chooseObject(ctx context.Context, name string, pick *rand.Rand,
 	fits func(*unstructured.Unstructured) bool) (*unstructured.Unstructured, error) {
 	objects, err := r.land.Clusters[name].Objects(ctx, func(key string) bool { return wanted(name, key) })
 	if err != nil {
@@ -46,20 +46,20 @@ func (r *run) choose(ctx context.Context, name string, pick *rand.Rand,
 
 // deleteObject deletes an object of a module, as a user might.
 func deleteObject(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
-	o, err := r.choose(ctx, e.Target, pick, func(o *unstructured.Unstructured) bool {
+	o, err := r.chooseObject(ctx, e.Target, pick, func(o *unstructured.Unstructured) bool {
 		return !strings.HasPrefix(o.GetName(), steady) && o.GetName() != "inherited"
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.promises.excuse(e.Target + "/configmaps/" + o.GetNamespace() + "/" + o.GetName())
-	r.say("deleting %s %s", o.GetKind(), o.GetName())
+	r.promises.allowDeletion(e.Target + "/configmaps/" + o.GetNamespace() + "/" + o.GetName())
+	r.logf("deleting %s %s", o.GetKind(), o.GetName())
 	return nil, client.IgnoreNotFound(r.land.Clients[e.Target].Delete(ctx, o))
 }
 
 // editObject changes an object of a module, as a user might.
 func editObject(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
-	o, err := r.choose(ctx, e.Target, pick, func(o *unstructured.Unstructured) bool {
+	o, err := r.chooseObject(ctx, e.Target, pick, func(o *unstructured.Unstructured) bool {
 		return (o.GetKind() == "ConfigMap" || o.GetKind() == "Deployment") && o.GetName() != "inherited"
 	})
 	if err != nil {
@@ -75,7 +75,7 @@ func editObject(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, er
 	if err != nil {
 		return nil, err
 	}
-	r.say("editing %s %s", o.GetKind(), o.GetName())
+	r.logf("editing %s %s", o.GetKind(), o.GetName())
 	return nil, client.IgnoreNotFound(r.land.Clients[e.Target].Patch(ctx, o, client.MergeFrom(before)))
 }
 
@@ -84,7 +84,7 @@ const heldBy = "chaos.example.com/held"
 
 // holdFinalizer adds the finalizer heldBy to an object of a module.
 func holdFinalizer(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
-	o, err := r.choose(ctx, e.Target, pick, func(o *unstructured.Unstructured) bool {
+	o, err := r.chooseObject(ctx, e.Target, pick, func(o *unstructured.Unstructured) bool {
 		return o.GetName() != "inherited"
 	})
 	if err != nil {
@@ -105,13 +105,13 @@ func holdFinalizer(ctx context.Context, r *run, e event, pick *rand.Rand) (undo,
 			return ignoreAbsent(c.Update(ctx, is))
 		}
 	}
-	r.say("holding %s %s", o.GetKind(), o.GetName())
+	r.logf("holding %s %s", o.GetKind(), o.GetName())
 	return change(controllerutil.RemoveFinalizer), change(controllerutil.AddFinalizer)(ctx)
 }
 
 // occupyNamespace creates an object of a user in the namespace of a module.
 func occupyNamespace(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
-	namespace, err := r.choose(ctx, e.Target, pick, func(o *unstructured.Unstructured) bool {
+	namespace, err := r.chooseObject(ctx, e.Target, pick, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == "Namespace"
 	})
 	if err != nil {
@@ -152,14 +152,14 @@ func deadWebhook(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, e
 			Rules: []admissionregistrationv1.RuleWithOperations{{Rule: rule,
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll}}},
 		}}}
-	r.say("a dead webhook for %s", strings.Join(rule.Resources, ","))
+	r.logf("a dead webhook for %s", strings.Join(rule.Resources, ","))
 	return func(ctx context.Context) error {
 		return client.IgnoreNotFound(c.Delete(ctx, config.DeepCopy()))
 	}, c.Create(ctx, config)
 }
 
-// access returns the access Secret of a runtime, and a function that restores the Secret.
-func (r *run) access(ctx context.Context, name string) (*corev1.Secret, undo, error) {
+// accessSecret returns the access Secret of a runtime, and a function that restores the Secret.
+func (r *run) accessSecret(ctx context.Context, name string) (*corev1.Secret, undo, error) {
 	s := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: r.land.Namespace(), Name: name + "-access"}
 	if err := r.land.Clients[landscape.ControlPlane].Get(ctx, key, s); err != nil {
@@ -170,7 +170,7 @@ func (r *run) access(ctx context.Context, name string) (*corev1.Secret, undo, er
 }
 
 func deleteAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
-	s, restore, err := r.access(ctx, e.Target)
+	s, restore, err := r.accessSecret(ctx, e.Target)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func deleteAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, err
 // then the other credential is revoked.
 func rotateAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
 	const user = "rotated"
-	_, restore, err := r.access(ctx, e.Target)
+	_, restore, err := r.accessSecret(ctx, e.Target)
 	if err != nil {
 		return nil, err
 	}
@@ -215,15 +215,15 @@ func failAnswers(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, e
 	if err != nil {
 		return nil, err
 	}
-	_, restore, err := r.access(ctx, e.Target)
+	_, restore, err := r.accessSecret(ctx, e.Target)
 	if err != nil {
 		return nil, err
 	}
 	how := []landscape.Fault{"410", "429", "500", "502", "503", landscape.Lose, landscape.Cut}
 	which := []string{"GET", "PATCH", "POST", "DELETE", "."}
 	what, like := how[pick.IntN(len(how))], which[pick.IntN(len(which))]
-	r.say("answers to %q of the manager: %s", like, what)
-	g.Inject(what, matching(like), 1+pick.IntN(30))
+	r.logf("answers to %q of the manager: %s", like, what)
+	g.Inject(what, requestsMatching(like), 1+pick.IntN(30))
 	return func(ctx context.Context) error {
 		g.Open(true)
 		return restore(ctx)

@@ -83,8 +83,8 @@ func newPlan(seed, round uint64, span time.Duration, runtimes []string, pace flo
 	return p
 }
 
-// start returns the requests at the beginning of a round: all channels, and all runtimes with module steady.
-func start(runtimes []string) []event {
+// initialRequests returns the requests at the beginning of a round: all channels, and all runtimes with module steady.
+func initialRequests(runtimes []string) []event {
 	m := &model{channels: map[string][]int{}, runtimes: map[string]map[string]v1beta2.Module{}}
 	var all []event
 	for _, module := range append([]string{steady}, varied...) {
@@ -95,7 +95,7 @@ func start(runtimes []string) []event {
 	for _, name := range runtimes {
 		m.register(name)
 		all = append(all, event{What: "create", Target: name,
-			change: &change{create: true, modules: m.list(name), want: m.want()}})
+			change: &change{create: true, modules: m.list(name), want: m.wantedVersions()}})
 	}
 	return all
 }
@@ -117,12 +117,12 @@ func (m *model) request(r *rand.Rand, at time.Duration, runtimes []string) []eve
 			delete(m.ignored, name+"/"+other)
 		}
 		return []event{{At: at, What: "create", Target: name,
-			change: &change{create: true, modules: m.list(name), want: m.want()}}}
+			change: &change{create: true, modules: m.list(name), want: m.wantedVersions()}}}
 	case draw == 0 && name == runtimes[len(runtimes)-1]:
 		delete(m.runtimes, name)
-		return []event{{At: at, What: "remove", Target: name, change: &change{remove: true, want: m.want()}}}
+		return []event{{At: at, What: "remove", Target: name, change: &change{remove: true, want: m.wantedVersions()}}}
 	case draw <= 2:
-		return m.move(r, at, module)
+		return m.moveChannel(r, at, module)
 	case !is:
 		return m.enable(r, at, name, module)
 	case draw <= 5:
@@ -136,7 +136,7 @@ func (m *model) request(r *rand.Rand, at time.Duration, runtimes []string) []eve
 	default:
 		faster := m.fastest[name+"/"+module] + r.IntN(2)
 		if faster >= len(channelNames) {
-			return m.move(r, at, module)
+			return m.moveChannel(r, at, module)
 		}
 		m.fastest[name+"/"+module] = faster
 		enabled.Channel = channelNames[faster]
@@ -163,11 +163,11 @@ func (m *model) enable(r *rand.Rand, at time.Duration, name, module string) []ev
 // edit returns the request that changes the modules of a runtime to those of the model.
 func (m *model) edit(at time.Duration, what, name, text string) []event {
 	return []event{{At: at, What: what, Target: name, Text: text,
-		change: &change{modules: m.list(name), want: m.want()}}}
+		change: &change{modules: m.list(name), want: m.wantedVersions()}}}
 }
 
-// move moves one channel of a module to a newer version, and all faster channels that would be older.
-func (m *model) move(r *rand.Rand, at time.Duration, module string) []event {
+// moveChannel moves one channel of a module to a newer version, and all faster channels that would be older.
+func (m *model) moveChannel(r *rand.Rand, at time.Duration, module string) []event {
 	channel := r.IntN(len(channelNames))
 	to := min(m.channels[module][channel]+1, versions)
 	moved := slices.Clone(m.channels[module])
@@ -176,7 +176,7 @@ func (m *model) move(r *rand.Rand, at time.Duration, module string) []event {
 	}
 	m.channels[module] = moved
 	return []event{{At: at, What: "move", Target: module, Text: fmt.Sprint(m.assignment(module)),
-		change: &change{channels: m.assignment(module), want: m.want()}}}
+		change: &change{channels: m.assignment(module), want: m.wantedVersions()}}}
 }
 
 func (m *model) assignment(module string) map[string]string {
@@ -197,8 +197,8 @@ func (m *model) list(name string) []v1beta2.Module {
 	})
 }
 
-// want returns the versions that all runtimes have when all requests so far are fulfilled.
-func (m *model) want() map[string]map[string]int {
+// wantedVersions returns the versions that all runtimes have when all requests so far are fulfilled.
+func (m *model) wantedVersions() map[string]map[string]int {
 	all := map[string]map[string]int{}
 	for name, modules := range m.runtimes {
 		all[name] = map[string]int{}
@@ -223,7 +223,7 @@ func planFaults(r *rand.Rand, span time.Duration, runtimes []string, pace float6
 			e.For = f.shortest + time.Duration(r.Int64N(int64(f.longest-f.shortest)))
 			e.For = time.Duration(float64(e.For) / pace).Round(100 * time.Millisecond)
 		}
-		thing := f.thing(e.Target)
+		thing := f.partName(e.Target)
 		if at < free[thing] || at+e.For > span {
 			continue
 		}

@@ -74,8 +74,8 @@ func (p *promises) release(objects ...string) {
 	}
 }
 
-// excuse allows that an object is deleted once, although another module contains it: a user deletes it.
-func (p *promises) excuse(object string) {
+// allowDeletion allows that an object is deleted once, although another module contains it: a user deletes it.
+func (p *promises) allowDeletion(object string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.excused[object] = true

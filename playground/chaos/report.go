@@ -37,7 +37,7 @@ type Report struct {
 	mu sync.Mutex // guards Faults, Requests and Failures during the run
 }
 
-func (r *Report) count(of map[string]int, what string) {
+func (r *Report) increment(of map[string]int, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of[what]++

@@ -20,21 +20,21 @@ func (r *run) makeRequests(ctx context.Context, begin time.Time, requests []even
 		if err := sleep(ctx, e.At-time.Since(begin)); err != nil {
 			return err
 		}
-		if err := r.accept(ctx, e); err != nil {
+		if err := r.repeatUntilAccepted(ctx, e); err != nil {
 			return err
 		}
-		r.say("request %s", e)
-		r.report.count(r.report.Requests, e.What)
+		r.logf("request %s", e)
+		r.report.increment(r.report.Requests, e.What)
 	}
 	return nil
 }
 
-// accept repeats a request until the API servers have accepted it, as a user would.
-func (r *run) accept(ctx context.Context, e event) error {
+// repeatUntilAccepted repeats a request until the API servers have accepted it, as a user would.
+func (r *run) repeatUntilAccepted(ctx context.Context, e event) error {
 	err := r.await(ctx, r.options.Round+r.options.Heal, func(ctx context.Context) string {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		if err := r.try(ctx, e); err != nil {
+		if err := r.tryRequest(ctx, e); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -45,8 +45,8 @@ func (r *run) accept(ctx context.Context, e event) error {
 	return nil
 }
 
-// try makes a request once.
-func (r *run) try(ctx context.Context, e event) error {
+// tryRequest makes a request once.
+func (r *run) tryRequest(ctx context.Context, e event) error {
 	c := e.change
 	switch {
 	case c.channels != nil:
@@ -84,19 +84,22 @@ func (r *run) kyma(name string) *v1beta2.Kyma {
 
 // fulfil makes a request without faults, and waits until it is fulfilled.
 func (r *run) fulfil(ctx context.Context, e event) error {
-	if err := r.accept(ctx, e); err != nil {
+	if err := r.repeatUntilAccepted(ctx, e); err != nil {
 		return err
 	}
-	err := r.await(ctx, r.options.Heal, func(ctx context.Context) string { return r.missing(ctx, e.change.want) })
+	err := r.await(ctx, r.options.Heal, func(ctx context.Context) string {
+		return r.firstDifference(ctx,
+			e.change.want)
+	})
 	if err != nil {
 		return fmt.Errorf("request %s is not fulfilled: %w", e, err)
 	}
 	return nil
 }
 
-// missing returns a text about the first difference from the versions that all runtimes should have. It returns "" if
-// all modules are Ready in these versions.
-func (r *run) missing(ctx context.Context, want map[string]map[string]int) string {
+// firstDifference returns a text about the first difference from the versions that all runtimes should have. It returns
+// "" if all modules are Ready in these versions.
+func (r *run) firstDifference(ctx context.Context, want map[string]map[string]int) string {
 	list := &v1beta2.KymaList{}
 	if err := r.land.Clients[landscape.ControlPlane].List(ctx, list); err != nil {
 		return err.Error()
@@ -128,11 +131,12 @@ func (r *run) missing(ctx context.Context, want map[string]map[string]int) strin
 	return ""
 }
 
-// clean removes all Kymas, and waits until the state of all clusters equals empty, their state before the first Kyma.
-func (r *run) clean(ctx context.Context, empty picture) error {
+// removeAllKymas removes all Kymas, and waits until the state of all clusters equals empty, their state before the
+// first Kyma.
+func (r *run) removeAllKymas(ctx context.Context, empty picture) error {
 	for _, name := range r.options.Runtimes {
 		e := event{What: "remove", Target: name, change: &change{remove: true}}
-		if err := r.accept(ctx, e); err != nil {
+		if err := r.repeatUntilAccepted(ctx, e); err != nil {
 			return err
 		}
 	}

@@ -1059,7 +1059,8 @@ func TestImageNames(t *testing.T) {
 		"example.com/team/operator@sha256:a": {"example.com/team/operator", "operator", ""},
 	}
 	for image, want := range cases {
-		if got := (struct{ repository, base, tag string }{repository(image), base(image), tag(image)}); got != want {
+		if got := (struct{ repository, base, tag string }{imageRepository(image), imageBase(image),
+			imageTag(image)}); got != want {
 			t.Errorf("%s: got %+v, want %+v", image, got, want)
 		}
 	}
@@ -1159,7 +1160,7 @@ func TestSkip(t *testing.T) {
 			}
 			file := must[*os.File](t)(os.Open(path))
 			defer file.Close() //nolint:errcheck // only read
-			if err := skip(file, c.lines); err != nil {
+			if err := seekToLastLines(file, c.lines); err != nil {
 				t.Fatal(err)
 			}
 			if got := string(must[[]byte](t)(io.ReadAll(file))); got != c.want {

@@ -115,7 +115,7 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 			err = errors.Join(err, h.Close())
 		}
 	}()
-	if err := h.claim(); err != nil {
+	if err := h.lockDir(); err != nil {
 		return nil, err
 	}
 	if h.log = options.Log; h.log == nil {
@@ -148,8 +148,8 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 	return h, nil
 }
 
-// claim creates the folder and locks its Marker.
-func (h *Host) claim() (err error) {
+// lockDir creates the folder and locks its Marker.
+func (h *Host) lockDir() (err error) {
 	if h.options.Dir == "" {
 		h.dir, err = os.MkdirTemp("", "playground-")
 	} else {
@@ -288,7 +288,7 @@ func (h *Host) Close() error {
 	for _, c := range clusters {
 		wg.Go(func() {
 			c.stop()
-			c.release()
+			c.releaseAddress()
 		})
 	}
 	wg.Wait()
@@ -376,7 +376,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	if runs {
 		return nil
 	}
-	kept, err := c.prepare(ctx)
+	kept, err := c.prepareFiles(ctx)
 	if err != nil {
 		return err
 	}
@@ -386,7 +386,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	c.mu.Unlock()
 	defer func() {
 		if err != nil && run != nil {
-			run.halt()
+			run.stopAll()
 		}
 	}()
 	if run == nil {
@@ -410,7 +410,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 		}
 	}
 	if c.host.options.Reusable && c.origin == nil {
-		if err := c.remember(ctx, run.server); err != nil {
+		if err := c.saveOrigin(ctx, run.server); err != nil {
 			return err
 		}
 	}
@@ -443,8 +443,8 @@ func (c *Cluster) startParts(ctx context.Context, run *running, subnet int) erro
 	return run.server.awaitUse(ctx)
 }
 
-// prepare creates the folder, the certificates and the address of the cluster once.
-func (c *Cluster) prepare(ctx context.Context) (state, error) {
+// prepareFiles creates the folder, the certificates and the address of the cluster once.
+func (c *Cluster) prepareFiles(ctx context.Context) (state, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var kept state
@@ -555,17 +555,17 @@ func (c *Cluster) stop() {
 		return
 	}
 	c.proxy.close()
-	run.halt()
+	run.stopAll()
 }
 
-// halt stops all parts that run. It is also used after a start that has failed before its end.
-func (r *running) halt() {
-	r.haltParts()
+// stopAll stops all parts that run. It is also used after a start that has failed before its end.
+func (r *running) stopAll() {
+	r.stopParts()
 	r.server.stop()
 }
 
-// haltParts stops all parts that run, except the API server.
-func (r *running) haltParts() {
+// stopParts stops all parts that run, except the API server.
+func (r *running) stopParts() {
 	if r.node != nil {
 		r.node.shutDown()
 		r.node = nil
@@ -577,8 +577,8 @@ func (r *running) haltParts() {
 	r.wg.Wait()
 }
 
-// release releases the address of the cluster when the host closes.
-func (c *Cluster) release() {
+// releaseAddress releases the address of the cluster when the host closes.
+func (c *Cluster) releaseAddress() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.proxy != nil {

@@ -64,7 +64,7 @@ func (l *logServer) logs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "only the API server may ask", http.StatusForbidden)
 		return
 	}
-	p := l.node.find(r.PathValue("namespace"), r.PathValue("pod"))
+	p := l.node.findPod(r.PathValue("namespace"), r.PathValue("pod"))
 	file, err := os.OpenInRoot(l.node.logs, logName(r.PathValue("namespace"),
 		r.PathValue("pod"), r.PathValue("container")))
 	if errors.Is(err, os.ErrNotExist) {
@@ -77,7 +77,7 @@ func (l *logServer) logs(w http.ResponseWriter, r *http.Request) {
 	}
 	defer file.Close() //nolint:errcheck // only read
 	if lines, err := strconv.Atoi(r.URL.Query().Get("tailLines")); err == nil {
-		if err := skip(file, lines); err != nil {
+		if err := seekToLastLines(file, lines); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
@@ -101,8 +101,8 @@ func (l *logServer) logs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// skip sets the position in the file to the beginning of the last n lines.
-func skip(file *os.File, n int) error {
+// seekToLastLines sets the position in the file to the beginning of the last n lines.
+func seekToLastLines(file *os.File, n int) error {
 	var starts []int64
 	position := int64(0)
 	reader := bufio.NewReader(file)
@@ -128,8 +128,8 @@ func skip(file *os.File, n int) error {
 	return err
 }
 
-// find returns the pod with this name if it runs on this node, otherwise nil.
-func (n *node) find(namespace, name string) *pod {
+// findPod returns the pod with this name if it runs on this node, otherwise nil.
+func (n *node) findPod(namespace, name string) *pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.pods {

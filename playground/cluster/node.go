@@ -332,7 +332,7 @@ func (p *pod) update(object *corev1.Pod) {
 	if object.DeletionTimestamp != nil {
 		p.die()
 	}
-	p.touch()
+	p.triggerReport()
 }
 
 // kill ends a pod whose object no longer exists.
@@ -345,15 +345,15 @@ func (p *pod) current() *corev1.Pod {
 	return p.object
 }
 
-// change calls f with the mutex locked, to change containers. It then triggers a write of the status.
-func (p *pod) change(f func()) {
+// changeContainers calls f with the mutex locked, to change containers. It then triggers a write of the status.
+func (p *pod) changeContainers(f func()) {
 	p.mu.Lock()
 	f()
 	p.mu.Unlock()
-	p.touch()
+	p.triggerReport()
 }
 
-func (p *pod) touch() {
+func (p *pod) triggerReport() {
 	select {
 	case p.changed <- struct{}{}:
 	default:
@@ -369,12 +369,12 @@ func (p *pod) run() {
 	stopReports := make(chan struct{})
 	go func() {
 		defer close(reported)
-		p.report(stopReports)
+		p.writeChanges(stopReports)
 	}()
 	defer p.removeFiles()
 
 	var wg sync.WaitGroup
-	if p.prepare() && p.initialize(&wg) {
+	if p.prepare() && p.runInitContainers(&wg) {
 		var mains sync.WaitGroup
 		for _, c := range p.main {
 			mains.Go(func() { p.runRepeatedly(p.dead, c) })
@@ -389,7 +389,7 @@ func (p *pod) run() {
 	if p.gone.Err() != nil {
 		return
 	}
-	p.flush()
+	p.writeLastStatus()
 	if over && p.current().DeletionTimestamp == nil {
 		p.awaitDeletion()
 	}
@@ -407,9 +407,9 @@ func (p *pod) awaitDeletion() {
 	}
 }
 
-// initialize runs the init containers in their order. It reports whether the other containers may start. Sidecars
-// continue to run, and wg counts them.
-func (p *pod) initialize(wg *sync.WaitGroup) bool {
+// runInitContainers runs the init containers in their order. It reports whether the other containers may start.
+// Sidecars continue to run, and wg counts them.
+func (p *pod) runInitContainers(wg *sync.WaitGroup) bool {
 	for _, c := range p.init {
 		if c.sidecar {
 			wg.Go(func() { p.runRepeatedly(p.dead, c) })
@@ -462,14 +462,14 @@ type end struct {
 // runRepeatedly starts a container repeatedly, as the restart policy of the pod requires. It returns when no restart is
 // necessary or ctx ends.
 func (p *pod) runRepeatedly(ctx context.Context, c *container) {
-	if p.refuse(ctx, c) {
+	if p.waitIfUnpullable(ctx, c) {
 		return
 	}
 	backOff := minBackOff
 	for {
 		begin := time.Now()
 		var e end
-		if image, ok := p.node.host.options.Images[repository(c.spec.Image)]; ok {
+		if image, ok := p.node.host.options.Images[imageRepository(c.spec.Image)]; ok {
 			e = p.execute(ctx, c, image)
 		} else {
 			e = p.simulate(ctx, c)
@@ -490,7 +490,7 @@ func (p *pod) runRepeatedly(ctx context.Context, c *container) {
 		if time.Since(begin) > steady {
 			backOff = minBackOff
 		}
-		p.change(func() {
+		p.changeContainers(func() {
 			c.ready, c.started = false, false
 			if !again {
 				c.state = terminated
@@ -508,28 +508,28 @@ func (p *pod) runRepeatedly(ctx context.Context, c *container) {
 		}
 		p.warn("BackOff", "Back-off restarting failed container %s in pod %s", c.spec.Name, p.current().Name)
 		if !wait(ctx, backOff) {
-			p.change(func() { c.state, c.last = c.last, corev1.ContainerState{} })
+			p.changeContainers(func() { c.state, c.last = c.last, corev1.ContainerState{} })
 			return
 		}
 		backOff = min(2*backOff, maxBackOff)
-		p.change(func() { c.restarts++ })
+		p.changeContainers(func() { c.restarts++ })
 	}
 }
 
-// refuse keeps a container in the state waiting until ctx ends if its image cannot be pulled. It reports whether this
-// was the case.
-func (p *pod) refuse(ctx context.Context, c *container) bool {
-	if base(c.spec.Image) != "never-starts" {
+// waitIfUnpullable keeps a container in the state waiting until ctx ends if its image cannot be pulled. It reports
+// whether this was the case.
+func (p *pod) waitIfUnpullable(ctx context.Context, c *container) bool {
+	if imageBase(c.spec.Image) != "never-starts" {
 		return false
 	}
 	cause := fmt.Sprintf("failed to pull and unpack image %q: failed to resolve reference %q: %s: not found",
 		c.spec.Image, c.spec.Image, c.spec.Image)
-	p.change(func() {
+	p.changeContainers(func() {
 		c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: cause}}
 	})
 	p.warn("Failed", "Failed to pull image %q: %s", c.spec.Image, cause)
 	if wait(ctx, minBackOff) {
-		p.change(func() {
+		p.changeContainers(func() {
 			c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 				Reason: "ImagePullBackOff", Message: fmt.Sprintf(
 					"Back-off pulling image %q: ErrImagePull: %s", c.spec.Image, cause),
@@ -548,8 +548,8 @@ func (p *pod) refuse(ctx context.Context, c *container) bool {
 //
 // A container that is expected to end, in a Job or as an init container, then ends with success.
 func (p *pod) simulate(ctx context.Context, c *container) end {
-	name := base(c.spec.Image)
-	p.begin(c, name != "slow-start" && name != "crash")
+	name := imageBase(c.spec.Image)
+	p.setRunning(c, name != "slow-start" && name != "crash")
 	finite := c.init && !c.sidecar || p.current().Spec.RestartPolicy != corev1.RestartPolicyAlways
 	switch {
 	case name == "crash":
@@ -558,11 +558,11 @@ func (p *pod) simulate(ctx context.Context, c *container) end {
 		}
 	case name == "slow-start":
 		delay := slowDefault
-		if d, err := time.ParseDuration(tag(c.spec.Image)); err == nil {
+		if d, err := time.ParseDuration(imageTag(c.spec.Image)); err == nil {
 			delay = d
 		}
 		if wait(ctx, delay) && !finite {
-			p.change(func() { c.ready = true })
+			p.changeContainers(func() { c.ready = true })
 			<-ctx.Done()
 		}
 	case finite:
@@ -573,9 +573,9 @@ func (p *pod) simulate(ctx context.Context, c *container) end {
 	return end{reason: "Completed"}
 }
 
-// begin sets the state of a container to running.
-func (p *pod) begin(c *container, ready bool) {
-	p.change(func() {
+// setRunning sets the state of a container to running.
+func (p *pod) setRunning(c *container, ready bool) {
+	p.changeContainers(func() {
 		if c.state.Running == nil { // otherwise it has continued over a restart of the cluster
 			c.state = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
 		}
@@ -615,8 +615,8 @@ func (p *pod) grace() time.Duration {
 	return defaultGrace
 }
 
-// report writes the status each time it has changed, until stop is closed.
-func (p *pod) report(stop <-chan struct{}) {
+// writeChanges writes the status each time it has changed, until stop is closed.
+func (p *pod) writeChanges(stop <-chan struct{}) {
 	for {
 		select {
 		case <-p.changed:
@@ -629,8 +629,8 @@ func (p *pod) report(stop <-chan struct{}) {
 	}
 }
 
-// flush writes the last status. It retries until the write succeeds or the context gone has ended.
-func (p *pod) flush() {
+// writeLastStatus writes the last status. It retries until the write succeeds or the context gone has ended.
+func (p *pod) writeLastStatus() {
 	for !p.write() && wait(p.gone, retryStatus) {
 	}
 }
@@ -672,7 +672,7 @@ func (p *pod) write() bool {
 			p.kill()
 			return true
 		}
-		p.touch()
+		p.triggerReport()
 		return false
 	}
 	p.mu.Lock()
@@ -853,8 +853,8 @@ func (p *pod) containerStatusLocked(c *container, waiting string) corev1.Contain
 	return s
 }
 
-// repository returns the name of an image without tag and digest.
-func repository(image string) string {
+// imageRepository returns the name of an image without tag and digest.
+func imageRepository(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
 		image = image[:colon]
@@ -862,14 +862,14 @@ func repository(image string) string {
 	return image
 }
 
-// base returns the last element of the repository of an image.
-func base(image string) string {
-	name := repository(image)
+// imageBase returns the last element of the repository of an image.
+func imageBase(image string) string {
+	name := imageRepository(image)
 	return name[strings.LastIndex(name, "/")+1:]
 }
 
-// tag returns the tag of an image, or "" if there is none.
-func tag(image string) string {
+// imageTag returns the tag of an image, or "" if there is none.
+func imageTag(image string) string {
 	image, _, _ = strings.Cut(image, "@")
-	return strings.TrimPrefix(strings.TrimPrefix(image, repository(image)), ":")
+	return strings.TrimPrefix(strings.TrimPrefix(image, imageRepository(image)), ":")
 }

@@ -55,7 +55,7 @@ func (p *pod) prepare() bool {
 			break
 		}
 		p.warn("FailedMount", "%v", err)
-		p.change(func() {
+		p.changeContainers(func() {
 			for _, c := range slices.Concat(p.init, p.main) {
 				c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating",
 					Message: err.Error()}}
@@ -79,7 +79,7 @@ func (p *pod) prepare() bool {
 func (p *pod) removeFiles() { _ = os.RemoveAll(p.dir) }
 
 func (n *node) isProcess(c *corev1.Container) bool {
-	_, ok := n.host.options.Images[repository(c.Image)]
+	_, ok := n.host.options.Images[imageRepository(c.Image)]
 	return ok
 }
 
@@ -87,7 +87,7 @@ func (n *node) isProcess(c *corev1.Container) bool {
 func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 	command, err := p.command(ctx, c, image)
 	for err != nil {
-		p.change(func() {
+		p.changeContainers(func() {
 			c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError",
 				Message: err.Error()}}
 		})
@@ -107,7 +107,7 @@ func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 	if err := p.node.host.forks.start(command); err != nil {
 		return end{code: 128, reason: "StartError", message: err.Error()}
 	}
-	p.begin(c, c.spec.ReadinessProbe == nil || c.spec.ReadinessProbe.HTTPGet == nil)
+	p.setRunning(c, c.spec.ReadinessProbe == nil || c.spec.ReadinessProbe.HTTPGet == nil)
 	exited := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { p.probe(exited, c) })
@@ -116,11 +116,11 @@ func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 	close(exited)
 	wg.Wait()
 	_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // kills remaining processes in the group of the process
-	return ended(err, command.ProcessState, name)
+	return processResult(err, command.ProcessState, name)
 }
 
-// ended returns the result of a process. If the process failed, the result has the last lines of its output.
-func ended(err error, state *os.ProcessState, log string) end {
+// processResult returns the result of a process. If the process failed, the result has the last lines of its output.
+func processResult(err error, state *os.ProcessState, log string) end {
 	if err == nil {
 		return end{reason: "Completed"}
 	}
@@ -174,7 +174,7 @@ func (p *pod) terminate(ctx context.Context, exited <-chan struct{}, c *containe
 		return
 	case <-ctx.Done():
 	}
-	p.change(func() { c.ready = false })
+	p.changeContainers(func() { c.ready = false })
 	_ = syscall.Kill(-pid, syscall.SIGTERM)
 	timer := time.NewTimer(p.grace())
 	defer timer.Stop()
@@ -215,7 +215,7 @@ func (p *pod) probe(exited <-chan struct{}, c *container) {
 	}
 	good, bad := int32(0), int32(0)
 	for {
-		if p.ask(client, c.spec, probe.HTTPGet, hosts) {
+		if p.callProbe(client, c.spec, probe.HTTPGet, hosts) {
 			good, bad = good+1, 0
 		} else {
 			good, bad = 0, bad+1
@@ -225,9 +225,9 @@ func (p *pod) probe(exited <-chan struct{}, c *container) {
 		p.mu.Unlock()
 		switch {
 		case !ready && good >= max(probe.SuccessThreshold, 1) && p.dead.Err() == nil:
-			p.change(func() { c.ready = true })
+			p.changeContainers(func() { c.ready = true })
 		case ready && bad >= max(probe.FailureThreshold, 1):
-			p.change(func() { c.ready = false })
+			p.changeContainers(func() { c.ready = false })
 			p.warn("Unhealthy", "Readiness probe of container %s failed", c.spec.Name)
 		}
 		interval := probeInterval
@@ -244,9 +244,9 @@ func (p *pod) probe(exited <-chan struct{}, c *container) {
 	}
 }
 
-// ask calls the probe once. A process may listen on the address of its pod or on 127.0.0.1. The result is that of the
-// first address that responds.
-func (p *pod) ask(client *http.Client, spec *corev1.Container, get *corev1.HTTPGetAction, hosts []string) bool {
+// callProbe calls the probe once. A process may listen on the address of its pod or on 127.0.0.1. The result is that of
+// the first address that responds.
+func (p *pod) callProbe(client *http.Client, spec *corev1.Container, get *corev1.HTTPGetAction, hosts []string) bool {
 	port := get.Port.IntValue()
 	if get.Port.Type == intstr.String {
 		for _, named := range spec.Ports {

@@ -59,14 +59,14 @@ func newProxy(port int) (*proxy, error) {
 	if err := listener.Close(); err != nil {
 		return nil, fmt.Errorf("opening the cluster's address: %w", err)
 	}
-	p.reserve()
+	p.reservePort()
 	return p, nil
 }
 
-// reserve binds a socket that does not listen to the port. A listener of this program can share the port with this
-// socket. Connections are refused while there is no such listener. If reserve fails, the proxy still works, but another
-// program could take the port of a stopped cluster.
-func (p *proxy) reserve() {
+// reservePort binds a socket that does not listen to the port. A listener of this program can share the port with this
+// socket. Connections are refused while there is no such listener. If reservePort fails, the proxy still works, but
+// another program could take the port of a stopped cluster.
+func (p *proxy) reservePort() {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		return

@@ -44,8 +44,8 @@ func (c *Cluster) isVolatile(key string) bool {
 // prefix is the beginning of all keys of the cluster in etcd.
 func (c *Cluster) prefix() string { return "/" + c.name + "/" }
 
-// remember waits until nothing is written any more, and stores the state of the cluster as its origin.
-func (c *Cluster) remember(ctx context.Context, server *apiServer) error {
+// saveOrigin waits until nothing is written any more, and stores the state of the cluster as its origin.
+func (c *Cluster) saveOrigin(ctx context.Context, server *apiServer) error {
 	etcd := v3client.New(c.host.etcd.Server)
 	defer etcd.Close() //nolint:errcheck // it has no connection
 	var o origin
@@ -66,7 +66,7 @@ func (c *Cluster) remember(ctx context.Context, server *apiServer) error {
 	if err != nil {
 		return err
 	}
-	if o.served, err = server.served(ctx); err != nil {
+	if o.served, err = server.listedObjects(ctx); err != nil {
 		return err
 	}
 	c.origin = &o
@@ -88,10 +88,10 @@ func (c *Cluster) stored(ctx context.Context, etcd *clientv3.Client) (map[string
 	return stored, nil
 }
 
-// served returns what the API server lists at present: for each resource that can be listed and watched, the sorted
-// names and UIDs of its objects. Events are left out. The lists are consistent, so that the watch caches of the API
-// server are not older than the call.
-func (s *apiServer) served(ctx context.Context) (map[string][]string, error) {
+// listedObjects returns what the API server lists at present: for each resource that can be listed and watched, the
+// sorted names and UIDs of its objects. Events are left out. The lists are consistent, so that the watch caches of the
+// API server are not older than the call.
+func (s *apiServer) listedObjects(ctx context.Context) (map[string][]string, error) {
 	admin, err := s.config("playground-reset")
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (c *Cluster) reset(ctx context.Context) error {
 	if run != nil {
 		c.proxy.mend()
 		c.proxy.close()
-		run.haltParts()
+		run.stopParts()
 	}
 	for _, folder := range []string{filepath.Join(c.dir, "pods"), filepath.Join(c.host.dir, "logs", c.name)} {
 		if err := os.RemoveAll(folder); err != nil {
@@ -210,7 +210,7 @@ func (c *Cluster) reset(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		now, err := idle.server.served(ctx)
+		now, err := idle.server.listedObjects(ctx)
 		if err != nil {
 			return err
 		}

@@ -35,13 +35,13 @@ func TestReset(t *testing.T) {
 		}
 	})
 	c := must[*Cluster](t)(h.Start(ctx, "one"))
-	first := must[map[string][]string](t)(c.run.server.served(ctx))
+	first := must[map[string][]string](t)(c.run.server.listedObjects(ctx))
 	stopped := must[*Cluster](t)(h.Start(ctx, "stopped"))
 	if len(first) < 50 || len(first["/v1, Resource=namespaces"]) != 4 {
 		t.Fatalf("the first state: %v", first)
 	}
 	for round := range 2 {
-		disturb(t, c, round)
+		changeCluster(t, c, round)
 		namespaceOf(t, stopped)
 		if err := stopped.Stop(ctx); err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestReset(t *testing.T) {
 			t.Errorf("getting a namespace after the reset: got %v after %s", err, time.Since(begin))
 		}
 		for _, c := range []*Cluster{c, stopped} {
-			served := must[map[string][]string](t)(c.run.server.served(ctx))
+			served := must[map[string][]string](t)(c.run.server.listedObjects(ctx))
 			if err := compare(first, served); c.name == "one" && err != nil {
 				t.Errorf("cluster %s after round %d: %v", c.name, round+1, err)
 			}
@@ -85,9 +85,9 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// disturb changes a cluster: it creates a kind with an object that has a finalizer, a process, permissions, an object
-// in a namespace of Kubernetes, and it changes and deletes objects of the first start.
-func disturb(t *testing.T, c *Cluster, round int) {
+// changeCluster changes a cluster: it creates a kind with an object that has a finalizer, a process, permissions, an
+// object in a namespace of Kubernetes, and it changes and deletes objects of the first start.
+func changeCluster(t *testing.T, c *Cluster, round int) {
 	t.Helper()
 	ctx, client := t.Context(), clientOf(t, c)
 	objects := must[*dynamic.DynamicClient](t)(dynamic.NewForConfig(c.Config()))

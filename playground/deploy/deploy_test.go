@@ -90,8 +90,8 @@ func logState(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// klm runs klm with a kubeconfig, and returns its output and its exit code.
-func klm(t *testing.T, kubeconfig string, args ...string) (string, int) {
+// runKlm runs klm with a kubeconfig, and returns its output and its exit code.
+func runKlm(t *testing.T, kubeconfig string, args ...string) (string, int) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), filepath.Join(bin, "klm"), append(args, "--kubeconfig="+kubeconfig)...)
 	out, err := command.CombinedOutput()
@@ -109,7 +109,7 @@ func install(t *testing.T, l *landscape.Landscape, args ...string) {
 	t.Helper()
 	args = append([]string{"install", "--yes", "--image=" + image, "--timeout=3m",
 		"--set=registry.host=" + l.RegistryHost}, args...)
-	if out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), args...); code != 0 ||
+	if out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), args...); code != 0 ||
 		!strings.Contains(out, "is ready") {
 		t.Fatalf("klm %v ended with %d and says:\n%s", args, code, out)
 	}
@@ -209,12 +209,12 @@ func TestDeploy(t *testing.T) {
 		})
 		awaitModule(t, kcp, l.Namespace(), "runtime-a")
 		// klm keeps the values of the previous installation, so v1alpha1 is still served.
-		out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--dry-run")
+		out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--dry-run")
 		if code != 0 || !strings.Contains(out, "nothing would change") ||
 			!strings.Contains(out, "keep     value shards: 64") {
 			t.Errorf("what was just installed would change, %d:\n%s", code, out)
 		}
-		if out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install"); code != 0 ||
+		if out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), "install"); code != 0 ||
 			!strings.Contains(out, "is ready") { // nothing changes, so no confirmation is needed
 			t.Errorf("the same installation ended with %d:\n%s", code, out)
 		}
@@ -225,18 +225,18 @@ func TestDeploy(t *testing.T) {
 	t.Run("Kustomize", func(t *testing.T) {
 		uninstall(t, l)
 		createRegistrySecret(t, l)
-		follow(t, l, "kubectl apply --server-side --force-conflicts -k "+writeOverlay(t))
+		runStep(t, l, "kubectl apply --server-side --force-conflicts -k "+writeOverlay(t))
 		enable(t, l, "runtime-b")
 		awaitModule(t, kcp, l.Namespace(), "runtime-a")
 		for _, args := range [][]string{{"uninstall", "--yes"}, {"install", "--image=" + image}} {
-			follow(t, l, "kubectl -n kcp-system annotate deployment lifecycle-manager meta.helm.sh/release-name=klm "+
+			runStep(t, l, "kubectl -n kcp-system annotate deployment lifecycle-manager meta.helm.sh/release-name=klm "+
 				"--overwrite")
-			if out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), args...); code != 1 ||
+			if out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), args...); code != 1 ||
 				!strings.Contains(out, "was installed by Helm") {
 				t.Errorf("klm %v of a release of Helm ends with %d and says:\n%s", args, code, out)
 			}
 		}
-		follow(t, l, "kubectl -n kcp-system annotate deployment lifecycle-manager meta.helm.sh/release-name-")
+		runStep(t, l, "kubectl -n kcp-system annotate deployment lifecycle-manager meta.helm.sh/release-name-")
 		uninstall(t, l)
 	})
 	t.Run("InCluster", func(t *testing.T) { inCluster(t) })
@@ -471,7 +471,7 @@ func testRefused(t *testing.T, l *landscape.Landscape) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			out, code := klm(t, c.kubeconfig, append([]string{"install"}, c.args...)...)
+			out, code := runKlm(t, c.kubeconfig, append([]string{"install"}, c.args...)...)
 			if code != c.code || !strings.Contains(out, c.want) {
 				t.Errorf("%s: klm install %v ended with %d, want %d, and does not say %q:\n%s", c.reason,
 					c.args, code, c.code, c.want, out)
@@ -482,7 +482,8 @@ func testRefused(t *testing.T, l *landscape.Landscape) {
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("something was installed: %v", err)
 	}
-	if out, code := klm(t, admin, "uninstall", "--yes"); code != 4 || !strings.Contains(out, "no lifecycle manager") {
+	if out, code := runKlm(t, admin, "uninstall", "--yes"); code != 4 || !strings.Contains(out,
+		"no lifecycle manager") {
 		t.Errorf("nothing is removed with %d:\n%s", code, out)
 	}
 }
@@ -491,7 +492,7 @@ func testRefused(t *testing.T, l *landscape.Landscape) {
 // confirmation.
 func testConfirmation(t *testing.T, l *landscape.Landscape) {
 	before := resourceVersions(t, l)
-	out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--set=shards=0,logLevel=1")
+	out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--set=shards=0,logLevel=1")
 	for _, want := range []string{"change   value shards: 64 → 0", "set      value logLevel: the default → 1",
 		"keep     value replicas: 2", "change   Deployment.apps kcp-system/lifecycle-manager",
 		"Change the lifecycle manager in namespace kcp-system", "nothing was changed: add --yes"} {
@@ -532,15 +533,15 @@ func testSmallerInstallation(t *testing.T, l *landscape.Landscape) {
 	}
 	stale := []client.Object{ofBefore}
 	for _, kind := range []string{"Role", "RoleBinding"} {
-		stale = append(stale, named("rbac.authorization.k8s.io/v1", kind, l.Namespace(), "lifecycle-manager-webhooks"))
+		stale = append(stale, newObject("rbac.authorization.k8s.io/v1", kind, l.Namespace(), "lifecycle-manager-webhooks"))
 	}
 	for _, kind := range []string{"ClusterRole", "ClusterRoleBinding"} {
-		stale = append(stale, named("rbac.authorization.k8s.io/v1", kind, "", "lifecycle-manager-conversion"))
+		stale = append(stale, newObject("rbac.authorization.k8s.io/v1", kind, "", "lifecycle-manager-conversion"))
 	}
-	stale = append(stale, named("v1", "Service", l.Namespace(), "lifecycle-manager-webhook"))
+	stale = append(stale, newObject("v1", "Service", l.Namespace(), "lifecycle-manager-webhook"))
 	before := resourceVersions(t, l)
 	args := []string{"install", "--reset-values", "--image=" + image, "--set=registry.host=" + l.RegistryHost}
-	out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), append(args, "--dry-run")...)
+	out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), append(args, "--dry-run")...)
 	for _, want := range []string{"delete   ConfigMap kcp-system/of-before",
 		"delete   ClusterRole.rbac.authorization.k8s.io lifecycle-manager-conversion",
 		"change   Deployment.apps kcp-system/lifecycle-manager", "spec.replicas: 2 → 1",
@@ -567,7 +568,7 @@ func testSmallerInstallation(t *testing.T, l *landscape.Landscape) {
 		t.Errorf("something of others went: %v", err)
 	}
 	awaitModule(t, kcp, l.Namespace(), "runtime-a")
-	out, code = klm(t, l.Kubeconfig(landscape.ControlPlane), append(args, "--dry-run")...)
+	out, code = runKlm(t, l.Kubeconfig(landscape.ControlPlane), append(args, "--dry-run")...)
 	if code != 0 || !strings.Contains(out, "nothing would change") {
 		t.Errorf("what was just installed would change, %d:\n%s", code, out)
 	}
@@ -618,12 +619,12 @@ func uninstall(t *testing.T, l *landscape.Landscape, args ...string) {
 	t.Helper()
 	kcp, kubeconfig := l.Clients[landscape.ControlPlane], l.Kubeconfig(landscape.ControlPlane)
 	before := len(managerObjects(t, l))
-	if out, code := klm(t, kubeconfig, append([]string{"uninstall", "--dry-run"}, args...)...); code != 0 ||
+	if out, code := runKlm(t, kubeconfig, append([]string{"uninstall", "--dry-run"}, args...)...); code != 0 ||
 		!strings.Contains(out, "ServiceAccount") || len(managerObjects(t, l)) != before {
 		t.Errorf("a dry run ended with %d, and of %d objects there are %d left:\n%s", code,
 			before, len(managerObjects(t, l)), out)
 	}
-	if out, code := klm(t, kubeconfig, append([]string{"uninstall", "--yes"}, args...)...); code != 0 ||
+	if out, code := runKlm(t, kubeconfig, append([]string{"uninstall", "--yes"}, args...)...); code != 0 ||
 		!strings.Contains(out, "is removed") {
 		t.Fatalf("klm uninstall ended with %d and says:\n%s", code, out)
 	}
@@ -640,7 +641,7 @@ func uninstall(t *testing.T, l *landscape.Landscape, args ...string) {
 		!kymas.Items[0].DeletionTimestamp.IsZero() {
 		t.Errorf("Kymas went with the manager: %v, %v", kymas.Items, err)
 	}
-	if out, code := klm(t, kubeconfig, append([]string{"uninstall", "--yes"}, args...)...); code != 4 {
+	if out, code := runKlm(t, kubeconfig, append([]string{"uninstall", "--yes"}, args...)...); code != 4 {
 		t.Errorf("where nothing is installed, klm uninstall ends with %d and says:\n%s", code, out)
 	}
 }

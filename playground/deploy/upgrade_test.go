@@ -33,7 +33,7 @@ const previousManager = "declarative.kyma-project.io/applier"
 func TestUpgrade(t *testing.T) {
 	l := startLandscape(t, "runtime-a")
 	kcp, runtime := l.Clients[landscape.ControlPlane], l.Clients["runtime-a"]
-	definitions := previous(t, "definitions.yaml")
+	definitions := readPrevious(t, "definitions.yaml")
 	for _, c := range []client.WithWatch{kcp, runtime} {
 		applyAll(t, c, "lifecycle-manager", definitions)
 		await(t, "the definitions of the release before", func(ctx context.Context) (bool, string) {
@@ -43,12 +43,12 @@ func TestUpgrade(t *testing.T) {
 	}
 	ensureNamespace(t, kcp, v1beta2.ControlPlaneNamespace)
 	ensureNamespace(t, runtime, v1beta2.RuntimeNamespace)
-	stored := previous(t, "control-plane.yaml")
+	stored := readPrevious(t, "control-plane.yaml")
 	applyAll(t, kcp, "lifecycle-manager", stored)
-	applyAll(t, kcp, "somebody", previous(t, "old-manager.yaml"))
+	applyAll(t, kcp, "somebody", readPrevious(t, "old-manager.yaml"))
 	installModule(t, runtime)
-	applyAll(t, runtime, previousManager, previous(t, "runtime.yaml"))
-	watcher := previous(t, "watcher.yaml")
+	applyAll(t, runtime, previousManager, readPrevious(t, "runtime.yaml"))
+	watcher := readPrevious(t, "watcher.yaml")
 	applyAll(t, runtime, "lifecycle-manager", watcher)
 	if err := l.SetAccess(t.Context(), "runtime-a", l.Clusters["runtime-a"].Kubeconfig()); err != nil {
 		t.Fatal(err)
@@ -57,10 +57,10 @@ func TestUpgrade(t *testing.T) {
 	watched := map[client.WithWatch][]*unstructured.Unstructured{
 		kcp: append(definitions, stored...),
 		runtime: {
-			named("apps/v1", "Deployment", sample.Namespace, sample.Operator),
-			named("sample.playground.kyma-project.io/v1alpha1", "Sample", sample.Namespace, "sample"),
-			named("operator.kyma-project.io/v1beta2", "Kyma", v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName),
-			named("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "kymas.operator.kyma-project.io"),
+			newObject("apps/v1", "Deployment", sample.Namespace, sample.Operator),
+			newObject("sample.playground.kyma-project.io/v1alpha1", "Sample", sample.Namespace, "sample"),
+			newObject("operator.kyma-project.io/v1beta2", "Kyma", v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName),
+			newObject("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "kymas.operator.kyma-project.io"),
 		},
 	}
 	pods := awaitPods(t, runtime)
@@ -70,7 +70,7 @@ func TestUpgrade(t *testing.T) {
 	guide := guideSteps(t, l)
 	start, watch, cleanUp := guide[:3], guide[3], guide[4]
 	for _, step := range start {
-		follow(t, l, step)
+		runStep(t, l, step)
 	}
 	// the new manager has applied the module, and has pruned an object in the inventory of the previous release
 	await(t, "the inventory of the release before", func(ctx context.Context) (bool, string) {
@@ -106,9 +106,9 @@ func TestUpgrade(t *testing.T) {
 	for _, o := range watcher {
 		awaitGone(t, runtime, o)
 	}
-	follow(t, l, cleanUp)
-	awaitGone(t, kcp, named("apps/v1", "Deployment", l.Namespace(), "klm-controller-manager"))
-	old := named("operator.kyma-project.io/v1alpha1", "Kyma", l.Namespace(), "runtime-a")
+	runStep(t, l, cleanUp)
+	awaitGone(t, kcp, newObject("apps/v1", "Deployment", l.Namespace(), "klm-controller-manager"))
+	old := newObject("operator.kyma-project.io/v1alpha1", "Kyma", l.Namespace(), "runtime-a")
 	await(t, "the Kyma as its first version", func(ctx context.Context) (bool, string) {
 		err := kcp.Get(ctx, client.ObjectKeyFromObject(old), old)
 		channel, _, _ := unstructured.NestedString(old.Object, "spec", "channel")
@@ -137,8 +137,8 @@ func guideSteps(t *testing.T, l *landscape.Landscape) []string {
 	return steps
 }
 
-// follow runs the commands of a step of the page, and fails the test if one fails.
-func follow(t *testing.T, l *landscape.Landscape, commands string) {
+// runStep runs the commands of a step of the page, and fails the test if one fails.
+func runStep(t *testing.T, l *landscape.Landscape, commands string) {
 	t.Helper()
 	out, err := inShell(t.Context(), t.TempDir(), l, commands)
 	if err != nil {
@@ -187,7 +187,7 @@ func awaitGone(t *testing.T, c client.Client, o *unstructured.Unstructured) {
 	t.Helper()
 	await(t, "the end of "+o.GetKind()+" "+o.GetName(), func(ctx context.Context) (bool, string) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(o),
-			named(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName()))
+			newObject(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName()))
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
 }
@@ -203,14 +203,14 @@ func disableModule(t *testing.T, l *landscape.Landscape) {
 		if err := l.Clients[landscape.ControlPlane].List(ctx, &manifests); err != nil || len(manifests.Items) > 0 {
 			return false, fmt.Sprintf("%d Manifests, %v", len(manifests.Items), err)
 		}
-		operator := named("apps/v1", "Deployment", sample.Namespace, sample.Operator)
+		operator := newObject("apps/v1", "Deployment", sample.Namespace, sample.Operator)
 		err := l.Clients["runtime-a"].Get(ctx, client.ObjectKeyFromObject(operator), operator)
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
 }
 
-// previous reads objects of the previous release from testdata.
-func previous(t *testing.T, file string) []*unstructured.Unstructured {
+// readPrevious reads objects of the previous release from testdata.
+func readPrevious(t *testing.T, file string) []*unstructured.Unstructured {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", "previous", file))
 	if err != nil {
@@ -281,7 +281,7 @@ func ensureNamespace(t *testing.T, c client.Client, name string) {
 	}
 }
 
-func named(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
+func newObject(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(apiVersion)
 	o.SetKind(kind)
@@ -295,7 +295,7 @@ func readAll(t *testing.T, c client.Client, objects []*unstructured.Unstructured
 	t.Helper()
 	var all []*unstructured.Unstructured
 	for _, o := range objects {
-		now := named(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName())
+		now := newObject(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName())
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(now), now); err != nil {
 			t.Fatal(strings.TrimSpace(o.GetKind() + " " + o.GetName() + ": " + err.Error()))
 		}

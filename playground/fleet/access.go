@@ -52,7 +52,7 @@ func (c *Cluster) Get(resource schema.GroupVersionResource, namespace, name stri
 func (c *Cluster) Metadata(resource schema.GroupResource, namespace, name string) (
 	*metav1.PartialObjectMetadata, error) {
 	c.mu.Lock()
-	o := c.findLocked(c.fleet.resources.of(resource), namespace, name)
+	o := c.findLocked(c.fleet.resources.idOf(resource), namespace, name)
 	c.mu.Unlock()
 	if o == nil {
 		return nil, nil
@@ -70,7 +70,7 @@ func (c *Cluster) Names(resource schema.GroupResource) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []string
-	for _, o := range c.rangeLocked(c.fleet.resources.of(resource), "") {
+	for _, o := range c.rangeLocked(c.fleet.resources.idOf(resource), "") {
 		all = append(all, continueKey(o))
 	}
 	return all

@@ -50,7 +50,7 @@ func moduleObjects(cluster string, module int) []request {
 
 const contentTypeApply = "application/apply-patch+yaml"
 
-func fill(tb testing.TB, c *Cluster, modules int) {
+func installModules(tb testing.TB, c *Cluster, modules int) {
 	tb.Helper()
 	for m := range modules {
 		for _, r := range moduleObjects(c.Name(), m) {
@@ -61,7 +61,7 @@ func fill(tb testing.TB, c *Cluster, modules int) {
 	}
 }
 
-func live() int64 {
+func heapBytes() int64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
@@ -174,23 +174,24 @@ func overNetwork(b *testing.B, f *Fleet, method string, requests []request) {
 // and for an open connection with a watch.
 func TestMemory(t *testing.T) {
 	const many, n = 3000, 200
-	fill(t, open(t, Options{Clusters: 1}).clusters[0], 5) // creates the values that are created once in a process
-	start := live()
+	// creates the values that are created once in a process
+	installModules(t, open(t, Options{Clusters: 1}).clusters[0], 5)
+	start := heapBytes()
 	open(t, Options{Clusters: 1})
-	one := live()
+	one := heapBytes()
 	engine := one - start
 	idle := open(t, Options{Clusters: many})
-	empty := (live() - one - engine) / many
+	empty := (heapBytes() - one - engine) / many
 	runtime.KeepAlive(idle)
 	f := open(t, Options{Clusters: n})
-	before := live()
+	before := heapBytes()
 	for _, c := range f.clusters {
-		fill(t, c, 5)
+		installModules(t, c, 5)
 	}
 	waitFor(t, func() bool { return pendingTasks(f) == 0 })
-	full := live()
-	connect(t, f, 200)
-	connected := live()
+	full := heapBytes()
+	openWatches(t, f, 200)
+	connected := heapBytes()
 	t.Logf("a fleet itself %d kB; per cluster: empty %d bytes, with 5 × 10 objects %d bytes more; %s; a connection "+
 		"with a watch, both ends and client: %d bytes",
 		engine>>10, empty, (full-before)/n, fmt.Sprintf("%+v", f.Stats()), (connected-full)/200)
@@ -212,8 +213,8 @@ func pendingTasks(f *Fleet) int {
 	return n
 }
 
-// connect opens a watch on each of n clusters, over a connection of its own, until the test ends.
-func connect(t *testing.T, f *Fleet, n int) {
+// openWatches opens a watch on each of n clusters, over a connection of its own, until the test ends.
+func openWatches(t *testing.T, f *Fleet, n int) {
 	t.Helper()
 	for i := range n {
 		transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}

@@ -226,7 +226,7 @@ func (f *Fleet) parseShape(data []byte, versioned bool, now string) *shape {
 		}
 	}
 	b.WriteByte('}')
-	return f.cut(v, b.Bytes(), headed)
+	return f.extractGaps(v, b.Bytes(), headed)
 }
 
 func writeMember(b *bytes.Buffer, key string, value []byte) {
@@ -310,8 +310,8 @@ func tokenizeFields(data []byte, isTime func([]byte) bool, now string) []byte {
 	return []byte("[" + strings.Join(texts, ",") + "]")
 }
 
-// cut removes the tokens from a text, records their places as gaps, and fills in the other fields of the body.
-func (f *Fleet) cut(v *body, text []byte, headed int) *shape {
+// extractGaps removes the tokens from a text, records their places as gaps, and fills in the other fields of the body.
+func (f *Fleet) extractGaps(v *body, text []byte, headed int) *shape {
 	s := &shape{}
 	var b strings.Builder
 	b.Grow(len(text))
@@ -334,7 +334,7 @@ func (f *Fleet) cut(v *body, text []byte, headed int) *shape {
 	b.Write(rest)
 	v.text, v.rest = b.String(), headed
 	v.times, v.vars = len(s.times), len(s.vars)
-	f.read(v, text, s)
+	f.readFields(v, text, s)
 	s.body = f.bodies.intern(v)
 	return s
 }
@@ -385,8 +385,8 @@ func indexOrAdd(list *[]int, value int) int {
 	return len(*list) - 1
 }
 
-// read copies the fields that are often needed from the text to the body. The text still has its tokens.
-func (f *Fleet) read(v *body, text []byte, s *shape) {
+// readFields copies the fields that are often needed from the text to the body. The text still has its tokens.
+func (f *Fleet) readFields(v *body, text []byte, s *shape) {
 	if at := strings.Index(v.text, `"metadata":{`); at >= 0 {
 		v.meta.from = at + len(`"metadata":`)
 		v.meta.to = skipValue([]byte(v.text), v.meta.from)

@@ -30,7 +30,7 @@ type sorts struct {
 	names []string             // guarded by mu
 }
 
-func (s *sorts) of(verb, resource string) uint32 {
+func (s *sorts) numberOf(verb, resource string) uint32 {
 	key := [2]string{verb, resource}
 	s.mu.RLock()
 	id, ok := s.known[key]
@@ -115,7 +115,7 @@ func (c *counters) mark() {
 	c.marked, c.markIn, c.markOut = slices.Clone(c.requests), c.in.Load(), c.out.Load()
 }
 
-func (c *counters) read(s *sorts, since bool) Counts {
+func (c *counters) counts(s *sorts, since bool) Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.mu.RLock()
@@ -139,29 +139,29 @@ func (c *counters) read(s *sorts, since bool) Counts {
 
 // count adds a request to the counters of the cluster and of the fleet.
 func (c *Cluster) count(verb, resource string) {
-	sort := c.fleet.sorts.of(verb, resource)
+	sort := c.fleet.sorts.numberOf(verb, resource)
 	c.counts.add(sort)
 	c.fleet.total.add(sort)
 }
 
 // Counts returns the counts of the cluster since the fleet was opened.
-func (c *Cluster) Counts() Counts { return c.counts.read(&c.fleet.sorts, false) }
+func (c *Cluster) Counts() Counts { return c.counts.counts(&c.fleet.sorts, false) }
 
 // Requests returns the number of requests to the cluster since the fleet was opened, without those that were refused
 // with 401. It is cheaper than Counts.
-func (c *Cluster) Requests() int { return c.counts.total(c.fleet.sorts.of("", "unauthorized")) }
+func (c *Cluster) Requests() int { return c.counts.total(c.fleet.sorts.numberOf("", "unauthorized")) }
 
 // Mark starts a new period for Since.
 func (c *Cluster) Mark() { c.counts.mark() }
 
 // Since returns the counts of the cluster since the last call of Mark.
-func (c *Cluster) Since() Counts { return c.counts.read(&c.fleet.sorts, true) }
+func (c *Cluster) Since() Counts { return c.counts.counts(&c.fleet.sorts, true) }
 
 // Counts returns the counts of all clusters since the fleet was opened.
-func (f *Fleet) Counts() Counts { return f.total.read(&f.sorts, false) }
+func (f *Fleet) Counts() Counts { return f.total.counts(&f.sorts, false) }
 
 // Mark starts a new period for Since of the fleet. The periods of the clusters do not change.
 func (f *Fleet) Mark() { f.total.mark() }
 
 // Since returns the counts of all clusters since the last call of Mark of the fleet.
-func (f *Fleet) Since() Counts { return f.total.read(&f.sorts, true) }
+func (f *Fleet) Since() Counts { return f.total.counts(&f.sorts, true) }

@@ -88,9 +88,9 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(req)
 }
 
-// drive makes the apply engine install, check, heal and remove a module. It returns the engine's results and its
+// runEngine makes the apply engine install, check, heal and remove a module. It returns the engine's results and its
 // requests.
-func drive(ctx context.Context, s *server) (story []string, requests []string, err error) {
+func runEngine(ctx context.Context, s *server) (story []string, requests []string, err error) {
 	r := &recorder{next: s.client.Transport, seen: map[string]bool{}}
 	c, err := apply.New(&rest.Config{Host: s.base}, &http.Client{Transport: r}, apply.ClusterOptions{})
 	if err != nil {
@@ -193,8 +193,8 @@ func compareEngine(t *testing.T, simulated, actual *server) {
 	var got, want reported
 	var gotErr, wantErr error
 	var wg sync.WaitGroup
-	wg.Go(func() { got.Story, got.Requests, gotErr = drive(ctx, simulated) })
-	wg.Go(func() { want.Story, want.Requests, wantErr = drive(ctx, actual) })
+	wg.Go(func() { got.Story, got.Requests, gotErr = runEngine(ctx, simulated) })
+	wg.Go(func() { want.Story, want.Requests, wantErr = runEngine(ctx, actual) })
 	wg.Wait()
 	if gotErr != nil || wantErr != nil {
 		t.Fatalf("simulated: %v; real: %v", gotErr, wantErr)

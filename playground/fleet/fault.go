@@ -99,8 +99,8 @@ func (c *Cluster) refuseWhileDown(t *activeFault) {
 	}
 }
 
-// down reports whether the cluster is unreachable at the time now.
-func (t *activeFault) down(now time.Time) bool {
+// isDown reports whether the cluster is unreachable at the time now.
+func (t *activeFault) isDown(now time.Time) bool {
 	if t.Dead == "" {
 		return false
 	}
@@ -125,8 +125,8 @@ func (t *activeFault) nextChange(now time.Time) <-chan time.Time {
 	return time.After(t.untilChange(now))
 }
 
-func (t *activeFault) refuses(now time.Time) bool  { return t.Dead == Refused && t.down(now) }
-func (t *activeFault) swallows(now time.Time) bool { return t.Dead == BlackHole && t.down(now) }
+func (t *activeFault) refuses(now time.Time) bool  { return t.Dead == Refused && t.isDown(now) }
+func (t *activeFault) swallows(now time.Time) bool { return t.Dead == BlackHole && t.isDown(now) }
 
 // applyTo applies the fault to a request. It reports whether the fault has answered the request.
 func (t *activeFault) applyTo(c *Cluster, w http.ResponseWriter, r *http.Request) bool {
@@ -140,7 +140,7 @@ func (t *activeFault) applyTo(c *Cluster, w http.ResponseWriter, r *http.Request
 			return true
 		}
 	}
-	roll := c.fleet.roll(c.index, t.met.Add(1))
+	roll := c.fleet.randomShare(c.index, t.met.Add(1))
 	switch {
 	case t.refuses(c.fleet.now()), roll < t.Cut:
 		c.count("", "cut")
@@ -174,8 +174,8 @@ func (t *activeFault) applyTo(c *Cluster, w http.ResponseWriter, r *http.Request
 	return false
 }
 
-// roll returns a pseudo-random number from 0 to 1. The number depends only on the seed, the cluster and n.
-func (f *Fleet) roll(cluster int, n uint64) float64 {
+// randomShare returns a pseudo-random number from 0 to 1. The number depends only on the seed, the cluster and n.
+func (f *Fleet) randomShare(cluster int, n uint64) float64 {
 	var b [24]byte
 	binary.BigEndian.PutUint64(b[:], f.seed)
 	binary.BigEndian.PutUint64(b[8:], uint64(cluster)) //nolint:gosec // an index
@@ -189,7 +189,7 @@ func (f *Fleet) roll(cluster int, n uint64) float64 {
 func (f *Fleet) Afflict(share float64, kind int, fault Fault) []*Cluster {
 	var hit []*Cluster
 	for _, c := range f.clusters {
-		roll := math.Mod(f.roll(c.index, 0)+float64(kind)*share, 1)
+		roll := math.Mod(f.randomShare(c.index, 0)+float64(kind)*share, 1)
 		if roll < share {
 			c.Fault(fault)
 			hit = append(hit, c)

@@ -367,7 +367,7 @@ func TestTogether(t *testing.T) {
 			}
 		})
 	}
-	connect(t, f, 3)
+	openWatches(t, f, 3)
 	wg.Wait()
 	for i := range 3 {
 		if n := len(f.Cluster(i).Names(schema.GroupResource{Resource: "configmaps"})); n != 160 {

@@ -150,8 +150,8 @@ func Open(ctx context.Context, o Options) (_ *Fleet, err error) {
 		return nil, err
 	}
 	f.learnBuiltins()
-	f.namespaceResource = f.resources.of(schema.GroupResource{Resource: "namespaces"})
-	f.definitionResource = f.resources.of(schema.GroupResource{Group: "apiextensions.k8s.io",
+	f.namespaceResource = f.resources.idOf(schema.GroupResource{Resource: "namespaces"})
+	f.definitionResource = f.resources.idOf(schema.GroupResource{Group: "apiextensions.k8s.io",
 		Resource: "customresourcedefinitions"})
 	if err := f.populate(); err != nil {
 		return nil, err
@@ -159,8 +159,8 @@ func Open(ctx context.Context, o Options) (_ *Fleet, err error) {
 	if err := f.listen(); err != nil {
 		return nil, err
 	}
-	f.wg.Go(f.work)
-	f.wg.Go(f.sweep)
+	f.wg.Go(f.runTasks)
+	f.wg.Go(f.dropOldLogs)
 	return f, nil
 }
 
@@ -208,7 +208,7 @@ func (f *Fleet) Stats() Stats {
 // populate creates the clusters, with the namespaces that every cluster has.
 func (f *Fleet) populate() error {
 	f.clusters = make([]*Cluster, f.options.Clusters)
-	empty, err := f.surfaces.of(nil)
+	empty, err := f.surfaces.surfaceFor(nil)
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ type resourceIDs struct {
 	all   []schema.GroupResource              // guarded by mu; same order as names
 }
 
-func (r *resourceIDs) of(resource schema.GroupResource) resourceID {
+func (r *resourceIDs) idOf(resource schema.GroupResource) resourceID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id, ok := r.known[resource]
@@ -88,8 +88,8 @@ func (r *resourceIDs) of(resource schema.GroupResource) resourceID {
 	return id
 }
 
-// name returns the resource with an ID. It is the reverse of the method of.
-func (r *resourceIDs) name(id resourceID) schema.GroupResource {
+// resourceOf returns the resource with an ID. It is the reverse of the method of.
+func (r *resourceIDs) resourceOf(id resourceID) schema.GroupResource {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.all[id]
@@ -124,8 +124,8 @@ func readDefinition(text []byte) *definition {
 	return d
 }
 
-// settled reports whether the accepted names in the status equal the names in the spec.
-func (d *definition) settled() bool {
+// areNamesAccepted reports whether the accepted names in the status equal the names in the spec.
+func (d *definition) areNamesAccepted() bool {
 	names := &d.crd.Status.AcceptedNames
 	return d.established && names.Plural == d.crd.Spec.Names.Plural && names.Kind == d.crd.Spec.Names.Kind &&
 		slices.Equal(names.ShortNames, d.crd.Spec.Names.ShortNames) &&
@@ -148,8 +148,8 @@ type surfaces struct {
 	kinds map[string][]*kind  // by the key of the definition; guarded by mu
 }
 
-// of returns the surface for a list of definitions. The list must be in the order of the names.
-func (s *surfaces) of(definitions []*definition) (*surface, error) {
+// surfaceFor returns the surface for a list of definitions. The list must be in the order of the names.
+func (s *surfaces) surfaceFor(definitions []*definition) (*surface, error) {
 	var b strings.Builder
 	for _, d := range definitions {
 		b.WriteString(d.key)
@@ -208,7 +208,7 @@ func (f *Fleet) customKinds(d *definition) ([]*kind, error) {
 			continue
 		}
 		k := &kind{
-			resource: f.resources.of(resource), storage: resource, group: crd.Spec.Group, version: v.Name,
+			resource: f.resources.idOf(resource), storage: resource, group: crd.Spec.Group, version: v.Name,
 			plural: names.Plural, kind: names.Kind, listKind: names.ListKind,
 			namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped, custom: true, handler: handler,
 		}
@@ -255,7 +255,7 @@ func (f *Fleet) learnBuiltins() {
 				stored = alias
 			}
 			k := &kind{
-				resource: f.resources.of(stored), storage: stored, group: version.group, version: version.version,
+				resource: f.resources.idOf(stored), storage: stored, group: version.group, version: version.version,
 				plural: plural, kind: r.Kind, listKind: r.Kind + "List",
 				namespaced: r.Namespaced, handler: f.handler,
 			}
@@ -292,7 +292,7 @@ func (c *Cluster) updateSurfaceLocked() {
 			definitions = append(definitions, d)
 		}
 	}
-	s, err := c.fleet.surfaces.of(definitions)
+	s, err := c.fleet.surfaces.surfaceFor(definitions)
 	if err != nil {
 		return // the handlers accepted a CRD that they cannot serve
 	}

@@ -205,7 +205,7 @@ func (d *clusterListener) Accept() (net.Conn, error) {
 		}
 		c := d.cluster
 		if c == nil {
-			c = d.fleet.at(conn.LocalAddr())
+			c = d.fleet.clusterAt(conn.LocalAddr())
 		}
 		if c == nil {
 			_ = conn.Close() // no cluster has this address
@@ -228,8 +228,8 @@ func (d *clusterListener) Accept() (net.Conn, error) {
 	}
 }
 
-// at returns the cluster with an address. It returns nil if no cluster has this address.
-func (f *Fleet) at(address net.Addr) *Cluster {
+// clusterAt returns the cluster with an address. It returns nil if no cluster has this address.
+func (f *Fleet) clusterAt(address net.Addr) *Cluster {
 	tcp, ok := address.(*net.TCPAddr)
 	if !ok {
 		return nil
@@ -266,21 +266,21 @@ func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.cluster.counts.in.Add(int64(n))
 	c.cluster.fleet.total.in.Add(int64(n))
-	c.hold()
+	c.waitWhileBlackHole()
 	return n, err
 }
 
 // Write implements net.Conn.
 func (c *connection) Write(p []byte) (int, error) {
-	c.hold()
+	c.waitWhileBlackHole()
 	n, err := c.Conn.Write(p)
 	c.cluster.counts.out.Add(int64(n))
 	c.cluster.fleet.total.out.Add(int64(n))
 	return n, err
 }
 
-// hold blocks while the cluster is a black hole.
-func (c *connection) hold() {
+// waitWhileBlackHole blocks while the cluster is a black hole.
+func (c *connection) waitWhileBlackHole() {
 	for {
 		t := c.cluster.fault.Load()
 		if t == nil || !t.swallows(c.cluster.fleet.now()) {

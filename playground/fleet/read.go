@@ -70,7 +70,7 @@ func (c *Cluster) convert(ctx context.Context, o *object, k *kind) (*object, err
 			o.body.name, k.version, made.raw)
 	}
 	real := &sources{times: o.values.times, vars: append([]string{""}, o.values.vars...)}
-	return &object{body: made.response.body, values: real.fill(made.response), version: o.version,
+	return &object{body: made.response.body, values: real.valuesFor(made.response), version: o.version,
 		born: o.born, resource: o.resource}, nil
 }
 

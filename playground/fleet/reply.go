@@ -19,8 +19,8 @@ func failure(s metav1.Status) *reply {
 	return &reply{code: int(s.Code), raw: data}
 }
 
-// status calls change with the Status of a failure and encodes the result.
-func (r *reply) status(change func(*metav1.Status)) {
+// editStatus calls change with the Status of a failure and encodes the result.
+func (r *reply) editStatus(change func(*metav1.Status)) {
 	var s metav1.Status
 	if json.Unmarshal(r.raw, &s) == nil {
 		change(&s)

@@ -175,8 +175,8 @@ func (c *Cluster) planLocked(what needs, key objectKey, wait time.Duration) {
 	}
 }
 
-// settle runs the tasks of the cluster that are due.
-func (c *Cluster) settle() {
+// runDueTasks runs the tasks of the cluster that are due.
+func (c *Cluster) runDueTasks() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.fleet.now()
@@ -347,7 +347,7 @@ func (c *Cluster) orphanLocked(o *object) {
 // definition.
 func (c *Cluster) endDefinitionLocked(o *object) {
 	names := o.body.definition.crd.Spec
-	resource := c.fleet.resources.of(schema.GroupResource{Group: names.Group, Resource: names.Names.Plural})
+	resource := c.fleet.resources.idOf(schema.GroupResource{Group: names.Group, Resource: names.Names.Plural})
 	for _, one := range slices.Clone(c.rangeLocked(resource, "")) {
 		c.deleteLocked(one)
 	}
@@ -391,10 +391,11 @@ func (c *Cluster) endNamespaceLocked(o *object) {
 			"All legacy kube types successfully parsed"),
 		condition("NamespaceDeletionContentFailure", "False", "ContentDeleted",
 			"All content successfully deleted, may be waiting on finalization"),
-		condition("NamespaceContentRemaining", "True", "SomeResourcesRemain", "Some resources are remaining: "+counted(
-			resources, "%s has %d resource instances")),
+		condition("NamespaceContentRemaining", "True", "SomeResourcesRemain",
+			"Some resources are remaining: "+countsText(
+				resources, "%s has %d resource instances")),
 		condition("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain",
-			"Some content in the namespace has finalizers remaining: "+counted(
+			"Some content in the namespace has finalizers remaining: "+countsText(
 				finalizers, "%s in %d resource instances")),
 	}
 	if now := c.findLocked(o.resource, "", o.body.name); now != nil &&
@@ -414,7 +415,7 @@ func (c *Cluster) resourceName(o *object) string {
 	return name
 }
 
-func counted(counts map[string]int, format string) string {
+func countsText(counts map[string]int, format string) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		parts = append(parts, fmt.Sprintf(format, name, counts[name]))
@@ -426,7 +427,7 @@ func counted(counts map[string]int, format string) string {
 func (c *Cluster) operateLocked(o *object) {
 	operator := c.fleet.operatorOf(o.body)
 	if operator.Deployment != "" {
-		deployments := c.fleet.resources.of(schema.GroupResource{Group: "apps", Resource: "deployments"})
+		deployments := c.fleet.resources.idOf(schema.GroupResource{Group: "apps", Resource: "deployments"})
 		d := c.findLocked(deployments, operator.Namespace, operator.Deployment)
 		if d == nil || d.body.needs&needStatus != 0 {
 			c.planLocked(needOperate, o.key(), c.fleet.options.Ready)
@@ -521,14 +522,14 @@ func (a *agenda) next(now time.Time) (*Cluster, time.Duration) {
 	return heap.Pop(&a.entries).(entry).cluster, 0
 }
 
-// work runs the due tasks of all clusters until the fleet is closed.
-func (f *Fleet) work() {
+// runTasks runs the due tasks of all clusters until the fleet is closed.
+func (f *Fleet) runTasks() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for f.life.Err() == nil {
 		c, wait := f.agenda.next(f.now())
 		if c != nil {
-			c.settle()
+			c.runDueTasks()
 			continue
 		}
 		timer.Reset(wait)
@@ -540,8 +541,8 @@ func (f *Fleet) work() {
 	}
 }
 
-// sweep drops the log of every cluster that had no change for the time logRetention.
-func (f *Fleet) sweep() {
+// dropOldLogs drops the log of every cluster that had no change for the time logRetention.
+func (f *Fleet) dropOldLogs() {
 	ticker := time.NewTicker(logRetention / 10)
 	defer ticker.Stop()
 	for {

@@ -185,7 +185,7 @@ func serviceStatus(_ *body, spec map[string]any) map[string]any {
 }
 
 func definitionStatus(v *body, spec map[string]any) map[string]any {
-	if v.definition == nil || v.definition.settled() {
+	if v.definition == nil || v.definition.areNamesAccepted() {
 		return nil
 	}
 	return map[string]any{"acceptedNames": spec["names"], "conditions": []any{

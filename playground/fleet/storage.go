@@ -103,8 +103,9 @@ type oneObject struct {
 
 var errOneObject = errors.New("this storage has one object and cannot do that")
 
-// of returns the transaction in ctx if it is for the resource of s. Otherwise it returns an empty transaction.
-func (s *oneObject) of(ctx context.Context) *transaction {
+// transactionOf returns the transaction in ctx if it is for the resource of s. Otherwise it returns an empty
+// transaction.
+func (s *oneObject) transactionOf(ctx context.Context) *transaction {
 	if t, ok := ctx.Value(transactionKey{}).(*transaction); ok && t.resource == s.resource {
 		return t
 	}
@@ -132,7 +133,7 @@ func (*oneObject) Versioner() storage.Versioner { return storage.APIObjectVersio
 
 // Create implements storage.Interface.
 func (s *oneObject) Create(ctx context.Context, key string, obj, out runtime.Object, _ uint64) error {
-	t := s.of(ctx)
+	t := s.transactionOf(ctx)
 	if t.object != nil {
 		return storage.NewKeyExistsError(key, 0)
 	}
@@ -153,7 +154,7 @@ func (s *oneObject) Create(ctx context.Context, key string, obj, out runtime.Obj
 // Delete implements storage.Interface.
 func (s *oneObject) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, _ runtime.Object, _ storage.DeleteOptions) error {
-	t := s.of(ctx)
+	t := s.transactionOf(ctx)
 	if err := s.Get(ctx, key, storage.GetOptions{}, out); err != nil {
 		return err
 	}
@@ -171,7 +172,7 @@ func (s *oneObject) Delete(ctx context.Context, key string, out runtime.Object, 
 
 // Get implements storage.Interface.
 func (s *oneObject) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
-	t := s.of(ctx)
+	t := s.transactionOf(ctx)
 	if t.object == nil {
 		if opts.IgnoreNotFound {
 			return runtime.SetZeroValue(into)
@@ -184,7 +185,7 @@ func (s *oneObject) Get(ctx context.Context, key string, opts storage.GetOptions
 // GuaranteedUpdate implements storage.Interface. It writes nothing if the object does not change.
 func (s *oneObject) GuaranteedUpdate(ctx context.Context, key string, into runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, _ runtime.Object) error {
-	t := s.of(ctx)
+	t := s.transactionOf(ctx)
 	if err := s.Get(ctx, key, storage.GetOptions{IgnoreNotFound: ignoreNotFound}, into); err != nil {
 		return err
 	}

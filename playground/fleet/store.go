@@ -88,7 +88,7 @@ func (c *Cluster) putLocked(resource resourceID, before *object, made *shape, fr
 	if before != nil {
 		o.born = before.born
 	}
-	o.values = c.shareLocked(from.fill(made))
+	o.values = c.shareLocked(from.valuesFor(made))
 	i, found := c.searchLocked(resource, o.body.namespace, o.body.name)
 	if found {
 		c.objects[i] = o
@@ -133,7 +133,7 @@ func (c *Cluster) changedLocked(before, after *object) {
 			o, last = before, c.appendMetadata(nil, before)
 		}
 		changed(Change{
-			Cluster: c.index, Resource: c.fleet.resources.name(o.resource),
+			Cluster: c.index, Resource: c.fleet.resources.resourceOf(o.resource),
 			Namespace: o.body.namespace, Name: o.body.name,
 			Deleted: after == nil, Last: last, Version: int(c.version),
 		})

@@ -54,14 +54,14 @@ func (c *Cluster) serveWatch(w http.ResponseWriter, r *http.Request, k *kind, p 
 	defer cancel()
 	c.fleet.network.watches.Add(1)
 	defer c.fleet.network.watches.Add(-1)
-	if !v.begin(ctx, query) {
+	if !v.sendInitial(ctx, query) {
 		return
 	}
 	v.run(ctx)
 }
 
-// begin sends the initial objects, if the request asks for them. It reports whether the watch continues.
-func (v *watcher) begin(ctx context.Context, query url.Values) bool {
+// sendInitial sends the initial objects, if the request asks for them. It reports whether the watch continues.
+func (v *watcher) sendInitial(ctx context.Context, query url.Values) bool {
 	initial := query.Get("sendInitialEvents") == "true"
 	if v.at > 0 && !initial {
 		v.mu.Lock()

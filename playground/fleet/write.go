@@ -51,8 +51,8 @@ type outcome struct {
 	header   http.Header
 }
 
-// fill returns the values for the gaps of a shape.
-func (s *sources) fill(made *shape) *values {
+// valuesFor returns the values for the gaps of a shape.
+func (s *sources) valuesFor(made *shape) *values {
 	v := &values{}
 	for _, i := range made.times {
 		at := s.now
@@ -103,8 +103,8 @@ func (c *Cluster) sourcesOf(live *object) *sources {
 	return s
 }
 
-// pattern describes which gaps of the object hold equal values, and the order of the object's times.
-func (s *sources) pattern(live *object) string {
+// equalityPattern describes which gaps of the object hold equal values, and the order of the object's times.
+func (s *sources) equalityPattern(live *object) string {
 	if live == nil {
 		return ""
 	}
@@ -216,7 +216,7 @@ func (c *Cluster) writeLocked(ctx context.Context, r *request) (*reply, error) {
 func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from *sources,
 	body []byte) (*outcome, error) {
 	key := memoKey{kind: r.kind, method: r.method, uri: r.uri, contentType: r.contentType, agent: r.agent,
-		pattern: from.pattern(live), body: sha256.Sum256(body)}
+		pattern: from.equalityPattern(live), body: sha256.Sum256(body)}
 	if live != nil {
 		key.live = live.body
 	}
@@ -243,15 +243,15 @@ func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from 
 	if from.tie {
 		now = timeTokenOf(len(from.times) - 1)
 	}
-	o := c.fleet.conclude(a, t, live, now)
+	o := c.fleet.newOutcome(a, t, live, now)
 	if !once && a.code < http.StatusInternalServerError {
 		c.fleet.memo.add(key, o)
 	}
 	return o, nil
 }
 
-// conclude makes an outcome from the answer of a handler and from the object that the handler stored.
-func (f *Fleet) conclude(a *answer, t *transaction, live *object, now string) *outcome {
+// newOutcome makes an outcome from the answer of a handler and from the object that the handler stored.
+func (f *Fleet) newOutcome(a *answer, t *transaction, live *object, now string) *outcome {
 	o := &outcome{code: a.code, warnings: a.header["Warning"]}
 	if t.written && a.code < http.StatusMultipleChoices {
 		if o.deleted = t.object == nil; !o.deleted {
@@ -297,7 +297,7 @@ func (c *Cluster) commitLocked(r *request, live *object, from *sources, o *outco
 	case o.raw != nil || o.code >= http.StatusMultipleChoices:
 		answer.object, answer.raw = nil, from.replace(o.raw)
 	case o.response != nil:
-		shown := &object{body: o.response.body, values: from.fill(o.response),
+		shown := &object{body: o.response.body, values: from.valuesFor(o.response),
 			resource: r.kind.resource, version: c.version}
 		if now != nil {
 			shown.version, shown.born = now.version, now.born
@@ -502,7 +502,7 @@ func (c *Cluster) admitLocked(r *request, live *object) *reply {
 	case home.body.deleting >= 0:
 		refusal := forbidden(r.kind, r.name, fmt.Sprintf(
 			"unable to create new content in namespace %s because it is being terminated", r.namespace))
-		refusal.status(func(s *metav1.Status) {
+		refusal.editStatus(func(s *metav1.Status) {
 			s.Details.Causes = []metav1.StatusCause{{Type: "NamespaceTerminating",
 				Message: fmt.Sprintf("namespace %s is being terminated", r.namespace), Field: "metadata.namespace"}}
 		})

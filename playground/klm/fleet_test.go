@@ -241,7 +241,7 @@ func BenchmarkStatus(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	fill(ctx, b, c.Config())
+	createKymas(ctx, b, c.Config())
 	kubeconfig := filepath.Join(b.TempDir(), "kubeconfig")
 	if err := os.WriteFile(kubeconfig, c.Kubeconfig(), 0o600); err != nil {
 		b.Fatal(err)
@@ -272,8 +272,8 @@ func processorTime(b *testing.B) float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// fill creates a large fleet.
-func fill(ctx context.Context, b *testing.B, config *rest.Config) {
+// createKymas creates a large fleet.
+func createKymas(ctx context.Context, b *testing.B, config *rest.Config) {
 	kinds := runtime.NewScheme()
 	if err := v1beta2.AddToScheme(kinds); err != nil {
 		b.Fatal(err)
@@ -284,7 +284,7 @@ func fill(ctx context.Context, b *testing.B, config *rest.Config) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	prepare(ctx, b, admin)
+	installCRDs(ctx, b, admin)
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(32)
 	for n := range size {
@@ -303,8 +303,8 @@ func fill(ctx context.Context, b *testing.B, config *rest.Config) {
 	}
 }
 
-// prepare installs our CRDs and the namespace, and waits until the kinds are served.
-func prepare(ctx context.Context, b *testing.B, admin client.Client) {
+// installCRDs installs our CRDs and the namespace, and waits until the kinds are served.
+func installCRDs(ctx context.Context, b *testing.B, admin client.Client) {
 	for _, crd := range crds.All() {
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
 		if err != nil {

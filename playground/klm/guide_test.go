@@ -187,7 +187,7 @@ func forgetGreeter(t *testing.T, l *landscape.Landscape) {
 	for kind, names := range map[string][]string{"ModuleReleaseMeta": {"greeter"},
 		"ModuleTemplate": {"greeter-0.1.0", "greeter-0.2.0"}} {
 		for _, name := range names {
-			o := object(landscape.ControlPlane, kind+".v1beta2.operator.kyma-project.io", name)
+			o := newObject(landscape.ControlPlane, kind+".v1beta2.operator.kyma-project.io", name)
 			if err := client.IgnoreNotFound(l.Clients[landscape.ControlPlane].Delete(life, o)); err != nil {
 				t.Error(err)
 			}

@@ -212,7 +212,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 		ts.Check(err)
 		limit := time.Now().Add(deadline)
 		for {
-			out, got := output(ts, args[1:])
+			out, got := klmOutput(ts, args[1:])
 			if got == code && want.MatchString(out) {
 				return
 			}
@@ -231,16 +231,16 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 		}
 	},
 	"patch": func(ts *testscript.TestScript, _ bool, args []string) {
-		o := object(args[0], args[1], args[2])
+		o := newObject(args[0], args[1], args[2])
 		ts.Check(land.up.Clients[args[0]].Patch(life, o, client.RawPatch(types.MergePatchType, []byte(args[3]))))
 	},
 	"delete": func(ts *testscript.TestScript, _ bool, args []string) {
-		ts.Check(land.up.Clients[args[0]].Delete(life, object(args[0], args[1], args[2])))
+		ts.Check(land.up.Clients[args[0]].Delete(life, newObject(args[0], args[1], args[2])))
 	},
 	"gone": func(ts *testscript.TestScript, _ bool, args []string) {
 		for limit := time.Now().Add(deadline); ; {
-			err := land.up.Clients[args[0]].Get(life, client.ObjectKeyFromObject(object(args[0], args[1], args[2])),
-				object(args[0], args[1], args[2]))
+			err := land.up.Clients[args[0]].Get(life, client.ObjectKeyFromObject(newObject(args[0], args[1], args[2])),
+				newObject(args[0], args[1], args[2]))
 			if err != nil && client.IgnoreNotFound(err) == nil {
 				return
 			}
@@ -280,8 +280,8 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	},
 }
 
-// object returns an object with only its kind and name, for a request. kind is KIND.VERSION.GROUP.
-func object(cluster, kind, name string) *unstructured.Unstructured {
+// newObject returns an object with only its kind and name, for a request. kind is KIND.VERSION.GROUP.
+func newObject(cluster, kind, name string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	k, rest, _ := strings.Cut(kind, ".")
 	version, group, _ := strings.Cut(rest, ".")
@@ -318,8 +318,8 @@ func codeOf(ts *testscript.TestScript, err error) int {
 	return 0
 }
 
-// output runs klm and returns its output and its exit code. The script does not get the output.
-func output(ts *testscript.TestScript, args []string) (string, int) {
+// klmOutput runs klm and returns its output and its exit code. The script does not get the output.
+func klmOutput(ts *testscript.TestScript, args []string) (string, int) {
 	c := exec.Command(filepath.Join(bin, "klm"), args...)
 	c.Dir = ts.MkAbs(".")
 	c.Env = append(slices.Clone(os.Environ()), "KUBECONFIG="+ts.Getenv("KUBECONFIG"), "HOME="+ts.Getenv("HOME"))

@@ -50,7 +50,7 @@ func Example() {
 	status, err = manifest.InstallChart(ctx, info)
 	fmt.Println("healed:", status.Ready, err)
 
-	_, err = until(ctx, func() (manifest.Status, error) { return manifest.UninstallChart(ctx, info) })
+	_, err = repeatUntilReady(ctx, func() (manifest.Status, error) { return manifest.UninstallChart(ctx, info) })
 	fmt.Println("uninstalled:", err)
 	_, err = kube.CoreV1().Namespaces().Get(ctx, "example", metav1.GetOptions{})
 	fmt.Println(err)
@@ -69,7 +69,7 @@ func Example() {
 // Diff shows what an installation would change; a transform changes objects first.
 func Example_diff() {
 	ctx := context.Background()
-	info := shop("preview")
+	info := shopInfo("preview")
 	replicas := func(_ context.Context, _ client.Object, resources *manifest.Resources) error {
 		for _, object := range resources.Items {
 			if object.GetKind() == "Deployment" {
@@ -78,7 +78,10 @@ func Example_diff() {
 		}
 		return nil
 	}
-	if _, err := until(ctx, func() (manifest.Status, error) { return manifest.InstallChart(ctx, info) }); err != nil {
+	if _, err := repeatUntilReady(ctx, func() (manifest.Status, error) {
+		return manifest.InstallChart(ctx,
+			info)
+	}); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -90,7 +93,7 @@ func Example_diff() {
 	for _, change := range changes {
 		fmt.Println(change.Action, change.Ref, change.Fields)
 	}
-	_, err = until(ctx, func() (manifest.Status, error) { return manifest.UninstallChart(ctx, info) })
+	_, err = repeatUntilReady(ctx, func() (manifest.Status, error) { return manifest.UninstallChart(ctx, info) })
 	fmt.Println(err)
 	// Output:
 	// update Deployment.apps preview/preview [spec.replicas]

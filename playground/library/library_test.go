@@ -61,8 +61,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// shop returns the InstallInfo of the chart in testdata, for a release and a namespace with the given name.
-func shop(name string) manifest.InstallInfo {
+// shopInfo returns the InstallInfo of the chart in testdata, for a release and a namespace with the given name.
+func shopInfo(name string) manifest.InstallInfo {
 	return manifest.InstallInfo{
 		ChartInfo: manifest.ChartInfo{
 			Path:        "testdata/shop",
@@ -74,8 +74,8 @@ func shop(name string) manifest.InstallInfo {
 	}
 }
 
-// until repeats an operation until it is ready.
-func until(ctx context.Context, operation func() (manifest.Status, error)) (manifest.Status, error) {
+// repeatUntilReady repeats an operation until it is ready.
+func repeatUntilReady(ctx context.Context, operation func() (manifest.Status, error)) (manifest.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	for {
@@ -93,7 +93,7 @@ func until(ctx context.Context, operation func() (manifest.Status, error)) (mani
 
 func install(t *testing.T, info manifest.InstallInfo, transforms ...manifest.ObjectTransform) manifest.Status {
 	t.Helper()
-	status, err := until(t.Context(), func() (manifest.Status, error) {
+	status, err := repeatUntilReady(t.Context(), func() (manifest.Status, error) {
 		return manifest.InstallChart(
 			t.Context(), info, transforms...)
 	})
@@ -105,7 +105,7 @@ func install(t *testing.T, info manifest.InstallInfo, transforms ...manifest.Obj
 
 func uninstall(t *testing.T, info manifest.InstallInfo) {
 	t.Helper()
-	if _, err := until(t.Context(), func() (manifest.Status, error) {
+	if _, err := repeatUntilReady(t.Context(), func() (manifest.Status, error) {
 		return manifest.UninstallChart(
 			t.Context(), info)
 	}); err != nil {
@@ -148,7 +148,7 @@ func checkNothingLeft(t *testing.T, namespace string) {
 	}
 }
 
-func edit(t *testing.T, resource, namespace, name, patch string) {
+func patchObject(t *testing.T, resource, namespace, name, patch string) {
 	t.Helper()
 	gvr := map[string]schema.GroupVersionResource{
 		"configmaps": {
@@ -168,7 +168,7 @@ func edit(t *testing.T, resource, namespace, name, patch string) {
 // TestLifeCycle: install, nothing to do, drift and healing, upgrade with pruning, uninstall.
 func TestLifeCycle(t *testing.T) {
 	t.Parallel()
-	info := shop("life")
+	info := shopInfo("life")
 	if got := pendingOf(t, info); !strings.Contains(got, "is not installed") {
 		t.Errorf("before: %s", got)
 	}
@@ -202,7 +202,7 @@ func TestLifeCycle(t *testing.T) {
 		t.Errorf("nothing to do, but wrote %q", writes)
 	}
 
-	edit(t, "configmaps", "life", "life", `{"data":{"greeting":"changed"}}`)
+	patchObject(t, "configmaps", "life", "life", `{"data":{"greeting":"changed"}}`)
 	if err := kube.CoreV1().Services("life").Delete(t.Context(), "life", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestLifeCycle(t *testing.T) {
 // other objects wait until its deletion is complete.
 func TestCustomResource(t *testing.T) {
 	t.Parallel()
-	info := shop("custom")
+	info := shopInfo("custom")
 	info.ConfigFlags["SkipCRDs"] = false
 	order := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "shop.example.com/v1", "kind": "Order",
 		"metadata": map[string]any{"name": "first", "finalizers": []any{"shop.example.com/hold"}},
@@ -272,7 +272,7 @@ func TestCustomResource(t *testing.T) {
 	if asked < 2 {
 		t.Errorf("CheckFn was asked %d times", asked)
 	}
-	edit(t, "orders", "custom", "first", `{"spec":{"count":5}}`)
+	patchObject(t, "orders", "custom", "first", `{"spec":{"count":5}}`)
 	install(t, info)
 	if got := pendingOf(t, info); got != "" {
 		t.Errorf("a custom resource belongs to its user: %s", got)
@@ -294,7 +294,7 @@ func TestCustomResource(t *testing.T) {
 	if _, err := kube.AppsV1().Deployments("custom").Get(t.Context(), "custom", metav1.GetOptions{}); err != nil {
 		t.Errorf("the operator was deleted before its custom resource was gone: %v", err)
 	}
-	edit(t, "orders", "custom", "first", `{"metadata":{"finalizers":null}}`)
+	patchObject(t, "orders", "custom", "first", `{"metadata":{"finalizers":null}}`)
 	uninstall(t, info)
 	checkNothingLeft(t, "custom")
 	if _, err := loose.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
@@ -307,7 +307,7 @@ func TestCustomResource(t *testing.T) {
 // TestNamespaces: a namespace that existed before the installation is kept, with the objects of others in it.
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
-	info := shop("shared")
+	info := shopInfo("shared")
 	if _, err := kube.CoreV1().Namespaces().Create(
 		t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shared"}},
 		metav1.CreateOptions{}); err != nil {
@@ -325,7 +325,7 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("left: %v, %v", maps, err)
 	}
 
-	info = shop("missing")
+	info = shopInfo("missing")
 	delete(info.ConfigFlags, "CreateNamespace")
 	if _, err := manifest.InstallChart(t.Context(), info); reasonOf(err) != apply.NamespaceNotFound ||
 		!strings.Contains(err.Error(), "CreateNamespace") {
@@ -336,7 +336,7 @@ func TestNamespaces(t *testing.T) {
 // TestKeep: an object with the annotation to keep it is not deleted, and neither is its namespace.
 func TestKeep(t *testing.T) {
 	t.Parallel()
-	info := shop("keep")
+	info := shopInfo("keep")
 	info.SetFlags = map[string]any{"extra": "keep"}
 	install(t, info)
 	uninstall(t, info)
@@ -351,7 +351,7 @@ func TestKeep(t *testing.T) {
 // TestNotReady: the status names a workload that does not start, with and without the flag Wait.
 func TestNotReady(t *testing.T) {
 	t.Parallel()
-	info := shop("unready")
+	info := shopInfo("unready")
 	info.SetFlags = map[string]any{"image": "example.com/crash:1"}
 	info.ConfigFlags["Wait"], info.ConfigFlags["Timeout"] = true, "3s"
 	begin := time.Now()
@@ -376,7 +376,7 @@ func TestNotReady(t *testing.T) {
 // TestTransforms: transforms receive all objects, and the changed objects are installed.
 func TestTransforms(t *testing.T) {
 	t.Parallel()
-	info := shop("transform")
+	info := shopInfo("transform")
 	label := func(_ context.Context, base client.Object, resources *manifest.Resources) error {
 		for _, o := range resources.Items {
 			o.SetLabels(map[string]string{"owner": base.GetName()})
@@ -407,7 +407,7 @@ func TestTransforms(t *testing.T) {
 // TestRefused: the error names objects that the API server refuses, and the other objects are installed.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	info := shop("refused")
+	info := shopInfo("refused")
 	info.SetFlags = map[string]any{"replicas": -1}
 	if _, err := manifest.InstallChart(t.Context(), info); reasonOf(err) != apply.ObjectRefused ||
 		!strings.Contains(err.Error(), "Deployment.apps refused/refused") {
@@ -483,7 +483,7 @@ func cutAfter(t *testing.T, after int, own bool) (finished bool) {
 		status, err := operation(t.Context(), info)
 		return err == nil && status.Ready
 	}
-	info := shop(fmt.Sprintf("cut-%d-%v", after, own))
+	info := shopInfo(fmt.Sprintf("cut-%d-%v", after, own))
 	info.CheckReadyStates = false
 	if !own {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: info.ReleaseName}}
@@ -553,7 +553,7 @@ func TestOtherSources(t *testing.T) {
 	put("kustomize/kustomization.yaml", "resources: [a.yaml]\nnamePrefix: x-\n")
 	put("kustomize/a.yaml", object)
 	for name, want := range map[string]string{"plain": "a", "file.yaml": "a", "kustomize": "x-a"} {
-		info := shop("from-" + strings.TrimSuffix(name, ".yaml"))
+		info := shopInfo("from-" + strings.TrimSuffix(name, ".yaml"))
 		info.Path = filepath.Join(dir, name)
 		install(t, info)
 		if _, err := kube.CoreV1().ConfigMaps(info.ReleaseName).Get(t.Context(), want,

@@ -232,7 +232,7 @@ func runTemplates(ctx context.Context, files []input.File, settings Settings, d 
 	prepareTemplates(chart)
 	f := &functions{ctx: ctx, draw: d}
 	texts, err := input.Guard(ctx, operationChart, func() (map[string]string, error) {
-		return engine.Engine{CustomTemplateFuncs: f.table()}.RenderWithContext(ctx, chart, values)
+		return engine.Engine{CustomTemplateFuncs: f.templateFunctions()}.RenderWithContext(ctx, chart, values)
 	})
 	if err != nil {
 		return nil, nil, nil, f.templateError(err)

@@ -32,14 +32,14 @@ const (
 	maxRepeat = 1 << 20
 )
 
-// table returns the template functions by name.
-func (f *functions) table() template.FuncMap {
+// templateFunctions returns the template functions by name.
+func (f *functions) templateFunctions() template.FuncMap {
 	original := sprig.TxtFuncMap()
 	table := template.FuncMap{
 		checkContextName: f.checkContext,
 		"lookup":         f.lookup,
 		"getHostByName": func(string) (string, error) {
-			return "", f.refuse(
+			return "", f.refusalError(
 				"getHostByName is refused, because rendering does not use the network: pass the address as a value")
 		},
 		"keys": func(dicts ...map[string]any) []string {
@@ -58,53 +58,54 @@ func (f *functions) table() template.FuncMap {
 		},
 		"repeat": func(count int, text string) (string, error) {
 			if count < 0 || count > maxRepeat || count*len(text) > maxRepeat {
-				return "", f.refuse(fmt.Sprintf("repeat is refused, because its result would have more than %d bytes",
-					maxRepeat))
+				return "",
+					f.refusalError(fmt.Sprintf("repeat is refused, because its result would have more than %d bytes",
+						maxRepeat))
 			}
 			return original["repeat"].(func(int, string) string)(count, text), nil
 		},
 		"indent": func(spaces int, text string) (string, error) {
 			if spaces < 0 || spaces > 1000 {
-				return "", f.refuse("indent by more than 1000 spaces is refused")
+				return "", f.refusalError("indent by more than 1000 spaces is refused")
 			}
 			return original["indent"].(func(int, string) string)(spaces, text), nil
 		},
 		"nindent": func(spaces int, text string) (string, error) {
 			if spaces < 0 || spaces > 1000 {
-				return "", f.refuse("nindent by more than 1000 spaces is refused")
+				return "", f.refusalError("nindent by more than 1000 spaces is refused")
 			}
 			return original["nindent"].(func(int, string) string)(spaces, text), nil
 		},
 		"until": func(count int) ([]int, error) {
 			if count < 0 {
-				return f.count(0, count, -1)
+				return f.untilStep(0, count, -1)
 			}
-			return f.count(0, count, 1)
+			return f.untilStep(0, count, 1)
 		},
-		"untilStep": f.count,
+		"untilStep": f.untilStep,
 		"seq": func(params ...int) (string, error) {
 			for _, p := range params {
 				if p > maxItems || p < -maxItems {
-					return "", f.refuse(fmt.Sprintf("seq is refused beyond %d", maxItems))
+					return "", f.refusalError(fmt.Sprintf("seq is refused beyond %d", maxItems))
 				}
 			}
 			return original["seq"].(func(...int) string)(params...), nil
 		},
 	}
-	maps.Copy(table, f.random(original))
+	maps.Copy(table, f.randomFunctions(original))
 	return table
 }
 
-// count implements the template function untilStep. It returns the numbers from start to stop. The numbers decrease if
-// step is negative.
-func (f *functions) count(start, stop, step int) ([]int, error) {
+// untilStep implements the template function untilStep. It returns the numbers from start to stop. The numbers decrease
+// if step is negative.
+func (f *functions) untilStep(start, stop, step int) ([]int, error) {
 	out := []int{}
 	if step == 0 {
 		return out, nil
 	}
 	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
 		if out = append(out, i); len(out) > maxItems {
-			return nil, f.refuse(fmt.Sprintf("counting beyond %d is refused", maxItems))
+			return nil, f.refusalError(fmt.Sprintf("counting beyond %d is refused", maxItems))
 		}
 	}
 	return out, nil
@@ -121,7 +122,7 @@ func (f *functions) lookup(apiVersion, kind, namespace, name string) map[string]
 	return map[string]any{}
 }
 
-func (f *functions) refuse(why string) error {
+func (f *functions) refusalError(why string) error {
 	f.refusal = why
 	return errors.New(why)
 }

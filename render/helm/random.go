@@ -36,14 +36,15 @@ var drawnTimes = [...]time.Time{
 // drawnCertificate is the result of a function that makes a certificate, with the fields that templates read.
 type drawnCertificate struct{ Cert, Key string }
 
-// random returns the template functions whose result differs for each call. original contains the functions of the
-// library.
-func (f *functions) random(original template.FuncMap) template.FuncMap {
+// randomFunctions returns the template functions whose result differs for each call. original contains the functions of
+// the library.
+func (f *functions) randomFunctions(original template.FuncMap) template.FuncMap {
 	characters := func(name, first, second string) func(int) (string, error) {
 		return func(count int) (string, error) {
 			f.addDrawn(name)
 			if count < 0 || count > maxRepeat {
-				return "", f.refuse(fmt.Sprintf("%s is refused, because its result would have more than %d bytes", name,
+				return "", f.refusalError(fmt.Sprintf("%s is refused, because its result would have more than %d bytes",
+					name,
 					maxRepeat))
 			}
 			return strings.Repeat([...]string{first, second}[f.draw], count), nil

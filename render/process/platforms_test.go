@@ -40,7 +40,7 @@ func TestPlatforms(t *testing.T) {
 				}
 			}}
 			_, _ = check.Check("process", positions, files, nil) // Error has received the errors
-			for _, name := range []string{"seal", "killed"} {
+			for _, name := range []string{"limitProcess", "wasKilled"} {
 				if !defines(files, name) {
 					t.Errorf("%v do not define %s", found.GoFiles, name)
 				}

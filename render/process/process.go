@@ -92,7 +92,7 @@ func Main() *Runner {
 	if len(os.Args) != 4 || os.Args[1] != argument {
 		return &Runner{one: make(chan struct{}, 1)}
 	}
-	if err := answer(os.Args[2], os.Args[3]); err != nil {
+	if err := serveRequest(os.Args[2], os.Args[3]); err != nil {
 		fmt.Fprintln(os.Stderr, limitsFailed+err.Error())
 		os.Exit(1)
 	}
@@ -104,8 +104,8 @@ func Main() *Runner {
 // a problem of the artefact.
 const limitsFailed = "cannot render: "
 
-// answer limits this process, reads a request and writes the response.
-func answer(memory, seconds string) error {
+// serveRequest limits this process, reads a request and writes the response.
+func serveRequest(memory, seconds string) error {
 	bytes, err := strconv.ParseUint(memory, 10, 63)
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func answer(memory, seconds string) error {
 	}
 	debug.SetMaxStack(maxStack)
 	debug.SetMemoryLimit(int64(bytes))
-	if err := seal(bytes, cpu); err != nil {
+	if err := limitProcess(bytes, cpu); err != nil {
 		return err
 	}
 	request, err := io.ReadAll(os.Stdin)
@@ -202,7 +202,8 @@ func classify(state *os.ProcessState, messages string, memory int64) error {
 		fallthrough
 	case strings.Contains(messages, "pthread_create failed"): // there is no memory for the stack of a thread
 		fallthrough
-	case strings.Contains(reason, "out of memory"), strings.Contains(reason, "cannot allocate memory"), killed(state):
+	case strings.Contains(reason, "out of memory"), strings.Contains(reason, "cannot allocate memory"),
+		wasKilled(state):
 		return failure(render.RenderMemory, fmt.Sprintf(
 			"it needs more than %d MiB of memory and was stopped: make the results of its templates smaller",
 			memory>>20))

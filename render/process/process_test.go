@@ -253,7 +253,7 @@ func probe() {
 	fmt.Println("environment", len(os.Environ()))
 	status, err := os.Open("/proc/self/status")
 	if err == nil {
-		err = seal(256<<20, 10)
+		err = limitProcess(256<<20, 10)
 	}
 	if err != nil {
 		fmt.Println(err)

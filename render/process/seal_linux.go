@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seal sets the limits of this process permanently.
-func seal(memory, seconds uint64) error {
+// limitProcess sets the limits of this process permanently.
+func limitProcess(memory, seconds uint64) error {
 	time.NewTimer(time.Hour).Stop() // the first timer opens files, which is not possible afterwards
 	base, err := dataBytes()
 	if err != nil {
@@ -39,7 +39,7 @@ func seal(memory, seconds uint64) error {
 		return fmt.Errorf("setting no_new_privs: %w", err)
 	}
 	// A container may forbid the seccomp filter. Files and sockets are forbidden without the filter, too.
-	_ = filter()
+	_ = installSeccompFilter()
 	return nil
 }
 
@@ -68,8 +68,8 @@ var refusedCalls = append([]uint32{
 	unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_UNLINKAT, unix.SYS_MKDIRAT, unix.SYS_MOUNT, unix.SYS_CHROOT,
 }, refusedOld...)
 
-// filter installs a seccomp filter for all threads of this process.
-func filter() error {
+// installSeccompFilter installs a seccomp filter for all threads of this process.
+func installSeccompFilter() error {
 	const (
 		allow  = 0x7fff0000                      // SECCOMP_RET_ALLOW
 		refuse = 0x00050000 | uint32(unix.EPERM) // SECCOMP_RET_ERRNO
@@ -104,9 +104,9 @@ func filter() error {
 	return nil
 }
 
-// killed reports whether the system has killed a process. The system kills a process if the memory of the container is
-// used up.
-func killed(state *os.ProcessState) bool {
+// wasKilled reports whether the system has killed a process. The system kills a process if the memory of the container
+// is used up.
+func wasKilled(state *os.ProcessState) bool {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }

@@ -31,7 +31,7 @@ const (
 
 // InRange reports whether a version is in a range. Pre-releases are compared by precedence.
 func InRange(version, text string) (bool, error) {
-	constraints, err := ranges.of(text)
+	constraints, err := ranges.get(text)
 	if err != nil {
 		return false, err
 	}
@@ -51,7 +51,7 @@ type parsedRanges struct {
 	parsed map[string]*semver.Constraints // guarded by mu: by text; nil: it is not valid
 }
 
-func (p *parsedRanges) of(text string) (*semver.Constraints, error) {
+func (p *parsedRanges) get(text string) (*semver.Constraints, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	constraints, known := p.parsed[text]

@@ -54,7 +54,7 @@ func Objects(objects []*unstructured.Unstructured, namespaces ...string) []conte
 		typed, err := types.New(gvk)
 		switch crd := crds[gvk.Group+"/"+gvk.Kind]; {
 		case err == nil:
-			if removed := removal(typed); removed != "" {
+			if removed := removedAPIText(typed); removed != "" {
 				add(content.Error, "%s", removed)
 			}
 			for _, m := range compareWithType(o, typed) {
@@ -87,8 +87,8 @@ func isKnown(gvk schema.GroupVersionKind) bool {
 	return known && !types.IsGroupRegistered(gvk.Group)
 }
 
-// removal returns a description if no supported API server serves the API version of an object.
-func removal(typed runtime.Object) string {
+// removedAPIText returns a description if no supported API server serves the API version of an object.
+func removedAPIText(typed runtime.Object) string {
 	removed, ok := typed.(interface{ APILifecycleRemoved() (major, minor int) })
 	if !ok {
 		return ""
@@ -113,7 +113,7 @@ func otherVersions(gvk schema.GroupVersionKind) string {
 	for _, group := range append([]string{gvk.Group}, movedTo(gvk.Kind)...) {
 		for _, version := range types.PrioritizedVersionsForGroup(group) {
 			typed, err := types.New(version.WithKind(gvk.Kind))
-			if err == nil && removal(typed) == "" {
+			if err == nil && removedAPIText(typed) == "" {
 				versions = append(versions, version.String())
 			}
 		}

@@ -171,7 +171,7 @@ func (a *Archive) readFile() (text []byte, err error) {
 				return nil, fmt.Errorf("it is damaged, or was not copied completely: %w", err)
 			}
 		case folder == blobFolder+"/" && blobName.MatchString(name):
-			b, digest, err := a.receive(r)
+			b, digest, err := a.readBlob(r)
 			if err != nil {
 				return nil, fmt.Errorf("it is damaged, or was not copied completely: %w", err)
 			}

@@ -88,9 +88,9 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// receive reads a blob and returns it with its digest. receive writes a large blob to a temporary file. receive unlinks
-// the file at once, so that the file disappears when the process ends.
-func (a *Archive) receive(r io.Reader) (b blob, digest string, err error) {
+// readBlob reads a blob and returns it with its digest. readBlob writes a large blob to a temporary file. readBlob
+// unlinks the file at once, so that the file disappears when the process ends.
+func (a *Archive) readBlob(r io.Reader) (b blob, digest string, err error) {
 	h := sha256.New()
 	r = io.TeeReader(r, h)
 	var start bytes.Buffer

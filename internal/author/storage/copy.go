@@ -88,7 +88,7 @@ func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o C
 	if c.Digest = made.Digest(); made != a {
 		c.Was = a.Digest()
 	}
-	c.New, err = to.add(ctx, o.Replace, append([]*ocm.Artifact{made}, signatures...))
+	c.New, err = to.addArtifacts(ctx, o.Replace, append([]*ocm.Artifact{made}, signatures...))
 	if err == nil && to.archive == nil && len(c.Images) > 0 {
 		var unknown error
 		if c.OldNames, unknown = to.oldNames(ctx, c); unknown != nil { // the copy itself is complete
@@ -120,19 +120,19 @@ func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	return a, nil
 }
 
-// write adds artifacts to the place and saves the place if it is an archive. The first artifact is a component version,
-// and the other artifacts are its signatures.
-func (p *Place) write(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
-	if isNew, err = p.add(ctx, replace, artifacts); err != nil || p.archive == nil {
+// writeArtifacts adds artifacts to the place and saves the place if it is an archive. The first artifact is a component
+// version, and the other artifacts are its signatures.
+func (p *Place) writeArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
+	if isNew, err = p.addArtifacts(ctx, replace, artifacts); err != nil || p.archive == nil {
 		return isNew, err
 	}
 	return isNew, p.archive.Save()
 }
 
-// add adds artifacts to the place. The first artifact is a component version, and the other artifacts are its
+// addArtifacts adds artifacts to the place. The first artifact is a component version, and the other artifacts are its
 // signatures. Signatures are written last, so that no signature exists without its component version. If the place is
 // an archive, the caller must save the archive afterwards.
-func (p *Place) add(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
+func (p *Place) addArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if p.archive != nil {
 		isNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool {
 			return e.Digest == artifacts[0].Digest() &&
@@ -155,5 +155,5 @@ func (p *Place) add(ctx context.Context, replace bool, artifacts []*ocm.Artifact
 
 // Write writes a component version to the place.
 func (p *Place) Write(ctx context.Context, replace bool, a *ocm.Artifact) (isNew bool, err error) {
-	return p.write(ctx, replace, []*ocm.Artifact{a})
+	return p.writeArtifacts(ctx, replace, []*ocm.Artifact{a})
 }

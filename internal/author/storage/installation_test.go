@@ -42,8 +42,8 @@ func TestInstallation(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			p := place(t, serve(t)+"//example.com/module/widget", storage.Access{})
-			layered(t, p, c.rename, object, c.layers)
+			p := openPlace(t, serveRegistry(t)+"//example.com/module/widget", storage.Access{})
+			writeLayered(t, p, c.rename, object, c.layers)
 			i, err := p.Installation(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -67,8 +67,8 @@ func TestInstallation(t *testing.T) {
 	}
 }
 
-// layered writes a component version with the given layers.
-func layered(t *testing.T, p *storage.Place, rename, manifest string, layers map[string]string) {
+// writeLayered writes a component version with the given layers.
+func writeLayered(t *testing.T, p *storage.Place, rename, manifest string, layers map[string]string) {
 	t.Helper()
 	made, err := ocm.Pack(ocm.Archive{Name: "example.com/module/widget", Version: "2.0.1",
 		RawManifest: []byte(manifest), RepositoryContext: "https://example.com"})

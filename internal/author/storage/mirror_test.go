@@ -34,7 +34,7 @@ type gallery struct {
 	host string
 }
 
-func images(t *testing.T) gallery {
+func newGallery(t *testing.T) gallery {
 	t.Helper()
 	inside := fake.New(fake.Logger(log.New(io.Discard, "", 0)))
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -62,8 +62,8 @@ const (
 	untagged = "team/agent"
 )
 
-// index pushes an image for two platforms and returns its digest. The layers of the image are too large for memory.
-func (g gallery) index(t *testing.T) string {
+// pushIndex pushes an image for two platforms and returns its digest. The layers of the image are too large for memory.
+func (g gallery) pushIndex(t *testing.T) string {
 	t.Helper()
 	made, err := random.Index(1<<20+5, 2, 2)
 	if err != nil {
@@ -79,8 +79,8 @@ func (g gallery) index(t *testing.T) string {
 	return digestOfImage(t, made)
 }
 
-// image pushes an image without a tag and returns its digest.
-func (g gallery) image(t *testing.T) string {
+// pushImage pushes an image without a tag and returns its digest.
+func (g gallery) pushImage(t *testing.T) string {
 	t.Helper()
 	made, err := random.Image(64, 1)
 	if err != nil {
@@ -125,7 +125,7 @@ func withImages(t *testing.T, deployment, daemonSet string) *storage.Place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := place(t, filepath.Join(t.TempDir(), "built.ctf"), storage.Access{})
+	p := openPlace(t, filepath.Join(t.TempDir(), "built.ctf"), storage.Access{})
 	if _, err := p.Write(t.Context(), false, made); err != nil {
 		t.Fatal(err)
 	}
@@ -135,8 +135,8 @@ func withImages(t *testing.T, deployment, daemonSet string) *storage.Place {
 // TestMirrorImages copies a signed version with its images across an air gap. The target has no connection to the
 // original registry of the images.
 func TestMirrorImages(t *testing.T) {
-	from := images(t)
-	index, single := from.index(t), from.image(t)
+	from := newGallery(t)
+	index, single := from.pushIndex(t), from.pushImage(t)
 	built := withImages(t, from.host+"/team/widget:2.0.1", from.host+"/team/agent@"+single)
 	k, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -146,7 +146,7 @@ func TestMirrorImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	inside := serve(t) + "/modules"
+	inside := serveRegistry(t) + "/modules"
 	for _, step := range []struct {
 		reason, from, to string
 		isNew            bool
@@ -193,8 +193,8 @@ func TestMirrorImages(t *testing.T) {
 			want:   "team/widget:2.0.1@",
 		},
 	} {
-		done, err := storage.Copy(t.Context(), place(t, step.from, storage.Access{}),
-			place(t, step.to, storage.Access{}), storage.CopyOptions{Images: true})
+		done, err := storage.Copy(t.Context(), openPlace(t, step.from, storage.Access{}),
+			openPlace(t, step.to, storage.Access{}), storage.CopyOptions{Images: true})
 		if err != nil || len(done) != 1 || len(done[0].Images) != 2 {
 			t.Fatalf("%s: to %s: %+v, %v", step.reason, step.to, done, err)
 		}
@@ -221,7 +221,7 @@ func TestMirrorImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := place(t, inside+"//example.com/module/widget", storage.Access{Trust: policy})
+	there := openPlace(t, inside+"//example.com/module/widget", storage.Access{Trust: policy})
 	if found, err := storage.Verify(t.Context(), there, true); err != nil || found[0].Kind != trust.KindOCM {
 		t.Errorf("verified %+v, %v: the signature does not cover where images are", found, err)
 	}
@@ -250,11 +250,11 @@ func must(found []string, err error) []string {
 
 // TestHalfOfImages checks that an archive is rejected if any part of an image is missing.
 func TestHalfOfImages(t *testing.T) {
-	from := images(t)
-	from.index(t)
-	built := withImages(t, from.host+"/"+tagged, from.host+"/"+untagged+"@"+from.image(t))
+	from := newGallery(t)
+	from.pushIndex(t)
+	built := withImages(t, from.host+"/"+tagged, from.host+"/"+untagged+"@"+from.pushImage(t))
 	dir := filepath.Join(t.TempDir(), "a.ctf")
-	if _, err := storage.Copy(t.Context(), built, place(t, dir, storage.Access{}),
+	if _, err := storage.Copy(t.Context(), built, openPlace(t, dir, storage.Access{}),
 		storage.CopyOptions{Images: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -278,9 +278,9 @@ func TestHalfOfImages(t *testing.T) {
 // TestMirrorRefused checks the causes for which images are not copied. In these cases, no part of the version may be
 // copied.
 func TestMirrorRefused(t *testing.T) {
-	from := images(t)
-	single := from.image(t)
-	from.index(t)
+	from := newGallery(t)
+	single := from.pushImage(t)
+	from.pushIndex(t)
 	agent := from.host + "/team/agent@" + single
 	cases := map[string]struct {
 		reason string
@@ -300,19 +300,19 @@ func TestMirrorRefused(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			to := serve(t)
+			to := serveRegistry(t)
 			if name == "Taken" {
 				g := gallery{host: strings.TrimPrefix(to, "http://")}
-				g.index(t)
+				g.pushIndex(t)
 			}
-			_, err := storage.Copy(t.Context(), withImages(t, c.image, agent), place(t, to, storage.Access{}),
+			_, err := storage.Copy(t.Context(), withImages(t, c.image, agent), openPlace(t, to, storage.Access{}),
 				storage.CopyOptions{Images: true})
 			for _, want := range c.want {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%s: got %v, want %q", c.reason, err, want)
 				}
 			}
-			if _, err := place(t, to+"//example.com/module/widget", storage.Access{}).Select(t.Context()); err == nil {
+			if _, err := openPlace(t, to+"//example.com/module/widget", storage.Access{}).Select(t.Context()); err == nil {
 				t.Errorf("%s: the version is there", c.reason)
 			}
 		})
@@ -329,12 +329,12 @@ func (s spy) Resolve(r authn.Resource) (authn.Authenticator, error) {
 
 // TestLoginStaysHome checks that the credentials for a place are not sent to the registries of images.
 func TestLoginStaysHome(t *testing.T) {
-	from := images(t)
-	from.index(t)
-	built := withImages(t, from.host+"/team/widget:2.0.1", from.host+"/team/agent@"+from.image(t))
-	asked, to := spy{}, serve(t)
-	if _, err := storage.Copy(t.Context(), place(t, built.String(), storage.Access{Keychain: asked}),
-		place(t, to, storage.Access{Keychain: asked}), storage.CopyOptions{Images: true}); err != nil {
+	from := newGallery(t)
+	from.pushIndex(t)
+	built := withImages(t, from.host+"/team/widget:2.0.1", from.host+"/team/agent@"+from.pushImage(t))
+	asked, to := spy{}, serveRegistry(t)
+	if _, err := storage.Copy(t.Context(), openPlace(t, built.String(), storage.Access{Keychain: asked}),
+		openPlace(t, to, storage.Access{Keychain: asked}), storage.CopyOptions{Images: true}); err != nil {
 		t.Fatal(err)
 	}
 	if asked[from.host] || !asked[strings.TrimPrefix(to, "http://")] {
@@ -345,8 +345,8 @@ func TestLoginStaysHome(t *testing.T) {
 // TestSignTags checks signatures in the descriptor for images with a tag. A signature covers the digest to which the
 // tag refers. If the digest cannot be read, signing fails.
 func TestSignTags(t *testing.T) {
-	from := images(t)
-	index, single := from.index(t), from.image(t)
+	from := newGallery(t)
+	index, single := from.pushIndex(t), from.pushImage(t)
 	k, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -355,7 +355,7 @@ func TestSignTags(t *testing.T) {
 	if _, err := storage.Sign(t.Context(), p, storage.SignOptions{Key: k}); err != nil {
 		t.Fatal(err)
 	}
-	signed, err := place(t, p.String(), storage.Access{}).One(t.Context())
+	signed, err := openPlace(t, p.String(), storage.Access{}).One(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,8 +364,8 @@ func TestSignTags(t *testing.T) {
 		found, func(i ocm.Image) bool { return i.Resource == "widget" && i.Digest == index }) {
 		t.Errorf("signed %+v, %v, want the digest of the index", found, err)
 	}
-	from.index(t) // moves the tag to another index
-	if _, err := storage.Copy(t.Context(), p, place(t, serve(t), storage.Access{}),
+	from.pushIndex(t) // moves the tag to another index
+	if _, err := storage.Copy(t.Context(), p, openPlace(t, serveRegistry(t), storage.Access{}),
 		storage.CopyOptions{Images: true}); err != nil {
 		t.Errorf("got %v, want that what was signed is copied", err)
 	}

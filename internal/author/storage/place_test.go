@@ -25,8 +25,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// pack builds the good module.
-func pack(t *testing.T, home, commit string) *ocm.Artifact {
+// packModule builds the good module.
+func packModule(t *testing.T, home, commit string) *ocm.Artifact {
 	t.Helper()
 	m, err := author.Build(t.Context(), author.Source{File: writeModule(
 		t, okConfig, "example.com/widget@sha256:"+strings.Repeat("0", 64), ""), Commit: commit, Home: home})
@@ -40,7 +40,7 @@ func pack(t *testing.T, home, commit string) *ocm.Artifact {
 	return a
 }
 
-func place(t *testing.T, reference string, access storage.Access) *storage.Place {
+func openPlace(t *testing.T, reference string, access storage.Access) *storage.Place {
 	t.Helper()
 	p, err := storage.Open(reference, access, true)
 	if err != nil {
@@ -49,7 +49,7 @@ func place(t *testing.T, reference string, access storage.Access) *storage.Place
 	return p
 }
 
-func serve(t *testing.T) string {
+func serveRegistry(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(fake.New(fake.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(s.Close)
@@ -58,10 +58,10 @@ func serve(t *testing.T) string {
 
 // TestSameDigest builds and packs the same module in two folders, and compares the digests.
 func TestSameDigest(t *testing.T) {
-	if a, b := pack(t, "", "0123"), pack(t, "", "0123"); a.Digest() != b.Digest() {
+	if a, b := packModule(t, "", "0123"), packModule(t, "", "0123"); a.Digest() != b.Digest() {
 		t.Errorf("digests %s and %s differ", a.Digest(), b.Digest())
 	}
-	if a, b := pack(t, "", "0123"), pack(t, "", "4567"); a.Digest() == b.Digest() {
+	if a, b := packModule(t, "", "0123"), packModule(t, "", "4567"); a.Digest() == b.Digest() {
 		t.Error("another commit has the same digest")
 	}
 }
@@ -78,23 +78,23 @@ func TestRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := pack(t, "https://example.com", "0123")
-	first := place(t, filepath.Join(dir, "first.ctf"), storage.Access{})
+	made := packModule(t, "https://example.com", "0123")
+	first := openPlace(t, filepath.Join(dir, "first.ctf"), storage.Access{})
 	if _, err := first.Write(t.Context(), false, made); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := storage.Sign(t.Context(), first, storage.SignOptions{Key: k}); err != nil {
 		t.Fatal(err)
 	}
-	at := []string{first.String(), serve(t), filepath.Join(dir, "second.tgz"), serve(t) + "/below",
+	at := []string{first.String(), serveRegistry(t), filepath.Join(dir, "second.tgz"), serveRegistry(t) + "/below",
 		filepath.Join(dir, "third.tar")}
 	for i := 1; i < len(at); i++ {
 		from := at[i-1]
 		if i%2 == 0 {
 			from += "//example.com/module/widget"
 		}
-		done, err := storage.Copy(t.Context(), place(t, from, storage.Access{}),
-			place(t, at[i], storage.Access{}), storage.CopyOptions{})
+		done, err := storage.Copy(t.Context(), openPlace(t, from, storage.Access{}),
+			openPlace(t, at[i], storage.Access{}), storage.CopyOptions{})
 		if err != nil {
 			t.Fatalf("to %s: %v", at[i], err)
 		}
@@ -108,11 +108,11 @@ func TestRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := storage.Verify(t.Context(), place(t, at[len(at)-1], storage.Access{Trust: policy}), false)
+	found, err := storage.Verify(t.Context(), openPlace(t, at[len(at)-1], storage.Access{Trust: policy}), false)
 	if err != nil || len(found) != 1 || found[0].Kind != trust.KindCosign {
 		t.Errorf("verified %+v, %v", found, err)
 	}
-	m, err := author.Load(t.Context(), place(t, at[3]+"//example.com/module/widget:2.0.1", storage.Access{}))
+	m, err := author.Load(t.Context(), openPlace(t, at[3]+"//example.com/module/widget:2.0.1", storage.Access{}))
 	if err != nil || len(m.Objects) != 1 || len(m.Images) != 1 || m.Template == nil {
 		t.Errorf("loaded %+v, %v", m, err)
 	}
@@ -128,15 +128,15 @@ func TestSignDescriptor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	archive := place(t, filepath.Join(t.TempDir(), "a.ctf"), storage.Access{})
-	if _, err := archive.Write(t.Context(), false, pack(t, "", "0123")); err != nil {
+	archive := openPlace(t, filepath.Join(t.TempDir(), "a.ctf"), storage.Access{})
+	if _, err := archive.Write(t.Context(), false, packModule(t, "", "0123")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := storage.Sign(t.Context(), archive, storage.SignOptions{Key: k}); err != nil {
 		t.Fatal(err)
 	}
-	to := serve(t)
-	done, err := storage.Copy(t.Context(), archive, place(t, to, storage.Access{}), storage.CopyOptions{})
+	to := serveRegistry(t)
+	done, err := storage.Copy(t.Context(), archive, openPlace(t, to, storage.Access{}), storage.CopyOptions{})
 	if err != nil || done[0].Was == "" {
 		t.Fatalf("copied %+v, %v: want a repository context added", done, err)
 	}
@@ -144,7 +144,7 @@ func TestSignDescriptor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := storage.Verify(t.Context(), place(t, to+"//example.com/module/widget", storage.Access{Trust: policy}),
+	found, err := storage.Verify(t.Context(), openPlace(t, to+"//example.com/module/widget", storage.Access{Trust: policy}),
 		false)
 	if err != nil || found[0].Kind != trust.KindOCM {
 		t.Errorf("verified %+v, %v", found, err)
@@ -153,20 +153,20 @@ func TestSignDescriptor(t *testing.T) {
 
 // TestRefused checks the errors for versions that cannot be copied.
 func TestRefused(t *testing.T) {
-	to := serve(t)
-	if _, err := place(t, to, storage.Access{}).Write(t.Context(), false, pack(t, "https://a", "0123")); err != nil {
+	to := serveRegistry(t)
+	if _, err := openPlace(t, to, storage.Access{}).Write(t.Context(), false, packModule(t, "https://a", "0123")); err != nil {
 		t.Fatal(err)
 	}
-	_, err := place(t, to, storage.Access{}).Write(t.Context(), false, pack(t, "https://b", "4567"))
+	_, err := openPlace(t, to, storage.Access{}).Write(t.Context(), false, packModule(t, "https://b", "4567"))
 	if !ocm.IsReason(err, ocm.ArtifactExists) {
 		t.Errorf("got %v, want that the version is there with other content", err)
 	}
-	if _, err := place(t, to, storage.Access{}).Write(t.Context(), true, pack(t, "https://b", "4567")); err != nil {
+	if _, err := openPlace(t, to, storage.Access{}).Write(t.Context(), true, packModule(t, "https://b", "4567")); err != nil {
 		t.Errorf("got %v, want it replaced", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := place(t, serve(t), storage.Access{}).Write(ctx, false, pack(t, "https://a", "0123")); err == nil {
+	if _, err := openPlace(t, serveRegistry(t), storage.Access{}).Write(ctx, false, packModule(t, "https://a", "0123")); err == nil {
 		t.Error("a cancelled push succeeds")
 	}
 	for _, reference := range []string{"", "//a", "http://", to + "//"} {
@@ -201,7 +201,8 @@ func TestDamagedArchive(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "a.ctf")
-			if _, err := place(t, dir, storage.Access{}).Write(t.Context(), false, pack(t, "", "0123")); err != nil {
+			if _, err := openPlace(t, dir, storage.Access{}).Write(t.Context(), false, packModule(t, "",
+				"0123")); err != nil {
 				t.Fatal(err)
 			}
 			blobs, err := filepath.Glob(filepath.Join(dir, "blobs", "*"))
@@ -237,21 +238,21 @@ func TestBrokenPush(t *testing.T) {
 		}
 	}))
 	t.Cleanup(s.Close)
-	first := pack(t, "https://a", "0123")
-	if _, err := place(t, s.URL, storage.Access{}).Write(t.Context(), false, first); !ocm.IsReason(
+	first := packModule(t, "https://a", "0123")
+	if _, err := openPlace(t, s.URL, storage.Access{}).Write(t.Context(), false, first); !ocm.IsReason(
 		err, ocm.RegistryUnauthorized) {
 		t.Fatalf("got %v, want the refusal", err)
 	}
 	broken.Store(false)
-	if _, err := place(t, s.URL+"//example.com/module/widget", storage.Access{}).Select(t.Context()); err == nil {
+	if _, err := openPlace(t, s.URL+"//example.com/module/widget", storage.Access{}).Select(t.Context()); err == nil {
 		t.Error("half of a push is seen")
 	}
-	if isNew, err := place(t, s.URL, storage.Access{}).Write(t.Context(), false, first); err != nil || !isNew {
+	if isNew, err := openPlace(t, s.URL, storage.Access{}).Write(t.Context(), false, first); err != nil || !isNew {
 		t.Errorf("going on: %v, %v", isNew, err)
 	}
 	moved.Store(true)
-	if _, err := place(t, s.URL, storage.Access{}).Write(t.Context(), true,
-		pack(t, "https://b", "4567")); !ocm.IsReason(err, ocm.DigestMismatch) {
+	if _, err := openPlace(t, s.URL, storage.Access{}).Write(t.Context(), true,
+		packModule(t, "https://b", "4567")); !ocm.IsReason(err, ocm.DigestMismatch) {
 		t.Errorf("got %v, want that the tag was moved", err)
 	}
 }

@@ -130,7 +130,7 @@ func (a *Archive) storeManifest(request *http.Request, repository, reference str
 // sends the digest.
 func (a *Archive) storeBlob(request *http.Request, upload string) (*http.Response, error) {
 	if request.Method == http.MethodPatch {
-		b, digest, err := a.receive(request.Body)
+		b, digest, err := a.readBlob(request.Body)
 		if err != nil {
 			return nil, err
 		}

@@ -64,13 +64,13 @@ func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 			if err != nil {
 				return done, fmt.Errorf("signing %s:%s: %w", a.Name(), a.Version(), err)
 			}
-			if _, err := p.write(ctx, true, []*ocm.Artifact{made}); err != nil {
+			if _, err := p.writeArtifacts(ctx, true, []*ocm.Artifact{made}); err != nil {
 				return done, err
 			}
 			done = append(done, Signed{a.Name(), a.Version(), s.Kind, made.Digest()})
 			continue
 		}
-		if err := p.cosign(ctx, a, s.Key); err != nil {
+		if err := p.addCosignSignature(ctx, a, s.Key); err != nil {
 			return done, fmt.Errorf("signing %s:%s: %w", a.Name(), a.Version(), err)
 		}
 		done = append(done, Signed{a.Name(), a.Version(), s.Kind, a.Digest()})
@@ -78,8 +78,8 @@ func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 	return done, nil
 }
 
-// cosign writes a cosign signature next to a component version.
-func (p *Place) cosign(ctx context.Context, a *ocm.Artifact, k crypto.Signer) error {
+// addCosignSignature writes a cosign signature next to a component version.
+func (p *Place) addCosignSignature(ctx context.Context, a *ocm.Artifact, k crypto.Signer) error {
 	if has, err := a.HasRepositoryContext(); err != nil || !has {
 		return errors.Join(err,
 			errors.New("its descriptor has no repository context, and would get one with the first push, which makes "+
@@ -99,7 +99,7 @@ func (p *Place) cosign(ctx context.Context, a *ocm.Artifact, k crypto.Signer) er
 	if err != nil {
 		return err
 	}
-	_, err = p.write(ctx, true, []*ocm.Artifact{made})
+	_, err = p.writeArtifacts(ctx, true, []*ocm.Artifact{made})
 	return err
 }
 

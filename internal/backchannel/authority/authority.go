@@ -364,8 +364,8 @@ func (a *Authority) roots(ctx context.Context) (*rootSet, error) {
 	return nil, a.notReadError()
 }
 
-// use puts the roots of r in force.
-func (a *Authority) use(r *rootSet) {
+// setRoots puts the roots of r in force.
+func (a *Authority) setRoots(r *rootSet) {
 	before := a.rootSet.Swap(r)
 	a.problem.Store(nil)
 	a.known()
@@ -425,14 +425,14 @@ func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
 func checkSubject(s Subject, hosts, reserved []string) error {
 	switch {
 	case s.CommonName == "" || s.UID == "":
-		return refused("a runtime ID or name, and the UID of the Kyma, are required")
+		return refusedError("a runtime ID or name, and the UID of the Kyma, are required")
 	case s.CommonName == protocol.ManagerName || slices.Contains(reserved, s.CommonName):
-		return refused("this name is reserved: correct the label %s of the Kyma", v1beta2.LabelRuntimeID)
+		return refusedError("this name is reserved: correct the label %s of the Kyma", v1beta2.LabelRuntimeID)
 	}
-	leaf := template{hosts: s.DNSNames}.names()
+	leaf := template{hosts: s.DNSNames}.hostsTemplate()
 	for _, host := range hosts {
 		if leaf.VerifyHostname(host) == nil {
-			return refused("%q is an address of the control plane: correct the annotation %s of the Kyma", host,
+			return refusedError("%q is an address of the control plane: correct the annotation %s of the Kyma", host,
 				v1beta2.AnnotationSKRDomain)
 		}
 	}
@@ -444,10 +444,10 @@ func (a *Authority) Release(context.Context, string) error { return nil }
 
 // Due implements [Issuer]. The result is between RenewBefore and RenewBefore + RenewSpread before the expiry, and
 // differs between certificates.
-func (a *Authority) Due(h Held) time.Time { return due(h, a.RenewBefore, a.RenewSpread) }
+func (a *Authority) Due(h Held) time.Time { return renewalTime(h, a.RenewBefore, a.RenewSpread) }
 
-// due returns the time of renewal of a certificate.
-func due(h Held, before, spread time.Duration) time.Time {
+// renewalTime returns the time of renewal of a certificate.
+func renewalTime(h Held, before, spread time.Duration) time.Time {
 	sum := sha256.Sum256([]byte(h.Root + "/" + h.Serial))
 	share := float64(uint16(sum[0])<<8|uint16(sum[1])) / (1 << 16)
 	return h.NotAfter.Add(-before - time.Duration(share*float64(spread)))

@@ -44,8 +44,8 @@ func (c *clock) forward(by time.Duration) { c.now = c.now.Add(by) }
 
 func newClock() *clock { return &clock{time.Date(2026, 11, 1, 12, 0, 0, 700_000_000, time.UTC)} }
 
-// build returns an authority with roots, on an otherwise empty control plane.
-func build(t *testing.T, o Options) *Authority {
+// newTestAuthority returns an authority with roots, on an otherwise empty control plane.
+func newTestAuthority(t *testing.T, o Options) *Authority {
 	t.Helper()
 	if o.Client == nil {
 		o.Client = fake.NewClientBuilder().Build()
@@ -82,8 +82,8 @@ func issue(t *testing.T, a *Authority) *Certificate {
 	return c
 }
 
-// alter changes the Secret as an operator would.
-func alter(t *testing.T, c client.Client, change func(*corev1.Secret)) {
+// changeSecret changes the Secret as an operator would.
+func changeSecret(t *testing.T, c client.Client, change func(*corev1.Secret)) {
 	t.Helper()
 	s := &corev1.Secret{}
 	if err := c.Get(t.Context(), secretKey, s); err != nil {
@@ -102,7 +102,7 @@ func reasonOf(err error) string {
 	return ""
 }
 
-func pool(roots []*x509.Certificate) *x509.CertPool {
+func certPool(roots []*x509.Certificate) *x509.CertPool {
 	p := x509.NewCertPool()
 	for _, r := range roots {
 		p.AddCert(r)
@@ -112,7 +112,7 @@ func pool(roots []*x509.Certificate) *x509.CertPool {
 
 func TestIssue(t *testing.T) {
 	clock := newClock()
-	a := build(t, Options{Now: clock.Now})
+	a := newTestAuthority(t, Options{Now: clock.Now})
 	clock.forward(3 * day)
 	c := issue(t, a)
 
@@ -171,7 +171,7 @@ func TestHandshake(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			clock := newClock()
-			a := build(t, Options{Now: clock.Now})
+			a := newTestAuthority(t, Options{Now: clock.Now})
 			certificate := issue(t, a)
 			clock.forward(c.after)
 			err := handshake(a, certificate, func() time.Time { return clock.now.Add(-c.slow) })
@@ -195,7 +195,7 @@ func handshake(a *Authority, c *Certificate, runtime func() time.Time) error {
 	}
 	server := &tls.Config{
 		Time: a.Now, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert,
-		ClientCAs:      pool(a.Roots()),
+		ClientCAs:      certPool(a.Roots()),
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.Serving() },
 	}
 	agent := &tls.Config{Time: runtime, MinVersion: tls.VersionTLS13, ServerName: "klm.example.com", RootCAs: roots,
@@ -235,7 +235,7 @@ func TestRefused(t *testing.T) {
 		"NotASCII": {"a certificate cannot say it",
 			Subject{CommonName: "a", UID: "u", DNSNames: []string{"ü.example.com"}}},
 	}
-	a := build(t, Options{Reserved: []string{"ingress"}})
+	a := newTestAuthority(t, Options{Reserved: []string{"ingress"}})
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			if _, err := a.Issue(t.Context(), c.subject); reasonOf(err) != v1beta2.ReasonCertificateRefused {
@@ -247,7 +247,7 @@ func TestRefused(t *testing.T) {
 
 func TestStale(t *testing.T) {
 	clock := newClock()
-	a := build(t, Options{Now: clock.Now})
+	a := newTestAuthority(t, Options{Now: clock.Now})
 	fresh, start := issue(t, a).Held(), clock.now
 	with := func(change func(*Held)) Held {
 		h := fresh
@@ -308,7 +308,7 @@ func TestStale(t *testing.T) {
 			mark:   start.Add(day),
 		},
 		"MarkHasCome":   {reason: "now it is in the past", held: fresh, after: day, mark: start.Add(day), stale: true},
-		"RecordedAsUTC": {reason: "the record is JSON", held: recorded(t, fresh), mark: time.Time{}},
+		"RecordedAsUTC": {reason: "the record is JSON", held: encodeAndDecode(t, fresh), mark: time.Time{}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -321,8 +321,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// recorded encodes the record as JSON, and returns the decoded record.
-func recorded(t *testing.T, h Held) Held {
+// encodeAndDecode encodes the record as JSON, and returns the decoded record.
+func encodeAndDecode(t *testing.T, h Held) Held {
 	t.Helper()
 	data, err := json.Marshal(h)
 	if err != nil {
@@ -337,7 +337,7 @@ func recorded(t *testing.T, h Held) Held {
 
 // TestSpread checks that certificates that were issued within one minute are renewed over several hours.
 func TestSpread(t *testing.T) {
-	a := build(t, Options{})
+	a := newTestAuthority(t, Options{})
 	hours := map[int]int{}
 	const fleet = 2000
 	for i := range fleet {
@@ -357,7 +357,7 @@ func TestSpread(t *testing.T) {
 // TestServing: the certificate of the listener is reused until it is renewed, and is valid for servers and for clients.
 func TestServing(t *testing.T) {
 	clock := newClock()
-	a := build(t, Options{Now: clock.Now})
+	a := newTestAuthority(t, Options{Now: clock.Now})
 	numbers := map[string]bool{}
 	for hour := 0; hour < 21*24; hour += 6 {
 		pair, err := a.Serving()
@@ -367,7 +367,8 @@ func TestServing(t *testing.T) {
 		numbers[pair.Leaf.SerialNumber.String()] = true
 		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 			for _, host := range a.Hosts {
-				o := x509.VerifyOptions{Roots: pool(a.Roots()), CurrentTime: clock.now.Add(time.Hour), DNSName: host,
+				o := x509.VerifyOptions{Roots: certPool(a.Roots()), CurrentTime: clock.now.Add(time.Hour),
+					DNSName:   host,
 					KeyUsages: []x509.ExtKeyUsage{usage}}
 				if _, err := pair.Leaf.Verify(o); err != nil {
 					t.Fatalf("after %d hours, for %s: %v", hour, host, err)
@@ -386,7 +387,7 @@ func TestServing(t *testing.T) {
 
 // TestServingAtOnce: concurrent callers get the certificate of the listener while it is being renewed.
 func TestServingAtOnce(t *testing.T) {
-	a := build(t, Options{})
+	a := newTestAuthority(t, Options{})
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
@@ -435,7 +436,7 @@ func TestReplicas(t *testing.T) {
 	}
 	together(1)
 	first := replicas[0].Changed()
-	alter(t, c, func(s *corev1.Secret) {
+	changeSecret(t, c, func(s *corev1.Secret) {
 		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotateRoot, "now")
 	})
 	together(2)
@@ -458,7 +459,7 @@ func TestReplicas(t *testing.T) {
 // TestBroken checks that an invalid Secret changes nothing for replicas that know the roots, and that no replica makes
 // new roots.
 func TestBroken(t *testing.T) {
-	other := build(t, Options{})
+	other := newTestAuthority(t, Options{})
 	foreign := issue(t, other)
 	cases := map[string]struct {
 		reason string
@@ -470,16 +471,16 @@ func TestBroken(t *testing.T) {
 			func(d map[string][]byte) map[string][]byte { return map[string][]byte{KeyRoots: d[KeyRoots]} }},
 		"NoRoots": {"nothing could be verified",
 			func(d map[string][]byte) map[string][]byte { return map[string][]byte{KeyRootKeys: d[KeyRootKeys]} }},
-		"Text": {"a mistake in an editor", with(
+		"Text": {"a mistake in an editor", changeKey(
 			KeyRoots, func([]byte) []byte { return []byte("see the vault") })},
-		"TextAfter": {"half of a second root", with(
+		"TextAfter": {"half of a second root", changeKey(
 			KeyRoots, func(b []byte) []byte { return append(b, "-----BEGIN CERT"...) })},
-		"Cut": {"a root that does not end", with(KeyRoots, func(b []byte) []byte { return b[:len(b)-40] })},
-		"Damaged": {"PEM of something else", with(
+		"Cut": {"a root that does not end", changeKey(KeyRoots, func(b []byte) []byte { return b[:len(b)-40] })},
+		"Damaged": {"PEM of something else", changeKey(
 			KeyRoots, func([]byte) []byte { return encodePEM(pemCertificate, []byte("x")) })},
-		"DamagedKey": {"PEM of something else", with(
+		"DamagedKey": {"PEM of something else", changeKey(
 			KeyRootKeys, func([]byte) []byte { return encodePEM(pemKey, []byte("secret-key")) })},
-		"KeysSwapped": {"the key of a runtime", with(KeyRootKeys, func([]byte) []byte { return foreign.Key })},
+		"KeysSwapped": {"the key of a runtime", changeKey(KeyRootKeys, func([]byte) []byte { return foreign.Key })},
 		"KeyAsRoot": {"certificates and keys in the wrong place", func(d map[string][]byte) map[string][]byte {
 			return map[string][]byte{KeyRoots: d[KeyRootKeys], KeyRootKeys: d[KeyRoots]}
 		}},
@@ -494,10 +495,14 @@ func TestBroken(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			store := fake.NewClientBuilder().Build()
-			a := build(t, Options{Client: store})
+			a := newTestAuthority(t, Options{Client: store})
 			before := a.rootSet.Load()
 			var good map[string][]byte
-			alter(t, store, func(s *corev1.Secret) { good = maps.Clone(s.Data); s.Data = c.data(maps.Clone(s.Data)) })
+			changeSecret(t, store, func(s *corev1.Secret) {
+				good = maps.Clone(s.Data)
+				s.Data = c.data(maps.Clone(
+					s.Data))
+			})
 
 			err := a.sync(t.Context())
 			if reasonOf(err) != v1beta2.ReasonAuthorityBroken ||
@@ -526,7 +531,7 @@ func TestBroken(t *testing.T) {
 				t.Errorf("after a start: %v", err)
 			}
 
-			alter(t, store, func(s *corev1.Secret) { s.Data = good })
+			changeSecret(t, store, func(s *corev1.Secret) { s.Data = good })
 			for _, each := range []*Authority{a, fresh} {
 				syncOnce(t, each)
 				if each.LastError() != nil || each.rootSet.Load().digest != before.digest {
@@ -537,8 +542,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// with changes one key of the data.
-func with(key string, change func([]byte) []byte) func(map[string][]byte) map[string][]byte {
+// changeKey changes one key of the data.
+func changeKey(key string, change func([]byte) []byte) func(map[string][]byte) map[string][]byte {
 	return func(d map[string][]byte) map[string][]byte {
 		d[key] = change(slices.Clone(d[key]))
 		return d
@@ -548,14 +553,14 @@ func with(key string, change func([]byte) []byte) func(map[string][]byte) map[st
 // TestDeleted checks that a replica that knows the roots writes a deleted Secret again.
 func TestDeleted(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
-	a := build(t, Options{Client: c})
+	a := newTestAuthority(t, Options{Client: c})
 	held := issue(t, a).Held()
 	if err := c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
 		Name: SecretName}}); err != nil {
 		t.Fatal(err)
 	}
 	syncOnce(t, a)
-	b := build(t, Options{Client: c})
+	b := newTestAuthority(t, Options{Client: c})
 	if stale, why := b.Stale(held, time.Time{}); stale {
 		t.Errorf("the roots are others: %s", why)
 	}
@@ -565,13 +570,13 @@ func TestDeleted(t *testing.T) {
 // more.
 func TestRemovedByHand(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
-	a := build(t, Options{Client: c})
+	a := newTestAuthority(t, Options{Client: c})
 	old := issue(t, a)
-	alter(t, c, func(s *corev1.Secret) {
+	changeSecret(t, c, func(s *corev1.Secret) {
 		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotateRoot, "stolen")
 	})
 	syncOnce(t, a)
-	alter(t, c, func(s *corev1.Secret) {
+	changeSecret(t, c, func(s *corev1.Secret) {
 		s.Data[KeyRoots], s.Data[KeyRootKeys] = firstPEM(s.Data[KeyRoots]), firstPEM(s.Data[KeyRootKeys])
 	})
 	syncOnce(t, a)
@@ -593,7 +598,7 @@ func firstPEM(data []byte) []byte {
 
 // TestKeysAreNotShown checks that a certificate that is printed, logged or encoded does not contain its key.
 func TestKeysAreNotShown(t *testing.T) {
-	c := issue(t, build(t, Options{}))
+	c := issue(t, newTestAuthority(t, Options{}))
 	head, _, _ := strings.Cut(string(c.Key), "\n")
 	// 12 characters, or 9 bytes, of the private number. The bytes before it identify the curve, which the certificate
 	// also contains.
@@ -709,7 +714,7 @@ func TestNotReadYet(t *testing.T) {
 // TestIngress checks the certificate of the ingress: it is for servers only, is kept while it is valid, and is issued
 // again when the roots change.
 func TestIngress(t *testing.T) {
-	a := build(t, Options{Now: newClock().Now})
+	a := newTestAuthority(t, Options{Now: newClock().Now})
 	first, err := a.Ingress(nil, nil)
 	if err != nil || first == nil {
 		t.Fatalf("%v, %v", first, err)

@@ -194,7 +194,7 @@ func (c *CertManager) Serving() (*tls.Certificate, error) {
 	if err := c.LastError(); err != nil {
 		return nil, err
 	}
-	return nil, notReady("Certificate %s/%s of the listener is not issued yet", c.Namespace, ListenerName)
+	return nil, notReadyError("Certificate %s/%s of the listener is not issued yet", c.Namespace, ListenerName)
 }
 
 // sync reads the roots and the certificate of the listener.
@@ -214,12 +214,12 @@ func (c *CertManager) sync(ctx context.Context) error {
 	}
 	if secret == nil {
 		c.declared = false // the Certificate may have been deleted, too
-		return notReady("Secret %s/%s has no certificate for the listener yet: look at the Certificate of this name",
+		return notReadyError("Secret %s/%s has no certificate for the listener yet: look at the Certificate of this name",
 			c.Namespace, ListenerName)
 	}
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return notReady("Secret %s/%s has no certificate that can be used: %v", c.Namespace, ListenerName, err)
+		return notReadyError("Secret %s/%s has no certificate that can be used: %v", c.Namespace, ListenerName, err)
 	}
 	c.serving.Store(&pair)
 	return nil
@@ -298,7 +298,7 @@ func (c *CertManager) Issue(ctx context.Context, s Subject) (*Certificate, error
 
 func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error) {
 	if s.Kyma == "" {
-		return nil, refused("the name of a Kyma is needed")
+		return nil, refusedError("the name of a Kyma is needed")
 	}
 	if err := checkSubject(s, c.Hosts, c.Reserved); err != nil {
 		return nil, err
@@ -312,23 +312,23 @@ func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error
 		return nil, err
 	}
 	if ready, message := conditionOf(declared, "Ready"); !ready {
-		return nil, notReady("Certificate %s/%s is not ready: %s", c.Namespace, name, message)
+		return nil, notReadyError("Certificate %s/%s is not ready: %s", c.Namespace, name, message)
 	}
 	secret, err := c.secret(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if secret == nil {
-		return nil, notReady("Secret %s/%s is not there yet", c.Namespace, name)
+		return nil, notReadyError("Secret %s/%s is not there yet", c.Namespace, name)
 	}
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return nil, notReady("Secret %s/%s has no certificate that can be used: %v", c.Namespace, name, err)
+		return nil, notReadyError("Secret %s/%s has no certificate that can be used: %v", c.Namespace, name, err)
 	}
 	b := c.trust.Load()
 	by := signerOf(&pair, b.trusted, c.Now())
 	if by != b.newest && pair.Leaf.NotBefore.After(b.handed[0].NotBefore.Add(issuerDelay)) {
-		return nil, notReady("Certificate %s/%s is not signed with the root in Secret %s, although it is younger: "+
+		return nil, notReadyError("Certificate %s/%s is not signed with the root in Secret %s, although it is younger: "+
 			"let %s %s use that Secret",
 			c.Namespace, name, SecretName, c.IssuerKind, c.Issuer)
 	}
@@ -363,7 +363,7 @@ func signerOf(pair *tls.Certificate, roots []*x509.Certificate, now time.Time) s
 // applyCertificate applies the desired Certificate and returns the stored object.
 func (c *CertManager) applyCertificate(ctx context.Context, name, commonName string, hosts []string) (
 	*unstructured.Unstructured, error) {
-	t := template{hosts: hosts}.names()
+	t := template{hosts: hosts}.hostsTemplate()
 	spec := map[string]any{
 		"secretName": name, "commonName": commonName,
 		"duration": c.Lifetime.String(), "renewBefore": c.RenewBefore.String(),
@@ -395,7 +395,7 @@ func (c *CertManager) applyCertificate(ctx context.Context, name, commonName str
 		client.FieldOwner(v1beta2.FieldOwner), client.ForceOwnership)
 	switch {
 	case meta.IsNoMatchError(err):
-		return nil, notReady("cert-manager is not installed in the control plane: install it, or choose the " +
+		return nil, notReadyError("cert-manager is not installed in the control plane: install it, or choose the " +
 			"authority of the manager")
 	case err != nil:
 		return nil, fmt.Errorf("writing Certificate %s/%s: %w", c.Namespace, name, err)
@@ -441,7 +441,7 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 // renew triggers a renewal by cert-manager, unless a renewal is in progress. renew uses the same mechanism as the
 // command line of cert-manager. renew always returns an error, which explains why the caller must wait.
 func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) error {
-	waiting := notReady("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
+	waiting := notReadyError("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
 	if issuing, _ := conditionOf(o, "Issuing"); issuing {
 		return waiting
 	}
@@ -492,7 +492,7 @@ func (c *CertManager) Stale(h Held, mark time.Time) (bool, string) {
 // Due implements [Issuer]. The result is shortly after the time at which cert-manager renews the certificate, and
 // differs between certificates.
 func (c *CertManager) Due(h Held) time.Time {
-	return due(h, c.RenewBefore-c.RenewBefore/6, c.RenewBefore/6)
+	return renewalTime(h, c.RenewBefore-c.RenewBefore/6, c.RenewBefore/6)
 }
 
 // Release implements [Issuer]. Release deletes the Certificate of the Kyma and its Secret, because cert-manager would

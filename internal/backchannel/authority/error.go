@@ -20,12 +20,12 @@ func (e *Error) Error() string { return e.Message }
 // Reason returns Code.
 func (e *Error) Reason() string { return e.Code }
 
-// refused returns the error for a certificate that must not be issued.
-func refused(format string, args ...any) error {
+// refusedError returns the error for a certificate that must not be issued.
+func refusedError(format string, args ...any) error {
 	return &Error{Code: v1beta2.ReasonCertificateRefused, Message: fmt.Sprintf(format, args...)}
 }
 
-// notReady returns the error for a certificate that cert-manager has not issued yet.
-func notReady(format string, args ...any) error {
+// notReadyError returns the error for a certificate that cert-manager has not issued yet.
+func notReadyError(format string, args ...any) error {
 	return &Error{Code: v1beta2.ReasonCertificateNotReady, Message: fmt.Sprintf(format, args...)}
 }

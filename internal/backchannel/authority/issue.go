@@ -86,8 +86,8 @@ type template struct {
 	lifetime   time.Duration
 }
 
-// names returns a certificate template that has only the hosts. Each host is in it once.
-func (t template) names() *x509.Certificate {
+// hostsTemplate returns a certificate template that has only the hosts. Each host is in it once.
+func (t template) hostsTemplate() *x509.Certificate {
 	leaf := &x509.Certificate{}
 	for _, host := range t.hosts {
 		host = strings.TrimSuffix(host, ".")
@@ -115,7 +115,7 @@ func (r root) issue(t template) (*pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
-	leaf := t.names()
+	leaf := t.hostsTemplate()
 	leaf.SerialNumber, leaf.Subject = serial(), pkix.Name{CommonName: t.commonName}
 	leaf.NotBefore, leaf.NotAfter = t.now.Add(-protocol.BackdatePeriod), t.now.Add(t.lifetime)
 	leaf.BasicConstraintsValid, leaf.KeyUsage = true, x509.KeyUsageDigitalSignature
@@ -131,10 +131,10 @@ func (r root) issue(t template) (*pair, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, r.certificate, key.Public(), r.key)
 	if err != nil {
-		return nil, refused("its names are not allowed in a certificate: %v", err)
+		return nil, refusedError("its names are not allowed in a certificate: %v", err)
 	}
 	if leaf, err = x509.ParseCertificate(der); err != nil {
-		return nil, refused("its names are not allowed in a certificate: %v", err)
+		return nil, refusedError("its names are not allowed in a certificate: %v", err)
 	}
 	raw, err := encodeKey(key)
 	if err != nil {

@@ -64,7 +64,7 @@ func (r *rootSet) next(s rotationInput) (*rootSet, []string, error) {
 		done = append(done, "root "+next.listener+" signs for the listener")
 	}
 	at := next.indexOf(next.listener)
-	if at+1 < len(roots) && s.complete() && s.now.Sub(next.since) >= s.keep { // 4
+	if at+1 < len(roots) && s.isComplete() && s.now.Sub(next.since) >= s.keep { // 4
 		for _, o := range roots[at+1:] {
 			done = append(done, "root "+o.fingerprint+" was removed: no runtime uses it")
 		}
@@ -92,8 +92,8 @@ func (r *rootSet) rootNeeded(roots []root, s rotationInput) string {
 	return ""
 }
 
-// complete reports whether the root of every runtime is known.
-func (s rotationInput) complete() bool { return s.known && len(s.seen[""]) == 0 }
+// isComplete reports whether the root of every runtime is known.
+func (s rotationInput) isComplete() bool { return s.known && len(s.seen[""]) == 0 }
 
 // listenerAt returns the index of the root that must sign the certificate of the listener.
 func (r *rootSet) listenerAt(s rotationInput) int {
@@ -106,7 +106,7 @@ func (r *rootSet) listenerAt(s rotationInput) int {
 			oldest = i
 		}
 	}
-	if !s.complete() {
+	if !s.isComplete() {
 		return max(present, oldest)
 	}
 	return oldest

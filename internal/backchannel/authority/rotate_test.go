@@ -120,7 +120,7 @@ func TestRotation(t *testing.T) {
 			for line := range strings.Lines(strings.TrimSpace(c.rows)) {
 				rotationInput, state, _ := strings.Cut(line, "|")
 				want = append(want, strings.Join(strings.Fields(rotationInput+"| "+state), " "))
-				got = append(got, strings.Join(strings.Fields(rotationInput), " ")+" | "+d.step(
+				got = append(got, strings.Join(strings.Fields(rotationInput), " ")+" | "+d.applyRow(
 					strings.Fields(rotationInput)))
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -155,8 +155,8 @@ func newDrawing(t *testing.T) *drawing {
 	return d
 }
 
-// step sets the input of a rotation that words describe, and returns the resulting state as text.
-func (d *drawing) step(words []string) string {
+// applyRow sets the input of a rotation that words describe, and returns the resulting state as text.
+func (d *drawing) applyRow(words []string) string {
 	days, err := strconv.ParseFloat(words[0], 64)
 	if err != nil {
 		d.Fatal(err)
@@ -185,7 +185,7 @@ func (d *drawing) step(words []string) string {
 		d.seen[fingerprint] = slices.Repeat([]string{"runtime"}, n)
 	}
 	if len(d.names) > 1 {
-		alter(d.T, d.a.Client, func(s *corev1.Secret) {
+		changeSecret(d.T, d.a.Client, func(s *corev1.Secret) {
 			delete(s.Annotations, v1beta2.AnnotationRotateRoot)
 			if request != "" {
 				metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotateRoot, request)
@@ -240,8 +240,8 @@ func (d *drawing) letter(fingerprint string) string {
 // TestStragglersAreNamed checks that the message names some of the runtimes with an old root, in order.
 func TestStragglersAreNamed(t *testing.T) {
 	d := newDrawing(t)
-	d.step([]string{"0"})
-	d.step([]string{"1", "A:1", "rotate=1"})
+	d.applyRow([]string{"0"})
+	d.applyRow([]string{"1", "A:1", "rotate=1"})
 	d.seen = map[string][]string{d.names["B"]: {"fine"}, "": {"silent"}}
 	for i := range 30 {
 		d.seen[d.names["A"]] = append(d.seen[d.names["A"]], fmt.Sprintf("runtime-%02d", 29-i))
@@ -277,7 +277,7 @@ type member struct {
 func simulateFleet(t *testing.T, random *rand.Rand) {
 	d := newDrawing(t)
 	d.a.Hosts = []string{"klm.example.com"}
-	d.step([]string{"0"})
+	d.applyRow([]string{"0"})
 	var fleet []*member
 	d.known = true
 	d.a.RuntimesByRoot = func() (map[string][]string, bool) {
@@ -298,13 +298,13 @@ func simulateFleet(t *testing.T, random *rand.Rand) {
 		}
 		if random.IntN(8*5) == 0 {
 			rotations++
-			alter(t, d.a.Client, func(s *corev1.Secret) {
+			changeSecret(t, d.a.Client, func(s *corev1.Secret) {
 				metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotateRoot, fmt.Sprint(turn))
 			})
 		}
 		syncOnce(t, d.a)
 		for _, m := range fleet {
-			hands += d.visit(m, random)
+			hands += d.simulateStep(m, random)
 		}
 		if t.Failed() {
 			t.Fatalf("in turn %d, after %d rotations: roots %s", turn, rotations, d.draw())
@@ -318,8 +318,8 @@ func simulateFleet(t *testing.T, random *rand.Rand) {
 // stepDuration is the simulated time between two steps.
 const stepDuration = 3 * time.Hour
 
-// visit simulates one step of a runtime. It returns the number of verifications that must succeed.
-func (d *drawing) visit(m *member, random *rand.Rand) int {
+// simulateStep simulates one step of a runtime. It returns the number of verifications that must succeed.
+func (d *drawing) simulateStep(m *member, random *rand.Rand) int {
 	if random.IntN(8*15) == 0 {
 		m.back = d.clock.now.Add(time.Duration(random.IntN(20*24)) * time.Hour)
 	}
@@ -365,7 +365,7 @@ func (d *drawing) verify(m *member) error {
 	}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(m.has.CA)
-	_, here := mine.Verify(x509.VerifyOptions{Roots: pool(d.a.Roots()), CurrentTime: d.clock.now,
+	_, here := mine.Verify(x509.VerifyOptions{Roots: certPool(d.a.Roots()), CurrentTime: d.clock.now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	_, there := serving.Leaf.Verify(x509.VerifyOptions{Roots: trusted, CurrentTime: d.clock.now.Add(m.clock),
 		DNSName: "klm.example.com"})

@@ -138,7 +138,7 @@ func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 	for _, what := range done {
 		a.Log.Info("the roots of the certificate authority have changed", "what", what)
 	}
-	a.use(next)
+	a.setRoots(next)
 	outdated := next.outdated(s)
 	a.outdated.Store(&outdated)
 	metrics.AuthorityOutdatedRuntimes.Set(float64(outdated.Count))

@@ -23,7 +23,7 @@ func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certifi
 	if header == "" {
 		return nil, nil, errors.New("it is missing")
 	}
-	cert, chain := pairs(header)
+	cert, chain := certAndChain(header)
 	if cert == "" {
 		return nil, nil, errors.New("it has no Cert")
 	}
@@ -44,8 +44,8 @@ func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certifi
 	return leaf, between, nil
 }
 
-// pairs returns the first Cert of a header and the Chain of the same element.
-func pairs(header string) (cert, chain string) {
+// certAndChain returns the first Cert of a header and the Chain of the same element.
+func certAndChain(header string) (cert, chain string) {
 	for rest := header; rest != ""; {
 		key, value, after, end := nextPair(rest)
 		switch {

@@ -71,7 +71,7 @@ func (c *Certificate) Check(now time.Time) *Error {
 	case now.After(c.until):
 		return expired(c.until)
 	case now.Before(c.from):
-		return early(c.from)
+		return notYetValid(c.from)
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func explain(leaf *x509.Certificate, err error, now time.Time) *Error {
 	case now.After(leaf.NotAfter):
 		return expired(leaf.NotAfter)
 	case now.Before(leaf.NotBefore):
-		return early(leaf.NotBefore)
+		return notYetValid(leaf.NotBefore)
 	}
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
 		return &Error{"unknown_authority",
@@ -224,7 +224,7 @@ func expired(end time.Time) *Error {
 		": get a new one from the control plane"}
 }
 
-func early(begin time.Time) *Error {
+func notYetValid(begin time.Time) *Error {
 	return &Error{"not_yet_valid",
 		"the client certificate or its issuer is not valid before " + begin.UTC().Format(time.RFC3339)}
 }

@@ -142,15 +142,16 @@ func (a Access) isOneOf(types ...string) bool {
 // Chart returns the location of a chart. The text of the error is the end of a sentence that begins with the name of
 // the resource. Only an exact version is valid, because a version of a module has the same content forever.
 func (a Access) Chart() (repository, name, version string, err error) {
-	repository, name, version = text(a.HelmChartRepoURL), text(a.HelmChartName), text(a.HelmChartVersion)
-	if chart := text(a.HelmChart); chart != "" {
+	repository, name, version = stringOrEmpty(a.HelmChartRepoURL), stringOrEmpty(a.HelmChartName),
+		stringOrEmpty(a.HelmChartVersion)
+	if chart := stringOrEmpty(a.HelmChart); chart != "" {
 		name, version, _ = strings.Cut(chart, ":")
 	}
-	repository = cmp.Or(text(a.HelmRepository), repository)
-	version = cmp.Or(version, text(a.Version))
+	repository = cmp.Or(stringOrEmpty(a.HelmRepository), repository)
+	version = cmp.Or(version, stringOrEmpty(a.Version))
 	_, invalid := semver.StrictNewVersion(strings.TrimPrefix(version, "v"))
 	switch {
-	case text(a.CACert) != "":
+	case stringOrEmpty(a.CACert) != "":
 		err = errors.New("has its own caCert, which is not supported: let the manager trust the repository")
 	case !slices.ContainsFunc([]string{"https://", "http://", "oci://"},
 		func(scheme string) bool { return strings.HasPrefix(repository, scheme) }):
@@ -164,8 +165,8 @@ func (a Access) Chart() (repository, name, version string, err error) {
 	return repository, name, version, err
 }
 
-// text returns a value if it is a text, otherwise "".
-func text(value any) string {
+// stringOrEmpty returns a value if it is a text, otherwise "".
+func stringOrEmpty(value any) string {
 	s, _ := value.(string)
 	return s
 }

@@ -84,8 +84,8 @@ func Normalise(d *Descriptor, algorithm string) ([]byte, error) {
 	}
 	form := c.normalForm()
 	form["provider"] = c.provider(true)
-	form["sources"] = each(c.Sources, Element.sourceForm)
-	form["componentReferences"] = each(c.References, Element.unfilteredReferenceForm)
+	form["sources"] = mapEach(c.Sources, Element.sourceForm)
+	form["componentReferences"] = mapEach(c.References, Element.unfilteredReferenceForm)
 	data, err := json.Marshal(map[string]any{"component": form})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the descriptor: %w", err)
@@ -102,7 +102,7 @@ func normalForm1(d *Descriptor) map[string]any {
 		for _, r := range form["resources"].([]any) {
 			enforceIdentity(r)
 		}
-		references := each(c.References, Element.referenceForm)
+		references := mapEach(c.References, Element.referenceForm)
 		for _, r := range references {
 			enforceIdentity(r)
 		}
@@ -117,10 +117,10 @@ func normalForm1(d *Descriptor) map[string]any {
 		spec["resources"] = form["resources"]
 	}
 	if len(c.Sources) > 0 {
-		spec["sources"] = each(c.Sources, Element.sourceForm)
+		spec["sources"] = mapEach(c.Sources, Element.sourceForm)
 	}
 	if len(c.References) > 0 {
-		spec["references"] = each(c.References, Element.referenceForm)
+		spec["references"] = mapEach(c.References, Element.referenceForm)
 	}
 	delete(form, "resources")
 	form["provider"] = c.provider(false) // labels of the provider are not filtered in this schema
@@ -135,7 +135,8 @@ func enforceIdentity(e any) {
 
 // normalForm returns the fields that are part of every algorithm.
 func (c content) normalForm() map[string]any {
-	form := map[string]any{"name": c.Name, "version": c.Version, "resources": each(c.Resources, Element.resourceForm)}
+	form := map[string]any{"name": c.Name, "version": c.Version, "resources": mapEach(c.Resources,
+		Element.resourceForm)}
 	if labels := normalLabels(c.Labels, true); len(labels) > 0 {
 		form["labels"] = labels
 	}
@@ -321,7 +322,7 @@ func identityOf(r Element) string {
 	return b.String()
 }
 
-func each[T any](list []T, form func(T) map[string]any) []any {
+func mapEach[T any](list []T, form func(T) map[string]any) []any {
 	out := []any{}
 	for _, e := range list {
 		out = append(out, form(e))

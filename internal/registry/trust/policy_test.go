@@ -68,7 +68,7 @@ func policyOf(names ...string) string {
 	return b.String()
 }
 
-func trust(t testing.TB, text string) *Policy {
+func mustParse(t testing.TB, text string) *Policy {
 	t.Helper()
 	made, err := Parse([]byte(text))
 	if err != nil {
@@ -140,7 +140,7 @@ func TestPolicies(t *testing.T) {
 
 func TestRules(t *testing.T) {
 	key := "keys: {k: " + fmt.Sprintf("%q", pairs()["p256"].pem) + "}\n"
-	p := trust(t, key+`
+	p := mustParse(t, key+`
 rules:
 - {prefix: "", mode: "off"}
 - {prefix: r.io, mode: warn, keys: [k]}

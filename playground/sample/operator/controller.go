@@ -46,17 +46,17 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return r.remove(ctx, s)
 	}
 	if err := r.setFinalizer(ctx, s, controllerutil.AddFinalizer); err != nil {
-		return retry(err)
+		return requeueOnConflict(err)
 	}
 	var seen observation
 	if s.Spec.Fail == "" {
 		seen = r.install(ctx, s)
 	}
 	if apierrors.IsConflict(seen.err) {
-		return retry(seen.err) // the cache was stale: there is nothing to report
+		return requeueOnConflict(seen.err) // the cache was stale: there is nothing to report
 	}
-	if err := r.report(ctx, s, judge(s, seen)); err != nil {
-		return retry(err)
+	if err := r.report(ctx, s, statusFor(s, seen)); err != nil {
+		return requeueOnConflict(err)
 	}
 	return ctrl.Result{}, seen.err
 }
@@ -113,8 +113,8 @@ func (r *reconciler) remove(ctx context.Context, s *sample.Sample) (ctrl.Result,
 	if !controllerutil.ContainsFinalizer(s, sample.Finalizer) {
 		return ctrl.Result{}, nil
 	}
-	if err := r.report(ctx, s, judge(s, observation{})); err != nil {
-		return retry(client.IgnoreNotFound(err))
+	if err := r.report(ctx, s, statusFor(s, observation{})); err != nil {
+		return requeueOnConflict(client.IgnoreNotFound(err))
 	}
 	left := false
 	for _, obj := range []client.Object{&appsv1.Deployment{}, &corev1.ConfigMap{}} {
@@ -138,7 +138,7 @@ func (r *reconciler) remove(ctx context.Context, s *sample.Sample) (ctrl.Result,
 	if left {
 		return ctrl.Result{RequeueAfter: again}, nil
 	}
-	return retry(client.IgnoreNotFound(r.setFinalizer(ctx, s, controllerutil.RemoveFinalizer)))
+	return requeueOnConflict(client.IgnoreNotFound(r.setFinalizer(ctx, s, controllerutil.RemoveFinalizer)))
 }
 
 // setFinalizer adds or removes our finalizer. It writes only if that changes the Sample.
@@ -160,8 +160,9 @@ func (r *reconciler) report(ctx context.Context, s *sample.Sample, status sample
 	return r.client.Status().Patch(ctx, s, client.MergeFrom(before))
 }
 
-// retry requeues the request soon after a conflict. A conflict means that the cache was outdated, and is not an error.
-func retry(err error) (ctrl.Result, error) {
+// requeueOnConflict requeues the request soon after a conflict. A conflict means that the cache was outdated, and is
+// not an error.
+func requeueOnConflict(err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: again}, nil
 	}

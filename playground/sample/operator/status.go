@@ -17,7 +17,7 @@ type observation struct {
 	err        error              // why the workload could not be written
 }
 
-// judge returns the status of s for an observation. The first matching row decides:
+// statusFor returns the status of s for an observation. The first matching row decides:
 //
 //	1 being deleted                      Deleting    Deleting
 //	2 spec.fail is set                   Error       FailureRequested
@@ -26,7 +26,7 @@ type observation struct {
 //	5 the roll-out is past its deadline  Error       WorkloadStuck
 //	6 the roll-out is not complete       Processing  RollingOut
 //	7 otherwise                          Ready       WorkloadAvailable
-func judge(s *sample.Sample, seen observation) sample.Status {
+func statusFor(s *sample.Sample, seen observation) sample.Status {
 	d := seen.deployment
 	switch {
 	case !s.DeletionTimestamp.IsZero():

@@ -129,7 +129,7 @@ func TestJudge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &sample.Sample{ObjectMeta: metav1.ObjectMeta{Generation: 7, DeletionTimestamp: c.deleted},
 				Spec: sample.Spec{Replicas: &c.replica, Fail: c.fail}}
-			got := judge(s, c.seen)
+			got := statusFor(s, c.seen)
 			if len(got.Conditions) != 1 {
 				t.Fatalf("%d conditions, want 1", len(got.Conditions))
 			}
@@ -150,7 +150,7 @@ func TestJudge(t *testing.T) {
 				t.Errorf("generation 7 was not recorded: %+v", got)
 			}
 			s.Status = got
-			if diff := cmp.Diff(got, judge(s, c.seen)); diff != "" {
+			if diff := cmp.Diff(got, statusFor(s, c.seen)); diff != "" {
 				t.Errorf("the same pass again changes the status:\n%s", diff)
 			}
 		})
