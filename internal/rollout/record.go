@@ -107,6 +107,7 @@ func Record(c Channel) Recorded {
 			next.end(c.Active, v1beta2.RolloutTakenBack, fmt.Sprintf(
 				"%s: version %s is withdrawn, and taken back (onHalt: %s)", c.Active.Status.Message, target,
 				c.Active.Spec.OnHalt))
+			c.Urgency = urgency.Urgency{} // it was declared for the move to the version that is taken back
 			next.takeBack(c, target, s.Version, c.Active.Spec.OnHalt == v1beta2.HaltTakeBackFailed)
 			s.TakenBack = target
 			last := &s.History[len(s.History)-1]

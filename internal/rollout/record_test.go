@@ -51,6 +51,9 @@ func TestTakesBack(t *testing.T) {
 		"Failed": {reason: "only those that have failed", change: func(c *Channel) {
 			c.Active.Spec.OnHalt = v1beta2.HaltTakeBackFailed
 		}, isBack: true, onlyFailed: true, ended: v1beta2.RolloutTakenBack},
+		"Urgent": {reason: "the urgency was declared for the way there", change: func(c *Channel) {
+			c.Urgency = urgency.Urgency{Is: v1beta2.UrgencyEmergency, Reason: "a leak", IgnoreWindows: true}
+		}, isBack: true, ended: v1beta2.RolloutTakenBack},
 		"Hold":    {reason: "a person decides", change: func(c *Channel) { c.Active.Spec.OnHalt = v1beta2.HaltHold }},
 		"Default": {reason: "likewise", change: func(c *Channel) { c.Active.Spec.OnHalt = "" }},
 		"NoEdge": {reason: "nobody knows whether it is safe", change: func(c *Channel) {
@@ -78,6 +81,9 @@ func TestTakesBack(t *testing.T) {
 			if back != c.isBack || (is.Withdraw == "2.0.0") != c.isBack ||
 				(is.Status.TakenBack == "2.0.0") != c.isBack {
 				t.Fatalf("%s: back %v, withdraws %q, taken back %q", c.reason, back, is.Withdraw, is.Status.TakenBack)
+			}
+			if back && (is.Make.Spec.Urgency != "" || is.Make.Spec.IgnoreWindows) {
+				t.Errorf("%s: the way back is urgent: %+v", c.reason, is.Make.Spec)
 			}
 			if back && (is.Make.Spec.OnlyFailed != c.onlyFailed || is.Make.Spec.From != "2.0.0" ||
 				is.Make.Spec.To != "1.0.0") {
