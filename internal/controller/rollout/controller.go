@@ -43,7 +43,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -146,8 +145,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.ModuleReleaseMeta{}, specChanged).
 		Watches(&v1beta2.ModuleRollout{}, toModule, specChanged).
-		Watches(&v1beta2.ModuleTemplate{}, handler.EnqueueRequestsFromMapFunc(r.moduleOf),
-			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
+		Watches(&v1beta2.ModuleTemplate{}, handler.EnqueueRequestsFromMapFunc(r.moduleOf), specChanged).
 		Watches(&v1beta2.RolloutPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allModules), specChanged).
 		WatchesRawSource(source.Kind(r.Fleet, client.Object(&v1beta2.Manifest{}), r.onFleet())).
 		WatchesRawSource(source.Kind(r.Fleet, client.Object(&v1beta2.Kyma{}), r.onFleet())).
