@@ -176,16 +176,26 @@ func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
 	return nil
 }
 
+// factLabels are the labels of a Kyma that expressions and the maintenance policy know by the same short names.
+var factLabels = map[string]string{"region": v1beta2.LabelRegion, "platformRegion": v1beta2.LabelPlatformRegion,
+	"plan": v1beta2.LabelBrokerPlanName}
+
 // checkRisks blocks a version that has a known problem in this runtime. A risk that cannot be evaluated blocks, too.
 func (s *search) checkRisks() *Blocker {
 	w, u := s.request, s.Template.Spec.Upgrade
 	if u == nil || s.Version == s.Installed || s.Version == w.ManifestVersion {
 		return nil
 	}
+	facts := map[string]any{"labels": labelsOf(w.Labels), "kyma": w.Kyma, "channel": s.Channel,
+		"installed": s.Installed}
+	for name, label := range factLabels {
+		if value, found := w.Labels[label]; found { // a fact that is not known stops the evaluation
+			facts[name] = value
+		}
+	}
 	for i := range u.Risks {
 		r := &u.Risks[i]
-		is, err := declaration.Evaluate(r.When, map[string]any{"labels": labelsOf(w.Labels), "kyma": w.Kyma,
-			"channel": s.Channel, "installed": s.Installed})
+		is, err := declaration.Evaluate(r.When, facts)
 		if !is && err == nil {
 			continue
 		}

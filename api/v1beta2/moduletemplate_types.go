@@ -148,8 +148,10 @@ type UpgradeRisk struct {
 	Name string `json:"name"`
 
 	// when is a CEL expression that is true for the runtimes with the risk. The expression can use labels (those of the
-	// Kyma), kyma (the name of the Kyma), channel and installed (the version of the module, "" if it is not installed).
-	// If the expression cannot be evaluated for a runtime, this runtime does not get the version.
+	// Kyma), region, platformRegion and plan (the labels that the maintenance policy knows by these names), kyma (the
+	// name of the Kyma), channel and installed (the version of the module, "" if it is not installed). If the
+	// expression cannot be evaluated for a runtime, for example because such a label is missing, this runtime does not
+	// get the version.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=1024
 	When string `json:"when"`

@@ -97,9 +97,11 @@ type compiledRisk struct {
 }
 
 var riskEnvironment = sync.OnceValues(func() (*cel.Env, error) {
-	return cel.NewEnv(cel.Variable("labels", cel.MapType(cel.StringType, cel.StringType)),
-		cel.Variable("kyma", cel.StringType), cel.Variable("channel", cel.StringType),
-		cel.Variable("installed", cel.StringType))
+	options := []cel.EnvOption{cel.Variable("labels", cel.MapType(cel.StringType, cel.StringType))}
+	for _, name := range []string{"kyma", "channel", "installed", "region", "platformRegion", "plan"} {
+		options = append(options, cel.Variable(name, cel.StringType))
+	}
+	return cel.NewEnv(options...)
 })
 
 func (e *evaluator) compiled(expression string) (cel.Program, error) {
