@@ -36,7 +36,8 @@ func Command(a *console.App) *cobra.Command {
 	o := options{}
 	c := a.Command("dashboard [--port PORT] [--actions] [--no-open]", "show the fleet in a browser", `
 It serves pages at 127.0.0.1 with the rights of your kubeconfig, and installs nothing. The printed address works once: the browser that opens
-it first stays logged in until the command ends. The pages only read, unless --actions allows to approve, pause, resume and abort rollouts.`, `
+it first stays logged in until the command ends. The pages only read, unless --actions allows to approve, pause, resume and abort rollouts,
+and to have runtimes tried again.`, `
 klm dashboard
 klm dashboard --port 8080 --no-open
 klm dashboard --actions --context prod`,
@@ -51,7 +52,7 @@ klm dashboard --actions --context prod`,
 	c.Flags().BoolVar(&o.inCluster, "in-cluster", false,
 		"serve many people, who sign in with OpenID Connect; the chart starts it so (dashboard.enabled)")
 	o.cluster.register(c.Flags())
-	c.Flags().BoolVar(&o.actions, "actions", false, "allow to approve, pause, resume and abort rollouts")
+	c.Flags().BoolVar(&o.actions, "actions", false, "allow to change rollouts, and to have runtimes tried again")
 	return c
 }
 
@@ -77,6 +78,7 @@ func run(ctx context.Context, a *console.App, o options) error {
 		v := &pageserver.Viewer{}
 		if o.actions {
 			v.Acts = index.Snapshot().Cluster
+			v.MayMove, v.MayRetry = true, true // the API server decides
 		}
 		return v
 	}

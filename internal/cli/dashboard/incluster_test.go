@@ -205,7 +205,9 @@ func TestActsOnlyWithRights(t *testing.T) {
 	}{
 		"NoActions": {nil, nil, "read-only"},
 		"Actions":   {[]string{"--actions"}, nil, "actions allowed"},
-		"NoRight":   {[]string{"--actions"}, []string{"patch modulerollouts"}, "read-only"},
+		"OneRight":  {[]string{"--actions"}, []string{"patch modulerollouts"}, "actions allowed"},
+		"NoRight": {[]string{"--actions"}, []string{"patch modulerollouts", "patch kymas", "patch manifests"},
+			"read-only"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, test.flags...)

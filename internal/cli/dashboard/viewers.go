@@ -96,13 +96,8 @@ func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.Use
 		rights.viewer = &pageserver.Viewer{Name: user.Name}
 	}
 	if isAllowed && v.actions {
-		if isAllowed, err = review(ctx, c, user, "patch", connection.ResourceRollouts); err != nil {
+		if err := allow(ctx, c, user, rights.viewer); err != nil {
 			return nil, err
-		}
-		if isAllowed {
-			if rights.viewer.Acts, err = actAs(c, user); err != nil {
-				return nil, err
-			}
 		}
 	}
 	v.mu.Lock()
@@ -112,6 +107,27 @@ func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.Use
 	}
 	v.known[key] = rights
 	return rights.viewer, nil
+}
+
+// allow adds the actions that a person has the rights for. A retry annotates a Kyma, or the Manifest of a module.
+func allow(ctx context.Context, c *connection.Cluster, user signin.User, to *pageserver.Viewer) (err error) {
+	may := func(resources ...string) bool {
+		for _, resource := range resources {
+			var is bool
+			if is, err = review(ctx, c, user, "patch", resource); err != nil || !is {
+				return false
+			}
+		}
+		return true
+	}
+	if to.MayMove = may(connection.ResourceRollouts); err != nil {
+		return err
+	}
+	if to.MayRetry = may("kymas", "manifests"); err != nil || !to.MayMove && !to.MayRetry {
+		return err
+	}
+	to.Acts, err = actAs(c, user)
+	return err
 }
 
 // groupAuthenticated is the group that the API server adds to everybody who has signed in.

@@ -161,6 +161,22 @@ func (o *retryOptions) plan(ctx context.Context, _ *console.App, c *connection.C
 	return p, nil
 }
 
+// Retry requests the same as klm retry RUNTIME [MODULE] --no-wait, and returns what was requested. The caller has asked
+// the user, and knows that a manager works.
+func Retry(ctx context.Context, c *connection.Cluster, name, module string, now time.Time) (effect string, err error) {
+	o := retryOptions{module: module}
+	o.NoWait = true
+	p, err := o.plan(ctx, nil, c, name)
+	if err != nil {
+		return "", err
+	}
+	if p.Do == nil {
+		return p.Would.Result, nil
+	}
+	done, err := p.Do(ctx, &console.App{Now: func() time.Time { return now }})
+	return done.Result, err
+}
+
 // retryTarget returns the object to annotate: the Manifest of the module if the Manifest is not Ready, otherwise the
 // Kyma. If everything is Ready, retryTarget returns nil. An annotation of the Kyma retries all modules that are not
 // Ready, and those that have no Manifest yet.

@@ -74,7 +74,7 @@ func (v *View) versionClasses() ([]Class, func(*fleetlist.Member) byte) {
 	var classes []Class
 	number := map[string]byte{}
 	for i, version := range versions {
-		number[version] = byte(min(i, last)) //nolint:gosec // there are seven shapes
+		number[version] = byte(min(i, last))
 		if i == last && len(versions) > len(shapes) {
 			version = "lower"
 		}
@@ -97,8 +97,8 @@ const (
 	heardNow byte = iota
 	heardMinutes
 	heardHour
-	heardLong
 	heardDay
+	heardLong
 	heardByPolling
 	heardNever
 )
@@ -107,8 +107,8 @@ const (
 var ageClasses = []Class{heardNow: {"agent connected", "square", "ready"},
 	heardMinutes:   {"silent for less than 10 minutes", "ring", "processing"},
 	heardHour:      {"less than an hour", "triangle", "warning"},
-	heardLong:      {"a day or longer", "cross", "error"},
 	heardDay:       {"less than a day", "corner", "deleting"},
+	heardLong:      {"a day or longer", "cross", "error"},
 	heardByPolling: {"polled, without an agent", "outline", "unmanaged"},
 	heardNever:     {"never heard", "dot", "new"}}
 

@@ -37,7 +37,7 @@ func (g group) compare(other group) int {
 }
 
 // nobody is the group of runtimes that have no value. It is the last one.
-var nobody = group{"–", 1 << 20}
+var nobody = group{"none", 1 << 20}
 
 // groupBy returns the function that returns the group of a runtime. With the module, channel and version are those of
 // the module.

@@ -70,26 +70,26 @@ func TestViews(t *testing.T) {
 		note   string
 	}{
 		"Default": {"regions, sorted; who has none is last; the state is that of the runtime", Choice{},
-			"ap Ready | eu Error Ready | us Processing Ready Warning | – Ready", ""},
+			"ap Ready | eu Error Ready | us Processing Ready Warning | none Ready", ""},
 		"State": {"with a module, the state is that of the module", Choice{Module: "istio"},
-			"ap none | eu Error Ready | us Processing Ready Warning | – Ready", ""},
+			"ap none | eu Error Ready | us Processing Ready Warning | none Ready", ""},
 		"Stage": {"stages in the order of the rollout, and who takes no part last", Choice{Module: "istio", Group: "stage"},
-			"own Error Ready | all Processing Ready Ready Warning | – none", ""},
+			"own Error Ready | all Processing Ready Ready Warning | none none", ""},
 		"Version": {"the highest version has the first class", Choice{Module: "istio", Group: "none", Colour: "version"},
 			"all 0.9.0 1.0.0 1.0.0 1.0.0 2.0.0 2.0.0 none", ""},
 		"ByVersion": {"groups by version", Choice{Module: "istio", Group: "version", Colour: "version"},
-			"0.9.0 0.9.0 | 1.0.0 1.0.0 1.0.0 1.0.0 | 2.0.0 2.0.0 2.0.0 | – none", ""},
+			"0.9.0 0.9.0 | 1.0.0 1.0.0 1.0.0 1.0.0 | 2.0.0 2.0.0 2.0.0 | none none", ""},
 		"Age": {"how long the agent is silent", Choice{Group: "channel", Colour: "age"},
 			"regular a_day_or_longer agent_connected less_than_a_day less_than_an_hour never_heard " +
 				"polled,_without_an_agent silent_for_less_than_10_minutes", ""},
 		"Progress": {"facts about version and state", Choice{Module: "istio", Colour: "progress"},
 			"ap none | eu new_version,_Ready new_version,_not_Ready | us former_version former_version,_not_Ready " +
-				"update_under_way | – another_version", ""},
+				"update_under_way | none another_version", ""},
 		"NoModule": {"versions are those of a module", Choice{Group: "stage", Colour: "version"},
-			"ap Ready | eu Error Ready | us Processing Ready Warning | – Ready",
+			"ap Ready | eu Error Ready | us Processing Ready Warning | none Ready",
 			"Versions, stages and progress are those of one module: choose a module."},
 		"NoRollout": {"a module that was never moved", Choice{Module: "keda", Colour: "progress"},
-			"ap none | eu none none | us none none none | – none", "There is no rollout of keda"},
+			"ap none | eu none none | us none none none | none none", "There is no rollout of keda"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fleet(t)
@@ -204,7 +204,7 @@ func TestEncode(t *testing.T) {
 	lines := strings.Split(string(data[:len(data)-cellBytes]), "\n")
 	want := []string{fmt.Sprintf("%d 7 5 7", s.Revision), "square ready Ready", "ring processing Processing",
 		"triangle warning Warning", "cross error Error", "corner deleting Deleting", "outline unmanaged Unmanaged",
-		"dot new New", "ap", "eu", "eu fake", "us", "–", "a", "b", "c", "d", "e", "f", "g", ""}
+		"dot new New", "ap", "eu", "eu fake", "us", "none", "a", "b", "c", "d", "e", "f", "g", ""}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
@@ -100,7 +99,8 @@ func catalogModuleView(r *request) content {
 	return content{Title: name, Section: "Catalog", Template: "tables", Topics: []fleetindex.Topic{fleetindex.Catalog,
 		fleetindex.Runtimes, fleetindex.Rollouts}, Data: tablesPage{Heading: name, Intro: intro,
 		Links: []link{{"Catalog", "/catalog"}, {"Runtimes with this module", "/?module=" + name},
-			{"Changes", "/changes?module=" + name}}, Tables: []table{channels, versions}}}
+			{"Changes", "/changes?module=" + name}},
+		Tables: []table{channels, versions, r.contentTable(name), r.riskTable(name)}}}
 }
 
 // versionTable returns the versions of a module: what they declare, and how many runtimes have them.
@@ -112,7 +112,7 @@ func (r *request) versionTable(name string, release *v1beta2.ModuleReleaseMeta) 
 		}
 	}
 	t := table{Caption: "Versions", Columns: []column{{Title: "Version"}, {Title: "Channels"}, {Title: "Runtimes",
-		IsNumber: true}, {Title: "From"}, {Title: "Back to"}, {Title: "Known risks"}, {Title: "Content"},
+		IsNumber: true}, {Title: "Upgrade from"}, {Title: "Back to"}, {Title: "Known risks"},
 		{Title: "Remark"}}, Empty: "The module has no version."}
 	for _, template := range r.fleet.Catalog.TemplatesOf(name) {
 		version := connection.VersionOf(template)
@@ -149,17 +149,8 @@ func (r *request) versionTable(name string, release *v1beta2.ModuleReleaseMeta) 
 		t.Rows = append(t.Rows, []cell{{Text: version}, {Text: orDash(strings.Join(channels, ", "))},
 			{Text: sheet.Number(users[version]), Path: sheet.PathWith("/", url.Values{console.FilterModule: {name},
 				console.FilterVersion: {version}}), IsNumber: true}, {Text: from}, {Text: back},
-			{Text: orDash(strings.Join(risks, ", "))}, {Text: orDash(contentOf(template)), Wide: true},
+			{Text: orDash(strings.Join(risks, ", "))},
 			{Text: orDash(strings.Join(remarks, ", ")), State: state}})
 	}
 	return t
-}
-
-// contentOf returns the digest of the content of a version, and whether the registry has another one now.
-func contentOf(t *v1beta2.ModuleTemplate) string {
-	text := t.Annotations[v1beta2.AnnotationContentDigest]
-	if channel.CheckContent(t, t.Spec.ModuleName, connection.VersionOf(t)) != nil {
-		text += " (was replaced in the registry)"
-	}
-	return text
 }

@@ -106,6 +106,7 @@ func (s *Server) route() {
 	s.Handle("GET /changes.csv", s.serveChanges)
 	s.Handle("GET /changes.json", s.serveChanges)
 	s.Handle("POST /rollouts/{name}/{verb}", s.act)
+	s.Handle("POST /runtimes/{name}/retry", s.retry)
 }
 
 // request is one request for a view.

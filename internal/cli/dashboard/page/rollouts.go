@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/releases"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/rolloutadmin"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
@@ -30,7 +31,7 @@ func rolloutsView(r *request) content {
 		{Title: "Phase", Key: "phase"}, {Title: "Module", Key: "module"}, {Title: "Channel", Key: "channel"},
 		{Title: "From"}, {Title: "To"},
 		{Title: "Stage"}, {Title: "Progress"}, {Title: "Failed", Key: "failed", IsNumber: true},
-		{Title: "Begun", Key: "begun"}, {Title: "Message"}},
+		{Title: "Begun", Key: "begun"}, {Title: "Expected end", Key: "eta"}, {Title: "Message"}},
 		Empty: "There are no rollouts. The manager makes one when a channel gets another version: " +
 			r.server.program + " channel set MODULE CHANNEL VERSION."}
 	var rows []row
@@ -47,12 +48,14 @@ func rolloutsView(r *request) content {
 			stage = ""
 		}
 		rows = append(rows, row{Keys: []string{o.Name, string(o.Status.Phase), o.Spec.Module, o.Spec.Channel, "", "",
-			"", "", fmt.Sprint(n.Failed), o.CreationTimestamp.UTC().Format(time.RFC3339), ""}, Cells: func() []cell {
+			"", "", fmt.Sprint(n.Failed), o.CreationTimestamp.UTC().Format(time.RFC3339),
+			clock(o.Status.ETA.Time), ""}, Cells: func() []cell {
 			return []cell{{Text: o.Name, Path: "/rollouts/" + o.Name},
 				{Text: phaseOf(o), State: string(o.Status.Phase)},
 				{Text: o.Spec.Module}, {Text: o.Spec.Channel}, {Text: orDash(o.Spec.From)}, {Text: o.Spec.To},
 				{Text: orDash(stage)}, {Bar: barOfCounts(n)}, {Text: sheet.Number(int(n.Failed))},
-				{Text: r.ago(o.CreationTimestamp.Time) + " ago"}, {Text: o.Status.Message, Wide: true}}
+				{Text: r.ago(o.CreationTimestamp.Time) + " ago"}, {Text: r.eta(o), Hint: clock(o.Status.ETA.Time)},
+				{Text: o.Status.Message, Wide: true}}
 		}})
 	}
 	if t, err = r.arrange(t, rows); err != nil {
@@ -89,7 +92,21 @@ func phaseOf(o *v1beta2.ModuleRollout) string {
 	if o.Spec.State == v1beta2.RolloutPaused && !o.Status.Phase.IsOver() {
 		phase += " (paused)"
 	}
+	if u := o.Spec.Urgency; u != "" && u != v1beta2.UrgencyNormal {
+		phase += " · " + strings.ToLower(string(u))
+	}
 	return phase
+}
+
+// eta returns when the last runtime is expected to have the version, or – if that is not known.
+func (r *request) eta(o *v1beta2.ModuleRollout) string {
+	if o.Status.ETA.IsZero() || o.Status.Phase.IsOver() {
+		return "–"
+	}
+	if left := o.Status.ETA.Sub(r.now); left > 0 {
+		return "in " + duration.HumanDuration(left)
+	}
+	return "overdue"
 }
 
 // barOfCounts returns the bar of the verdicts on runtimes.
@@ -114,7 +131,9 @@ type rolloutPage struct {
 	Worst       table
 	Persons     []string
 	Control     table
-	WayBack     string
+	WayBack     releases.WayBack
+	ETA         string // when it is expected to end, for people; "" if it has ended
+	Urgency     string // why it is urgent, and what it leaves out; "" if it is not
 	Actions     []rolloutadmin.Action
 	Done        string // what the viewer has just done
 	Commands    []command
@@ -129,6 +148,7 @@ type stageBox struct {
 	Bar              *bar
 	Evidence         string
 	Budget           []string
+	Gates            []string // their names
 }
 
 // gate is a gate of the current stage.
@@ -156,6 +176,7 @@ func rolloutView(r *request) content {
 	if o.Spec.IsBack() {
 		p.About = append(p.About, "takes runtimes back")
 	}
+	p.ETA, p.Urgency = r.forecast(o), releases.UrgencyOf(o)
 	for i := range o.Spec.Stages {
 		p.Stages = append(p.Stages, r.stageBox(o, i))
 	}
@@ -192,10 +213,10 @@ func rolloutView(r *request) content {
 		p.Persons = append(p.Persons, fmt.Sprintf("Resumed by %s, %s ago: %s", cmp.Or(a.By, "somebody"),
 			r.ago(a.At.Time), a.Reason))
 	}
-	p.Control, p.WayBack = r.controlGroup(o), r.wayBack(o)
+	p.Control, p.WayBack = r.controlGroup(o), releases.WayBackOf(r.fleet.Catalog, o, program)
 	if !s.Phase.IsOver() && len(o.Spec.Stages) > 0 {
 		p.PlanPath = "/rollouts/" + o.Name + "/plan"
-		if r.viewer.Acts != nil {
+		if r.viewer.MayMove {
 			p.Actions = rolloutadmin.ActionsFor(o, program)
 		}
 	}
@@ -209,6 +230,9 @@ func rolloutView(r *request) content {
 func (r *request) stageBox(o *v1beta2.ModuleRollout, i int) stageBox {
 	stage := &o.Spec.Stages[i]
 	box := stageBox{Name: stage.Name, Who: connection.StageMembers(stage), State: "later"}
+	for _, g := range stage.Gates {
+		box.Gates = append(box.Gates, g.Name)
+	}
 	if stage.Name == o.Status.Stage.Name && !o.Status.Phase.IsOver() {
 		box.State = "current"
 	}
@@ -255,52 +279,26 @@ func (r *request) controlGroup(o *v1beta2.ModuleRollout) table {
 	return t
 }
 
-// wayBack returns whether the new version declares that going back is safe, as package channel decides.
-func (r *request) wayBack(o *v1beta2.ModuleRollout) string {
-	if o.Spec.From == "" || o.Spec.IsBack() {
+// forecast returns when a rollout is expected to end, for people.
+func (r *request) forecast(o *v1beta2.ModuleRollout) string {
+	switch {
+	case o.Status.Phase.IsOver():
 		return ""
+	case o.Status.ETA.IsZero():
+		return "not known: it does not go on by itself, or was not computed yet"
 	}
-	declared := r.fleet.Catalog.ForResolve()
-	if err := declared.GoesBack(o.Spec.Module, o.Spec.To, o.Spec.From); err != nil {
-		return "There is no declared way back to " + o.Spec.From + ": " + err.Error() + "."
-	}
-	return fmt.Sprintf("Version %s declares that going back to %s is safe: %s rollout undo %s %s", o.Spec.To,
-		o.Spec.From, r.server.program, o.Spec.Module, o.Spec.Channel)
+	return clock(o.Status.ETA.Time) + " (" + r.eta(o) + "), by windows, freezes, soaks and limits, if nothing fails " +
+		"and gates pass at once"
 }
 
 // act changes a rollout for a viewer who may do that. The API server decides whether the viewer has the right.
 func (s *Server) act(w http.ResponseWriter, r *pageserver.Request) {
-	const maxForm = 16 << 10
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	is, v := s.request(r), r.Viewer
 	name, verb := r.PathValue("name"), r.PathValue("verb")
 	back := link{"Back to the rollout", "/rollouts/" + name}
-	show := func(c content) { s.render(is, func(*request) content { return c }).Write(w, r) }
-	switch err := r.ParseForm(); {
-	case v.Acts == nil:
-		show(problemPage(http.StatusForbidden, "Nothing was changed", "This dashboard only reads.",
-			"Start it with --actions, or use "+s.program+" rollout "+verb+" "+name+".", back))
-		return
-	case err != nil:
-		show(problemPage(http.StatusBadRequest, "Nothing was changed", "The form cannot be read: "+err.Error(), "",
-			back))
-		return
-	case r.PostForm.Get("sure") != "yes":
-		show(problemPage(http.StatusBadRequest, "Nothing was changed", "The change was not confirmed.",
-			"Tick the box beside the button.", back))
+	if !s.confirmed(w, r, r.Viewer.MayMove, s.program+" rollout "+verb+" "+name, back) {
 		return
 	}
-	effect, err := rolloutadmin.Act(r.Context(), v.Acts, verb, name, r.PostForm.Get("stage"),
+	effect, err := rolloutadmin.Act(r.Context(), r.Viewer.Acts, verb, name, r.PostForm.Get("stage"),
 		strings.TrimSpace(r.PostForm.Get("reason")), s.Now())
-	if err != nil {
-		c := errorPage("Nothing was changed", err)
-		p, _ := c.Data.(problem)
-		p.Links = []link{back}
-		c.Data = p
-		show(c)
-		return
-	}
-	show(content{Title: "Done", Section: "Rollouts", Template: "problem", isPersonal: true,
-		Data: problem{Title: "Done", Message: strings.ToUpper(effect[:1]) + effect[1:] + ".",
-			Remedy: "The manager follows within seconds.", Links: []link{back}}})
+	s.done(w, r, effect, err, back)
 }

@@ -33,6 +33,7 @@ type runtimePage struct {
 	Events   table
 	History  table
 	Commands []command
+	Retry    *retry
 	Read     string // when the objects were read
 }
 
@@ -126,6 +127,7 @@ func runtimeView(r *request) content {
 		p.Chains = append(p.Chains, chain{Module: module, Remark: remark, Steps: module.Steps(reason),
 			Path: "/runtimes/" + name + "/" + module.Name})
 	}
+	p.Retry = r.retryOf(name, "", report.State)
 	p.Events, p.History = r.eventTable(report), r.historyTable(facts.Kyma, "")
 	p.Commands = []command{{r.server.program + " why " + name, "shows the same"},
 		{r.server.program + " history " + name, "shows all changes"}}
@@ -174,6 +176,7 @@ type modulePage struct {
 	About           []string
 	Conditions      table
 	Objects         table
+	Retry           *retry
 	History         table
 	Commands        []command
 }
@@ -201,6 +204,7 @@ func moduleView(r *request) content {
 	if len(report.Modules) > 0 {
 		p.Chain = chain{Module: report.Modules[0], Remark: report.Modules[0].Kind,
 			Steps: report.Modules[0].Steps(reason)}
+		p.Retry = r.retryOf(name, module, report.Modules[0].State)
 	}
 	p.Conditions = table{Caption: "Conditions", Columns: []column{{Title: "Condition"}, {Title: "Status"},
 		{Title: "Since"}, {Title: "Reason"}, {Title: "Message"}}, Empty: "The module has no Manifest."}
@@ -226,7 +230,8 @@ func moduleView(r *request) content {
 // objectTable returns the objects of a module that are in the runtime, as its Manifest has recorded them.
 func (r *request) objectTable(m *v1beta2.Manifest) (table, error) {
 	t := table{Caption: "Objects", Columns: []column{{Title: "Kind", Key: "kind"}, {Title: "Namespace",
-		Key: "namespace"}, {Title: "Name", Key: "object"}, {Title: "API", Key: "api"}},
+		Key: "namespace"}, {Title: "Name", Key: "object"}, {Title: "API", Key: "api"}, {Title: "State", Key: "state"},
+		{Title: "Remark"}},
 		Empty: "The module has no objects in the runtime."}
 	if m == nil {
 		return t, nil
@@ -234,9 +239,35 @@ func (r *request) objectTable(m *v1beta2.Manifest) (table, error) {
 	var rows []row
 	for _, o := range m.Status.Synced {
 		api := strings.TrimPrefix(o.Group+"/"+o.Version, "/")
-		rows = append(rows, row{Keys: []string{o.Kind, o.Namespace, o.Name, api}, Cells: func() []cell {
-			return []cell{{Text: o.Kind}, {Text: orDash(o.Namespace)}, {Text: o.Name}, {Text: api}}
+		keys := []string{o.Kind, o.Namespace, o.Name, api, objectState(&o), ""}
+		rows = append(rows, row{Keys: keys, Cells: func() []cell {
+			return []cell{{Text: o.Kind}, {Text: orDash(o.Namespace)}, {Text: o.Name}, {Text: api},
+				{Text: objectState(&o)}, {Text: orDash(objectRemark(&o))}}
 		}})
 	}
 	return r.arrange(t, rows)
+}
+
+// objectState returns what the Manifest has recorded about one object. Whether the object is ready is in the condition
+// of the module, which names the first objects that are not.
+func objectState(o *v1beta2.Resource) string {
+	if o.Pending {
+		return "being applied"
+	}
+	return "applied"
+}
+
+// objectRemark returns what is special about one object.
+func objectRemark(o *v1beta2.Resource) string {
+	var all []string
+	for _, is := range []struct {
+		is   bool
+		text string
+	}{{o.Adopted, "was there before the module: it stays when the module is removed"},
+		{o.Shared, "belongs to another module, too"}, {o.Keep, "is kept when the module is removed"}} {
+		if is.is {
+			all = append(all, is.text)
+		}
+	}
+	return strings.Join(all, "; ")
 }

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -108,9 +109,16 @@ func TestStrangersTexts(t *testing.T) {
 	release.Status.Channels[0].History[0].By = attack
 	release.Status.Withdrawn = []v1beta2.WithdrawnVersion{{Version: "1.3.0", Reason: attack}}
 	s.Templates["istio-1.3.0"].Spec.Upgrade = &v1beta2.ModuleUpgrade{From: attack, Back: attack,
-		Risks: []v1beta2.UpgradeRisk{{Name: attack, Message: attack}}}
+		Risks: []v1beta2.UpgradeRisk{{Name: attack, Message: attack, When: attack, URL: "javascript:alert(1)"}}}
+	s.Templates["istio-1.3.0"].Spec.Info = &v1beta2.ModuleInfo{Documentation: "javascript:alert(1)"}
+	s.Templates["istio-1.3.0"].Spec.Resources = []v1beta2.ResourceLink{{Name: "sbom" + attack,
+		Link: "javascript:alert(1)"}}
+	s.Templates["istio-1.4.0"].Spec.Descriptor.Raw = []byte(`{"meta":{"schemaVersion":"v2"},"signatures":[{"name":` +
+		strconv.Quote(attack) + `}]}`)
 	s.Templates["istio-1.3.0"].Annotations = map[string]string{v1beta2.AnnotationContentDigest: attack}
 	o := rolloutOf(attack)
+	o.Spec.Urgency, o.Spec.UrgencyReason = v1beta2.UrgencyHotfix, attack
+	o.Status.WayBack = &v1beta2.RolloutWayBack{Declared: true, To: attack, Message: attack}
 	s.Rollouts = map[string]*v1beta2.ModuleRollout{o.Name: o}
 	x := fleetindex.New()
 	x.Load(s, nil, cluster)
@@ -124,7 +132,7 @@ func TestStrangersTexts(t *testing.T) {
 	m.Status.Conditions = []fleetlist.MemberCondition{{Type: v1beta2.ConditionReady, Reason: attack, Message: attack}}
 	x.Put(m)
 	x.Publish()
-	pages := serverOf(t, x, &pageserver.Viewer{Name: attack, Acts: cluster})
+	pages := serverOf(t, x, &pageserver.Viewer{Name: attack, Acts: cluster, MayMove: true, MayRetry: true})
 
 	q := url.QueryEscape(attack)
 	for path, status := range map[string]int{
@@ -132,7 +140,7 @@ func TestStrangersTexts(t *testing.T) {
 		"/catalog":       200,
 		"/catalog/istio": 200, "/runtimes/runtime-a": 200, "/runtimes/runtime-a/sample": 200, "/plan": 200,
 		"/?name=" + q: 200, "/?module=" + q: 200, "/?reason=" + q: 200, "/?selector=" + q: 400, "/?" + q + "=1": 400,
-		"/?sort=" + q: 400, "/?page=" + q: 400, "/?group=" + q: 400, "/runtimes/" + url.PathEscape(attack): 404,
+		"/?colour=" + q: 400, "/?module=" + q + "&group=stage&colour=progress": 200, "/?sort=" + q: 400, "/?page=" + q: 400, "/?group=" + q: 400, "/runtimes/" + url.PathEscape(attack): 404,
 		"/catalog/" + url.PathEscape(attack): 404, "/rollouts/" + url.PathEscape(attack): 404,
 		"/" + url.PathEscape(attack): 404, "/plan?module=" + q + "&channel=a&version=b": 404,
 	} {
@@ -195,7 +203,8 @@ func TestActions(t *testing.T) {
 	x.Load(s, nil, cluster)
 	x.Put()
 	x.Publish()
-	reader, actor := serverOf(t, x, &pageserver.Viewer{}), serverOf(t, x, &pageserver.Viewer{Acts: cluster})
+	reader := serverOf(t, x, &pageserver.Viewer{})
+	actor := serverOf(t, x, &pageserver.Viewer{Acts: cluster, MayMove: true, MayRetry: true})
 	const path = "/rollouts/istio-regular-r3"
 	if body := send(reader, http.MethodGet, path, "").Body.String(); strings.Contains(body, "<form class=\"action\"") {
 		t.Error("a viewer who may only read has buttons")
@@ -246,5 +255,61 @@ func TestActions(t *testing.T) {
 	approvals, _ := json.Marshal(spec["approvals"])
 	if spec["state"] != "Paused" || spec["reason"] != "an alert" || !strings.Contains(string(approvals), fixture.User) {
 		t.Errorf("the rollout is %v", spec)
+	}
+}
+
+// TestRetry: a runtime or a module is tried again only for a viewer who may do that, and after a confirmation.
+func TestRetry(t *testing.T) {
+	kyma := fixture.Facts()["unreachable"].Kyma
+	manifest := fixture.Manifest("1.0.0", "1.0.0")
+	manifest.Namespace, manifest.Status.State = v1beta2.ControlPlaneNamespace, v1beta2.StateError
+	server := fixture.NewServer(t, kyma, &manifest)
+	cluster, err := connection.ControlPlane(t.Context(), fixture.App(server.Kubeconfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := fleetindex.New()
+	x.Load(catalogOf(fixture.Noon), nil, cluster)
+	m := memberAt(3, fixture.Noon)
+	m.Metadata.Name = "runtime-a"
+	x.Put(m)
+	x.Publish()
+	mover := serverOf(t, x, &pageserver.Viewer{Acts: cluster, MayMove: true})
+	retrier := serverOf(t, x, &pageserver.Viewer{Acts: cluster, MayRetry: true})
+	const page, path = "/runtimes/runtime-a", "/runtimes/runtime-a/retry"
+	if body := send(mover, http.MethodGet, page, "").Body.String(); strings.Contains(body, path) {
+		t.Error("a viewer without the right has the button")
+	}
+	for on, want := range map[string]string{page: "klm retry runtime-a<", page + "/sample": "klm retry runtime-a sample<"} {
+		if body := send(retrier, http.MethodGet, on, "").Body.String(); !strings.Contains(body, want) {
+			t.Errorf("%s has no %q", on, want)
+		}
+	}
+	for name, c := range map[string]struct {
+		reason string
+		on     *Server
+		body   string
+		status int
+	}{
+		"NoRight":  {"the right is missing", mover, "sure=yes", 403},
+		"Unsure":   {"the box is not ticked", retrier, "", 400},
+		"NoModule": {"the runtime does not have the module", retrier, "sure=yes&module=none", 404},
+	} {
+		w := send(c.on, "POST", path, c.body)
+		if w.Code != c.status || len(server.Writes()) > 0 {
+			t.Errorf("%s: %s: %d, want %d, writes %v: %.400s", name, c.reason, w.Code, c.status, server.Writes(), w.Body)
+		}
+	}
+	annotation := func(path string) any {
+		metadata, _ := server.Object("/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/" +
+			path).Object["metadata"].(map[string]any)
+		annotations, _ := metadata["annotations"].(map[string]any)
+		return annotations[v1beta2.AnnotationRetry]
+	}
+	for of, form := range map[string]string{"kymas/runtime-a": "sure=yes",
+		"manifests/" + manifest.Name: "sure=yes&module=sample"} {
+		if w := send(retrier, "POST", path, form); w.Code != 200 || annotation(of) == nil {
+			t.Errorf("%s: %d, and %s has the annotation %v: %.400s", form, w.Code, of, annotation(of), w.Body)
+		}
 	}
 }

@@ -59,6 +59,7 @@ type Column struct {
 // Cell is a cell of a table.
 type Cell struct {
 	Text, Path string
+	Link       string // the address of another site; it is opened in a tab of its own
 	State      string // of a badge, "" for a plain text
 	Hint       string // shown when the pointer is over it
 	Wide       bool   // a long text

@@ -90,7 +90,7 @@ class HeatMap {
     const widest = Math.floor((width - gap * (beside - 1)) / beside / this.size);
     let x = 0, y = 0, rowHeight = 0;
     members.forEach((all, g) => {
-      const label = `${this.groups[g]}  ${all.length}`;
+      const label = `${this.groups[g]}  ${all.length.toLocaleString("en")}`;
       const max = Math.floor(width / this.size);
       let columns = all.length > largest / 2 ? widest : Math.min(widest, Math.ceil(Math.sqrt(all.length * 2.6)));
       columns = Math.min(max, Math.max(columns, Math.ceil(label.length * 7 / this.size)));

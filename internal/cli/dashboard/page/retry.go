@@ -1,0 +1,89 @@
+package page
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetadmin"
+)
+
+// retry is the form that tries a runtime or one of its modules again.
+type retry struct{ Path, Module, Text, Command, Kubectl string }
+
+// retryOf returns the form for a runtime, or nil if there is nothing to retry or the viewer may not do that.
+func (r *request) retryOf(name, module string, state v1beta2.State) *retry {
+	waits := []v1beta2.State{v1beta2.StateError, v1beta2.StateWarning, v1beta2.StateProcessing, v1beta2.StateDeleting}
+	if !r.viewer.MayRetry || !slices.Contains(waits, state) {
+		return nil
+	}
+	about := strings.TrimSpace(name + " " + module)
+	return &retry{Path: "/runtimes/" + name + "/retry", Module: module, Command: r.server.program + " retry " + about,
+		Text: "The manager tries again by itself, after a delay that grows to some minutes. This ends the delay.",
+		Kubectl: "kubectl -n " + v1beta2.ControlPlaneNamespace + " annotate kyma " + name + " --overwrite " +
+			v1beta2.AnnotationRetry + "=$(date +%s)"}
+}
+
+// retry requests that a runtime is tried again, for a viewer who may do that, by the code of klm retry.
+func (s *Server) retry(w http.ResponseWriter, r *pageserver.Request) {
+	name := r.PathValue("name")
+	back := link{"Back to the runtime", "/runtimes/" + name}
+	if !s.confirmed(w, r, r.Viewer.MayRetry, s.program+" retry "+name, back) {
+		return
+	}
+	if m := r.Fleet.Manager; m != nil {
+		if err := m.Report(time.Time{}).Err(); err != nil {
+			s.done(w, r, "", err, back)
+			return
+		}
+	}
+	effect, err := fleetadmin.Retry(r.Context(), r.Viewer.Acts, name, r.PostForm.Get("module"), s.Now())
+	s.done(w, r, effect, err, back)
+}
+
+// maxForm limits the bytes of a form.
+const maxForm = 16 << 10
+
+// confirmed reports whether a viewer may make a change, and has confirmed it. Otherwise it has answered the request.
+// command is what does the same.
+func (s *Server) confirmed(w http.ResponseWriter, r *pageserver.Request, mayAct bool, command string, back link) bool {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	const unchanged = "Nothing was changed"
+	switch err := r.ParseForm(); {
+	case !mayAct || r.Viewer.Acts == nil:
+		s.show(w, r, problemPage(http.StatusForbidden, unchanged, "The dashboard only reads, or you lack the right.",
+			"Start it with --actions, or use "+command+".", back))
+	case err != nil:
+		s.show(w, r, problemPage(http.StatusBadRequest, unchanged, "The form cannot be read: "+err.Error(), "", back))
+	case r.PostForm.Get("sure") != "yes":
+		s.show(w, r, problemPage(http.StatusBadRequest, unchanged, "The change was not confirmed.",
+			"Tick the box beside the button.", back))
+	default:
+		return true
+	}
+	return false
+}
+
+// done answers with the effect of a change, or with why it was not made.
+func (s *Server) done(w http.ResponseWriter, r *pageserver.Request, effect string, err error, back link) {
+	if err != nil {
+		c := errorPage("Nothing was changed", err)
+		p, _ := c.Data.(problem)
+		p.Links = []link{back}
+		c.Data = p
+		s.show(w, r, c)
+		return
+	}
+	s.show(w, r, content{Title: "Done", Template: "problem", isPersonal: true,
+		Data: problem{Title: "Done", Message: strings.ToUpper(effect[:1]) + effect[1:] + ".",
+			Remedy: "The manager follows within seconds.",
+			Links:  []link{back}}})
+}
+
+// show answers with a page that was made already.
+func (s *Server) show(w http.ResponseWriter, r *pageserver.Request, c content) {
+	s.render(s.request(r), func(*request) content { return c }).Write(w, r)
+}

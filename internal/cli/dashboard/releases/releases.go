@@ -1,0 +1,197 @@
+// Package releases states for people what the catalog and the rollouts have recorded: who moved which channel, where a
+// version comes from, and whether there is a way back from it.
+//
+// # Use
+//
+//	for _, m := range releases.Moves(catalog, "klm") { … }
+//	origin := releases.OriginOf(template)
+//
+// # How it works
+//
+// Everything is read from objects that the index of the dashboard has. What only the registry knows is called so.
+//
+// # What it does not do
+//
+// The package verifies no signature and decides nothing: the manager does that, and blocks a version.
+package releases
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+)
+
+// Move is one change of a channel or of a rollout.
+type Move struct {
+	At      time.Time `json:"at"`
+	Module  string    `json:"module"`
+	Channel string    `json:"channel"`
+	What    string    `json:"what"`
+	From    string    `json:"from,omitempty"`
+	To      string    `json:"to,omitempty"`
+	By      string    `json:"by,omitempty"`
+	Outcome string    `json:"outcome,omitempty"`
+	Rollout string    `json:"rollout,omitempty"`
+	Undo    string    `json:"undo,omitempty"`
+}
+
+// Moves returns the last moves of all channels with the approvals and resumptions of their rollouts, the newest first.
+// program is the name of klm.
+func Moves(catalog *connection.Catalog, program string) []Move {
+	var all []Move
+	for name, release := range catalog.Releases {
+		for i := range release.Status.Channels {
+			s := &release.Status.Channels[i]
+			for j := range s.History {
+				m := &s.History[j]
+				is := Move{At: m.At.Time, Module: name, Channel: s.Channel, What: "moved", To: m.Version, By: m.By,
+					Outcome: cmp.Or(string(m.Outcome), "under way"), Rollout: rollout.Name(name, s.Channel, m.Revision)}
+				if j > 0 {
+					is.From = s.History[j-1].Version
+				}
+				if m.Direction == v1beta2.RolloutBack {
+					is.What = "taken back"
+				}
+				if j == len(s.History)-1 && is.From != "" && s.Channel != v1beta2.MandatoryChannel {
+					is.Undo = program + " rollout undo " + name + " " + s.Channel
+				}
+				all = append(all, is)
+			}
+		}
+	}
+	for name, o := range catalog.Rollouts {
+		of := Move{Module: o.Spec.Module, Channel: o.Spec.Channel, Rollout: name}
+		for _, a := range o.Spec.Approvals {
+			of.At, of.What, of.By = a.At.Time, "stage "+a.Stage+" approved", a.By
+			all = append(all, of)
+		}
+		for _, a := range o.Spec.Resumptions {
+			of.At, of.What, of.By, of.Outcome = a.At.Time, "resumed", a.By, a.Reason
+			all = append(all, of)
+		}
+	}
+	slices.SortFunc(all, func(a, b Move) int {
+		return cmp.Or(b.At.Compare(a.At), strings.Compare(a.Rollout, b.Rollout), strings.Compare(a.What, b.What))
+	})
+	return all
+}
+
+// CSV returns moves as a table for spreadsheets.
+func CSV(all []Move) ([]byte, error) {
+	var out bytes.Buffer
+	c := csv.NewWriter(&out)
+	rows := [][]string{{"at", "module", "channel", "what", "from", "to", "by", "outcome", "rollout"}}
+	for _, m := range all {
+		rows = append(rows, []string{m.At.UTC().Format(time.RFC3339), m.Module, m.Channel, m.What, m.From, m.To, m.By,
+			m.Outcome, m.Rollout})
+	}
+	for i := range rows {
+		for j := range rows[i] {
+			rows[i][j] = noFormula(rows[i][j])
+		}
+	}
+	err := c.WriteAll(rows)
+	return out.Bytes(), err
+}
+
+// noFormula returns a text that a spreadsheet does not take for a formula.
+func noFormula(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}
+
+// WayBack states whether runtimes can be taken back. State is verified, declared or none; "" if it is not known.
+type WayBack struct{ State, Text, Command string }
+
+// UrgencyOf returns why a rollout is urgent, and what it leaves out.
+func UrgencyOf(o *v1beta2.ModuleRollout) string {
+	var leaves string
+	switch o.Spec.Urgency {
+	case v1beta2.UrgencyHotfix:
+		leaves = "the stages and soaks are those that the policy has for hotfixes"
+	case v1beta2.UrgencyEmergency:
+		leaves = "no soak and no gate is waited for"
+	default:
+		return ""
+	}
+	if o.Spec.IgnoreWindows {
+		leaves += ", and no maintenance window"
+	}
+	return fmt.Sprintf("%s: %s. Reason: %s", o.Spec.Urgency, leaves, o.Spec.UrgencyReason)
+}
+
+// WayBackOf returns whether runtimes can be taken back, as the coordinator has found, or else what the new version
+// declares.
+func WayBackOf(catalog *connection.Catalog, o *v1beta2.ModuleRollout, program string) WayBack {
+	if o.Spec.From == "" || o.Spec.IsBack() {
+		return WayBack{}
+	}
+	undo := fmt.Sprintf("%s rollout undo %s %s", program, o.Spec.Module, o.Spec.Channel)
+	switch w := o.Status.WayBack; {
+	case w == nil:
+		declared := catalog.ForResolve()
+		if err := declared.GoesBack(o.Spec.Module, o.Spec.To, o.Spec.From); err != nil {
+			return WayBack{"none", "There is no declared way back to " + o.Spec.From + ": " + err.Error() + ".", ""}
+		}
+		return WayBack{"declared", fmt.Sprintf("Version %s declares that going back to %s is safe.", o.Spec.To,
+			o.Spec.From), undo}
+	case w.Verified:
+		return WayBack{"verified", "Back to " + w.To + ": " + w.Message, undo}
+	case w.Declared:
+		return WayBack{"declared", "Back to " + w.To + ": declared, but " + w.Message, undo}
+	default:
+		return WayBack{"none", fmt.Sprintf("Back to %s: none, because %s. If %s fails, move the channel to a higher "+
+			"version that corrects it.", w.To, w.Message, o.Spec.To), ""}
+	}
+}
+
+// Origin states where a version comes from, as far as its ModuleTemplate says.
+type Origin struct {
+	// Signatures are the names of the signatures of the component descriptor, or why they are not known.
+	Signatures string
+	// SBOM is the name of the bill of materials, "" if there is none, and SBOMLink its address.
+	SBOM, SBOMLink string
+}
+
+// OriginOf returns where a version comes from.
+func OriginOf(t *v1beta2.ModuleTemplate) (o Origin) {
+	for _, l := range t.Spec.Resources {
+		if isSBOM(l.Name) {
+			o.SBOM, o.SBOMLink = l.Name, l.Link
+		}
+	}
+	const minDescriptor = 3 // {} is that of a template without one
+	if len(t.Spec.Descriptor.Raw) < minDescriptor {
+		o.Signatures = "in the registry only"
+		return o
+	}
+	d, err := ocm.ParseDescriptor(t.Spec.Descriptor.Raw, t.Name)
+	if err != nil {
+		o.Signatures = "the descriptor cannot be read"
+		return o
+	}
+	for i := range d.Component.Resources {
+		if e := &d.Component.Resources[i]; o.SBOM == "" && (isSBOM(e.Type) || isSBOM(e.Name)) {
+			o.SBOM = e.Name + ", " + cmp.Or(e.Access.ImageReference, "in the component version")
+		}
+	}
+	var names []string
+	for _, s := range d.Signatures {
+		names = append(names, s.Name+" ("+s.Signature.Algorithm+")")
+	}
+	o.Signatures = cmp.Or(strings.Join(names, ", "), "not signed")
+	return o
+}
+
+func isSBOM(name string) bool { return strings.Contains(strings.ToLower(name), "sbom") }
