@@ -208,7 +208,7 @@ func TestManyWarnings(t *testing.T) {
 // ok is a valid window.
 const ok = `{"days": ["Sat"], "begin": "01:00:00Z", "end": "02:00:00Z"}`
 
-func TestPolicyIn(t *testing.T) {
+func TestPolicyFromConfigMap(t *testing.T) {
 	if p, err := PolicyFromConfigMap(map[string]string{PolicyKey: referencePolicy, "README": "x"}); err != nil ||
 		len(p.rules) != 3 {
 		t.Errorf("got %v, %v", p, err)
@@ -219,7 +219,7 @@ func TestPolicyIn(t *testing.T) {
 	}
 }
 
-func TestOpening(t *testing.T) {
+func TestCurrentOrNextWindow(t *testing.T) {
 	// 1 is a Wednesday, 4 a Saturday
 	day := func(d, h, m int) time.Time { return time.Date(2026, 7, d, h, m, 0, 0, time.UTC) }
 	labels := func(kv ...string) map[string]string {
@@ -534,7 +534,7 @@ func TestOpening(t *testing.T) {
 	}
 }
 
-func TestOpeningUnknown(t *testing.T) {
+func TestCurrentOrNextWindowUnknown(t *testing.T) {
 	past := `{"begin": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z"}`
 	short := `{"days": ["Sat"], "begin": "01:00:00Z", "end": "01:10:00Z"}`
 	rule := `{"rules": [{"match": {"plan": "x"}, "windows": [` + past + `]}]`

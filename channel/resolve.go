@@ -27,7 +27,7 @@
 //	 8  the ModuleTemplate exists                      TemplateNotFound, VersionNotFound
 //	 9  the version is not withdrawn                   VersionWithdrawn
 //	10  the version can be installed on top of the
-//	    present one, or other versions make a way      EdgeMissing, UpgradeInvalid
+//	    installed one, or through other versions       EdgeMissing, UpgradeInvalid
 //	11  the template is not for mandatory modules, and
 //	    the runtime may have beta or internal modules  ModuleNotAllowed
 //	12  the registry has the recorded content of the

@@ -145,7 +145,7 @@ type answer struct {
 	Keep                                        bool
 }
 
-func answerOf(d Decision) answer {
+func withoutMessages(d Decision) answer {
 	a := answer{Channel: d.Channel, Version: d.Version, Next: d.Next, Component: d.Component}
 	if d.Template != nil {
 		a.Template = d.Template.Name
@@ -394,7 +394,7 @@ func TestResolve(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			d := Resolve(shop(), c.request)
-			if diff := cmp.Diff(c.want, answerOf(d)); diff != "" {
+			if diff := cmp.Diff(c.want, withoutMessages(d)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 			checkBlocker(t, c.request, d)
@@ -604,7 +604,7 @@ func FuzzResolve(f *testing.F) {
 		if isLower(d.Next, installed) && !w.AllowDowngrade {
 			t.Errorf("%s would go from %s to %s", module, installed, d.Next)
 		}
-		if diff := cmp.Diff(answerOf(d), answerOf(Resolve(catalog, w))); diff != "" {
+		if diff := cmp.Diff(withoutMessages(d), withoutMessages(Resolve(catalog, w))); diff != "" {
 			t.Errorf("asked twice, answered differently:\n%s", diff)
 		}
 		if (d.Template == nil) == (d.Blocker == nil) {

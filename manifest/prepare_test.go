@@ -58,7 +58,7 @@ func TestValuesOf(t *testing.T) {
 	}
 }
 
-func TestOpen(t *testing.T) {
+func TestNewRelease(t *testing.T) {
 	cluster := ClusterInfo{Config: &rest.Config{Host: "https://127.0.0.1:1"}}
 	cases := map[string]struct {
 		reason          string
@@ -189,8 +189,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestRecord tests that a written inventory can be read again and contains only names.
-func TestRecord(t *testing.T) {
+// TestInventoryRoundTrip tests that a written inventory can be read again and contains only names.
+func TestInventoryRoundTrip(t *testing.T) {
 	want := inventory{Digest: "sha256:1", Objects: []apply.Ref{{Group: "apps", Version: "v1", Kind: "Deployment",
 		Namespace: "n", Name: "a", Keep: true}},
 		CustomResources: []apply.Ref{{Group: "g", Version: "v1", Kind: "K", Name: "b"}}}

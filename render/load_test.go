@@ -107,7 +107,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-func TestOpenFolder(t *testing.T) {
+func TestLoadFolder(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, content string) {
 		t.Helper()
@@ -179,7 +179,7 @@ func TestOpenFolder(t *testing.T) {
 	}
 }
 
-func TestSub(t *testing.T) {
+func TestSubfolder(t *testing.T) {
 	a, err := Load(archive(t, "base/kustomization.yaml", "resources: [a.yaml]\n", "base/a.yaml", configMap("1"),
 		"overlays/x/kustomization.yaml", "resources: [../../base]\nnamePrefix: x-\n", "plain/b.yaml", configMap("2"),
 		"plain/deep/c.yaml", object("c", "data: {}\n")), Limits{})

@@ -88,7 +88,8 @@ type Config struct {
 	Internal bool `yaml:"internal"`
 	// Beta offers the module only to runtimes with the label operator.kyma-project.io/beta. Default false.
 	Beta bool `yaml:"beta"`
-	// Upgrade declares the ways to and from this version. Other tools do not support this key.
+	// Upgrade declares which versions can be updated to this version, and to which versions a downgrade is safe. Other
+	// tools do not support this key.
 	Upgrade Upgrade `yaml:"upgrade"`
 	// Chart contains the settings for rendering a chart. Other tools do not support this key.
 	Chart ChartSettings `yaml:"chart"`
@@ -141,11 +142,11 @@ type ChartSettings struct {
 	DisableHooks bool `yaml:"disableHooks"`
 }
 
-// Upgrade declares the ways to and from a version. Ranges are those of semantic versioning, for example ">=1.3.0
-// <2.0.0".
+// Upgrade declares which versions can be updated to a version, and to which versions a downgrade is safe. Ranges are
+// those of semantic versioning, for example ">=1.3.0 <2.0.0".
 type Upgrade struct {
-	// From is the range of the versions that can be updated to this one directly. Others are updated through versions
-	// that make a way. Empty: every lower version.
+	// From is the range of the versions that can be updated to this version directly. Other versions are updated
+	// through intermediate versions. Empty: every lower version.
 	From string `yaml:"from"`
 	// Back is the range of the lower versions to which a runtime can safely go back. Empty: none.
 	Back string `yaml:"back"`

@@ -213,7 +213,7 @@ func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (wr
 	if err := remote.Put(ref, raw, options...); err != nil {
 		return false, classifyError("pushing", ref.Name(), err)
 	}
-	r.forget(p, a.Version())
+	r.removeCached(p, a.Version())
 	if now, err := digestOfTag(ref, options); err == nil && now != a.Digest() {
 		return true, &ocm.Error{Ref: ref.Name(), Doing: "pushing", Code: ocm.DigestMismatch,
 			Problem: fmt.Sprintf(
@@ -236,8 +236,8 @@ func digestOfTag(ref name.Tag, options []remote.Option) (string, error) {
 	return "", err
 }
 
-// forget removes a component version from the caches.
-func (r *Registry) forget(p place, version string) {
+// removeCached removes a component version from the caches.
+func (r *Registry) removeCached(p place, version string) {
 	key := componentKey(p, version, r.opts.Trust.Current())
 	r.components.remove(key)
 	r.failures.remove(key)

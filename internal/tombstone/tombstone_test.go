@@ -60,7 +60,7 @@ func lines(t Tombstone) []string {
 	return all
 }
 
-func TestOf(t *testing.T) {
+func TestNew(t *testing.T) {
 	got := []v1beta2.Resource{{Kind: "Kyma", Name: "default"}, {Kind: "CustomResourceDefinition", Name: "kymas"}}
 	withResource := func(policy v1beta2.CustomResourcePolicy) func(*v1beta2.Manifest) {
 		return func(m *v1beta2.Manifest) { m.Spec.Resource, m.Spec.CustomResourcePolicy = things(), policy }

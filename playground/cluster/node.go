@@ -188,7 +188,7 @@ func (n *node) handleUpdate(object *corev1.Pod) {
 	n.pods[object.UID] = p
 	n.wg.Go(func() {
 		if over {
-			p.remove()
+			p.deletePod()
 		} else {
 			p.run()
 		}
@@ -374,7 +374,7 @@ func (p *pod) run() {
 	defer p.removeFiles()
 
 	var wg sync.WaitGroup
-	if p.prepare() && p.runInitContainers(&wg) {
+	if p.writePodFiles() && p.runInitContainers(&wg) {
 		var mains sync.WaitGroup
 		for _, c := range p.main {
 			mains.Go(func() { p.runRepeatedly(p.dead, c) })
@@ -393,7 +393,7 @@ func (p *pod) run() {
 	if over && p.current().DeletionTimestamp == nil {
 		p.awaitDeletion()
 	}
-	p.remove()
+	p.deletePod()
 }
 
 // awaitDeletion waits until a pod whose containers have ended is deleted.
@@ -700,8 +700,8 @@ func statusPatch(uid types.UID, from, to *corev1.PodStatus) ([]byte, error) {
 // isPodGone reports whether an error means that a pod no longer exists, or that another pod has its name.
 func isPodGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
-// remove deletes a pod whose containers have ended.
-func (p *pod) remove() {
+// deletePod deletes a pod whose containers have ended.
+func (p *pod) deletePod() {
 	object := p.current()
 	for p.gone.Err() == nil {
 		err := p.node.client.CoreV1().Pods(object.Namespace).Delete(p.gone, object.Name, metav1.DeleteOptions{

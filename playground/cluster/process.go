@@ -40,9 +40,9 @@ const (
 	logTail         = 1024 // bytes of output in the message of a failed container
 )
 
-// prepare writes the files of a pod with processes: its volumes and its kubeconfig. It retries until it succeeds. It
-// returns false if the pod ends first. After success, a goroutine keeps the files up to date.
-func (p *pod) prepare() bool {
+// writePodFiles writes the files of a pod with processes: its volumes and its kubeconfig. It retries until it succeeds.
+// It returns false if the pod ends first. After success, a goroutine keeps the files up to date.
+func (p *pod) writePodFiles() bool {
 	object := p.current()
 	if !slices.ContainsFunc(slices.Concat(p.init, p.main),
 		func(c *container) bool { return p.node.isProcess(c.spec) }) {
@@ -182,14 +182,14 @@ func (p *pod) terminate(ctx context.Context, exited <-chan struct{}, c *containe
 	case <-exited:
 	case <-timer.C:
 		_ = syscall.Kill(-pid, syscall.SIGKILL)
-	case <-p.shortened():
+	case <-p.shutdownGraceEnd():
 		_ = syscall.Kill(-pid, syscall.SIGKILL)
 	}
 }
 
-// shortened returns a channel that is closed some time after p.gone has ended. From then on, the node does not wait for
-// the pod any more. This happens if the node shuts down while the pod has a long grace period.
-func (p *pod) shortened() <-chan struct{} {
+// shutdownGraceEnd returns a channel that is closed some time after p.gone has ended. From then on, the node does not
+// wait for the pod any more. This happens if the node shuts down while the pod has a long grace period.
+func (p *pod) shutdownGraceEnd() <-chan struct{} {
 	done := make(chan struct{})
 	context.AfterFunc(p.gone, func() { time.AfterFunc(stopGrace, func() { close(done) }) })
 	return done

@@ -239,7 +239,7 @@ func TestDeploy(t *testing.T) {
 		runStep(t, l, "kubectl -n kcp-system annotate deployment lifecycle-manager meta.helm.sh/release-name-")
 		uninstall(t, l)
 	})
-	t.Run("InCluster", func(t *testing.T) { inCluster(t) })
+	t.Run("InCluster", func(t *testing.T) { testInCluster(t) })
 }
 
 // testApprovals checks the admission policy for approvals and resumptions: they must have the name of the user, and the
@@ -679,8 +679,8 @@ func writeOverlay(t *testing.T) string {
 	return filepath.Join(tree, "overlay")
 }
 
-// inCluster installs the in-cluster flavour on a separate cluster.
-func inCluster(t *testing.T) {
+// testInCluster installs the in-cluster flavour on a separate cluster.
+func testInCluster(t *testing.T) {
 	l, err := landscape.Up(t.Context(), landscape.Options{Dir: filepath.Join(bin, "in-cluster"), Bin: bin,
 		InCluster: true, Deployed: true})
 	if err != nil {

@@ -88,7 +88,7 @@ func (r *resourceIDs) idOf(resource schema.GroupResource) resourceID {
 	return id
 }
 
-// resourceOf returns the resource with an ID. It is the reverse of the method of.
+// resourceOf returns the resource with an ID. It is the reverse of idOf.
 func (r *resourceIDs) resourceOf(id resourceID) schema.GroupResource {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -88,7 +88,7 @@ func (c *Cluster) putLocked(resource resourceID, before *object, made *shape, fr
 	if before != nil {
 		o.born = before.born
 	}
-	o.values = c.shareLocked(from.valuesFor(made))
+	o.values = c.reuseValuesLocked(from.valuesFor(made))
 	i, found := c.searchLocked(resource, o.body.namespace, o.body.name)
 	if found {
 		c.objects[i] = o
@@ -150,9 +150,9 @@ func (c *Cluster) trimLocked(n int) {
 	c.log = append([]event(nil), c.log[n:]...)
 }
 
-// shareLocked returns equal values of a recently changed object if there are any, and v otherwise. So the objects of a
-// module share one list of values.
-func (c *Cluster) shareLocked(v *values) *values {
+// reuseValuesLocked returns equal values of a recently changed object if there are any, and v otherwise. So the objects
+// of a module share one list of values.
+func (c *Cluster) reuseValuesLocked(v *values) *values {
 	for i := len(c.log) - 1; i >= max(0, len(c.log)-8); i-- {
 		if o := c.log[i].after; o != nil && slices.Equal(o.values.times, v.times) &&
 			slices.Equal(o.values.vars, v.vars) {

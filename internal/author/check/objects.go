@@ -110,7 +110,7 @@ func removedAPIText(typed runtime.Object) string {
 // otherVersions returns the API versions that have a kind, as an instruction.
 func otherVersions(gvk schema.GroupVersionKind) string {
 	var versions []string
-	for _, group := range append([]string{gvk.Group}, movedTo(gvk.Kind)...) {
+	for _, group := range append([]string{gvk.Group}, groupsWithKind(gvk.Kind)...) {
 		for _, version := range types.PrioritizedVersionsForGroup(group) {
 			typed, err := types.New(version.WithKind(gvk.Kind))
 			if err == nil && removedAPIText(typed) == "" {
@@ -125,8 +125,8 @@ func otherVersions(gvk schema.GroupVersionKind) string {
 	return ": use " + strings.Join(versions, " or ")
 }
 
-// movedTo returns the other groups that have a kind.
-func movedTo(kind string) []string {
+// groupsWithKind returns the other groups that have a kind.
+func groupsWithKind(kind string) []string {
 	var groups []string
 	for gvk := range types.AllKnownTypes() {
 		if gvk.Kind == kind && gvk.Version != runtime.APIVersionInternal {

@@ -45,7 +45,7 @@ func (r *rootSet) next(s rotationInput) (*rootSet, []string, error) {
 		}
 	}
 	rotated := r.rotated
-	why := r.rootNeeded(roots, s)
+	why := r.reasonForNewRoot(roots, s)
 	if why != "" { // 2
 		made, err := newRoot(s.now, s.rootLife)
 		if err != nil {
@@ -76,9 +76,9 @@ func (r *rootSet) next(s rotationInput) (*rootSet, []string, error) {
 	return next, done, nil
 }
 
-// rootNeeded returns the reason to create a root, or "" if there is no reason. The parameter roots has the roots of the
-// set that have not expired.
-func (r *rootSet) rootNeeded(roots []root, s rotationInput) string {
+// reasonForNewRoot returns the reason to create a root, or "" if there is no reason. The parameter roots has the roots
+// of the set that have not expired.
+func (r *rootSet) reasonForNewRoot(roots []root, s rotationInput) string {
 	switch {
 	case len(r.roots) == 0:
 		return "there was none"

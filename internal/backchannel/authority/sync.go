@@ -151,7 +151,7 @@ func (a *Authority) rotationInput(present *rootSet, secret *corev1.Secret) rotat
 	s := rotationInput{now: a.Now(), rootLife: a.RootLifetime, overlap: a.Overlap, keep: a.SettlePeriod,
 		request: secret.Annotations[v1beta2.AnnotationRotateRoot]}
 	if a.RuntimesByRoot != nil && present != nil &&
-		(len(present.roots) > 1 || present.rootNeeded(present.roots, s) != "") {
+		(len(present.roots) > 1 || present.reasonForNewRoot(present.roots, s) != "") {
 		s.seen, s.known = a.RuntimesByRoot()
 	}
 	return s

@@ -60,12 +60,12 @@ func (a *Artifact) Version() string { return strings.Replace(a.Tag, ".build-", "
 func (a *Artifact) ParseManifest() (*v1.Manifest, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(a.Manifest))
 	if err != nil {
-		return nil, a.invalid("the manifest is not JSON: %s", FirstLine(err.Error()))
+		return nil, a.invalidError("the manifest is not JSON: %s", FirstLine(err.Error()))
 	}
 	return m, nil
 }
 
-func (a *Artifact) invalid(format string, args ...any) error {
+func (a *Artifact) invalidError(format string, args ...any) error {
 	return &Error{Ref: a.Repository + ":" + a.Tag, Doing: "reading", Code: InvalidDescriptor,
 		Problem: fmt.Sprintf(format, args...)}
 }
@@ -114,7 +114,7 @@ func (a *Artifact) Descriptor() ([]byte, error) {
 	}
 	data, ok := a.Blobs[m.Config.Digest.String()]
 	if !ok || json.Unmarshal(data, &config) != nil || a.Blobs[config.Layer.Digest] == nil {
-		return nil, a.invalid("its config names no component descriptor: it is not a component version")
+		return nil, a.invalidError("its config names no component descriptor: it is not a component version")
 	}
 	return UnpackDescriptor(a.Blobs[config.Layer.Digest], maxDescriptor, a.Repository+":"+a.Tag)
 }
@@ -127,7 +127,7 @@ func (a *Artifact) Edit(change func(descriptor map[string]any) error) (*Artifact
 	}
 	var d map[string]any
 	if err := yaml.Unmarshal(text, &d); err != nil {
-		return nil, a.invalid("its component descriptor is not YAML: %s", FirstLine(err.Error()))
+		return nil, a.invalidError("its component descriptor is not YAML: %s", FirstLine(err.Error()))
 	}
 	if err := change(d); err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (a *Artifact) HasRepositoryContext() (bool, error) {
 		RepositoryContexts []any                              `json:"repositoryContexts"`
 	}
 	if err := yaml.Unmarshal(text, &d); err != nil {
-		return false, a.invalid("its component descriptor is not YAML: %s", FirstLine(err.Error()))
+		return false, a.invalidError("its component descriptor is not YAML: %s", FirstLine(err.Error()))
 	}
 	return len(d.Component.RepositoryContexts)+len(d.RepositoryContexts) > 0, nil
 }

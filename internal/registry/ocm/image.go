@@ -53,7 +53,7 @@ func (a *Artifact) Images() ([]Image, error) {
 	}
 	var d map[string]any
 	if err := yaml.Unmarshal(text, &d); err != nil {
-		return nil, a.invalid("its component descriptor is not YAML: %s", FirstLine(err.Error()))
+		return nil, a.invalidError("its component descriptor is not YAML: %s", FirstLine(err.Error()))
 	}
 	var images []Image
 	return images, EachImage(d, func(resource, _ map[string]any, reference string) error {

@@ -119,7 +119,7 @@ func PackAt(a Archive, home map[string]any) (*Artifact, error) {
 				"value": d.Digest.Hex},
 		})
 	}
-	if err := out.setContent(describe(a, home, resources), layers, map[string]string{
+	if err := out.setContent(buildDescriptor(a, home, resources), layers, map[string]string{
 		"software.ocm.componentversion": a.Name + ":" + a.Version, "software.ocm.creator": "lifecycle-manager",
 	}); err != nil {
 		return failed(err)
@@ -127,8 +127,8 @@ func PackAt(a Archive, home map[string]any) (*Artifact, error) {
 	return out, nil
 }
 
-// describe returns the component descriptor with schema v2.
-func describe(a Archive, home map[string]any, resources []map[string]any) map[string]any {
+// buildDescriptor returns the component descriptor with schema v2.
+func buildDescriptor(a Archive, home map[string]any, resources []map[string]any) map[string]any {
 	provider, _ := json.Marshal(map[string]any{"name": cmp.Or(a.Provider, "kyma-project.io"),
 		"labels": []map[string]string{
 			{"name": "kyma-project.io/built-by", "value": "lifecycle-manager", "version": "v1"}}})

@@ -26,7 +26,7 @@ func rollout(total, updated, available int32, change ...func(*appsv1.Deployment)
 	return d
 }
 
-func TestJudge(t *testing.T) {
+func TestStatusFor(t *testing.T) {
 	stuck := func(d *appsv1.Deployment) {
 		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing,
 			Status: corev1.ConditionFalse}}
