@@ -22,9 +22,9 @@ import (
 const maxConcurrentChanges = 4
 
 // isOwn reports whether the object is known to belong to the installation: it was applied before, or the inventory
-// says so. before is the record of the object in Progress. An adopted or shared object has to be read again until the
-// inventory records it as such: a write without AnnotationAdopted would remove this annotation, and the object would be
-// deleted with the module.
+// contains it. before is the record of the object in Progress. An adopted or shared object has to be read again until
+// the inventory records it as such: a write without AnnotationAdopted would remove this annotation, and the object
+// would be deleted with the module.
 func (i *item) isOwn(before record) bool {
 	if before.unsure || before.guarded && i.recorded.Pending {
 		return false

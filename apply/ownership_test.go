@@ -57,8 +57,8 @@ func TestDecideDelete(t *testing.T) {
 	}
 }
 
-// TestConditionalDelete: an object that was applied and not changed since costs one DELETE. An object that somebody has
-// claimed meanwhile stays.
+// TestConditionalDelete: an object that was applied and not changed since costs one DELETE. An object that another
+// installation has claimed in the meantime is not deleted.
 func TestConditionalDelete(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
@@ -153,8 +153,8 @@ func TestOwnersTurn(t *testing.T) {
 	}
 }
 
-// TestAdoptedUntilSaved applies a second version before the inventory says that the object was adopted, because its
-// status could not be saved. The object stays adopted, or it would be deleted with the module.
+// TestAdoptedUntilSaved applies a second version before the inventory records that the object was adopted, because the
+// status with the inventory could not be saved. The object stays adopted, or it would be deleted with the module.
 func TestAdoptedUntilSaved(t *testing.T) {
 	s := newServer(t)
 	cluster := s.cluster(ClusterOptions{})
@@ -178,8 +178,8 @@ func TestAdoptedUntilSaved(t *testing.T) {
 	}
 }
 
-// TestHandedBack: while an installation is being deleted, another one that is being deleted too may hand an object over
-// to it. The object is then deleted with the installation.
+// TestHandedBack: while an installation is being deleted, another installation that is also being deleted may hand an
+// object over to it. The object is then deleted with the installation.
 func TestHandedBack(t *testing.T) {
 	s := newServer(t)
 	cluster := s.cluster(ClusterOptions{})

@@ -95,7 +95,8 @@ func TestDeferral(t *testing.T) {
 	}
 }
 
-// TestDeferrals: which annotation counts, and what the control plane stores of a runtime's Kyma.
+// TestDeferrals checks which of several annotations defers a module, and which annotations of a runtime's Kyma the
+// control plane stores.
 func TestDeferrals(t *testing.T) {
 	const all, one = v1beta2.AnnotationNotBefore, v1beta2.AnnotationNotBeforeModulePrefix + "sample"
 	set := func(pairs ...string) *v1beta2.Kyma {

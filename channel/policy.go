@@ -34,9 +34,8 @@ func UnusablePolicy(problem error) *Policy { return &Policy{problem: problem} }
 // IsUsable reports whether p is a policy that was parsed. A nil Policy and an UnusablePolicy are not usable.
 func (p *Policy) IsUsable() bool { return p != nil && p.problem == nil }
 
-// Warnings returns what ParsePolicy ignored: unknown keys, and rules that match no runtime. One sentence each, at most
-// 10 sentences.
-// A nil Policy has none.
+// Warnings returns what ParsePolicy ignored: unknown keys, and rules that match no runtime. Each warning is one
+// sentence; there are at most 10 warnings. A nil Policy has none.
 func (p *Policy) Warnings() []string {
 	if p == nil {
 		return nil

@@ -54,7 +54,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestWarningTime: the warning comes a tenth of the lifetime before the end, at most seven days.
+// TestWarningTime: users are warned when a tenth of the lifetime is left, at most seven days before the expiry.
 func TestWarningTime(t *testing.T) {
 	begins := time.Unix(1700000000, 0)
 	for lifetime, want := range map[time.Duration]time.Duration{

@@ -17,7 +17,7 @@ type Finding struct {
 	Secret string
 	// Lifetime is the lifetime of the credential.
 	Lifetime Lifetime
-	// Had are all rights that the credential has had since the connection was made, and Has are the present ones. Had
+	// Had are all rights that the credential has had since the connection was made, and Has are its current rights. Had
 	// and Has are unknown if there are no reviews.
 	Had, Has Rights
 	// IsFirst is true if the connection is the first one of this process. Rights may then have been lost before this

@@ -136,7 +136,7 @@ func TestManagedFields(t *testing.T) {
 	}
 }
 
-// TestLargeAnswersWait checks that one large answer is read at a time, and small ones are not delayed.
+// TestLargeAnswersWait checks that only one large answer is read at a time, and that small answers are not delayed.
 func TestLargeAnswersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := `{"a":"` + strings.Repeat("x", 1<<20) + `"}`

@@ -2,8 +2,8 @@ package backchannel
 
 import "slices"
 
-// maxSpans limits the number of spans in sequenceLog.ahead, which has the events that arrived before earlier ones. An
-// agent sends few events concurrently, so few events arrive early.
+// maxSpans limits the number of spans in sequenceLog.ahead, which has the events that arrived before events with
+// smaller numbers. An agent sends few events concurrently, so few events arrive early.
 const maxSpans = 16
 
 // sequenceLog records the sequence numbers of the events that were received from one boot of an agent.

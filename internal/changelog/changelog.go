@@ -111,7 +111,7 @@ func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) [
 }
 
 // NextOfManifest returns the last change of a Manifest after an observation. installed is the status of the Manifest
-// before this reconcile, with the version that was installed; state and spec are the state and the spec of m.
+// before this reconcile, with the version that was installed. The observed state and spec are those of m.
 func NextOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus, reason string,
 	now time.Time) *v1beta2.ModuleChange {
 	if !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() || m.IsRestored() {

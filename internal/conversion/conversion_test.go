@@ -138,7 +138,7 @@ func wantWrites(t *testing.T, c *controlPlane, when string, want ...string) {
 	}
 }
 
-// TestUpdateCRDs checks what is written to the CRDs, and that it is written once.
+// TestUpdateCRDs checks the changes of the CRDs, and that they are written only once.
 func TestUpdateCRDs(t *testing.T) {
 	c := newControlPlane(t)
 	w := newWebhook(t, c, nil, nil)

@@ -11,7 +11,7 @@
 // # How it works
 //
 // The deletion of a CRD deletes all of its custom resources. A custom resource of such a CRD belongs to a user, unless
-// the first row that matches says otherwise:
+// a row of this table matches. The first row that matches decides:
 //
 //	1  it is in the inventory of the module                             deleted with the module
 //	2  it is the default custom resource of the module                  deleted with the module, unless its policy is Ignore

@@ -71,7 +71,7 @@ type logged struct {
 	repeated int
 }
 
-// New returns a Recorder that records through next, and logs what it records.
+// New returns a Recorder that passes the events within the limits to next, and logs them.
 func New(next events.EventRecorder, log logr.Logger) *Recorder {
 	return &Recorder{next: next, log: log, budget: budget.New(Burst, Interval), warnings: map[string]*logged{}}
 }

@@ -191,7 +191,7 @@ func ownerOf(annotations map[string]string, c Claim) (owner *Owner, other string
 	return &o, ""
 }
 
-// replacedRefusal returns the refusal of a cluster that is not the one that the Kyma used before.
+// replacedRefusal returns the refusal of a cluster other than the cluster that the Kyma used before.
 func (c Claim) replacedRefusal(cluster string) error {
 	return &Refusal{v1beta2.ReasonRuntimeReplaced, fmt.Sprintf(
 		"the access Secret leads to another cluster than before (%s with UID %s, before: UID %s)", c.server(),

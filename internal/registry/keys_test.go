@@ -18,7 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// The wire format, spelled out: other tools write and read it, so that a changed constant must break a test.
+// Names of the wire format. They are repeated here because other tools read and write them: a test must fail if a
+// constant changes.
 const (
 	wantRsaType              = "application/vnd.ocm.signature.rsa"
 	wantPemType              = "application/x-pem-file"

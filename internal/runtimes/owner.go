@@ -57,8 +57,8 @@ func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	return rt, nil
 }
 
-// checkOwner returns an error if the owner of the runtime is not verified. If nothing is known, checkOwner asks the
-// verifier.
+// checkOwner returns an error if the owner of the runtime is not verified. If the verifier has not decided yet,
+// checkOwner asks it to do so.
 func (p *Pool) checkOwner(kyma string, rt *Runtime) error {
 	if !p.needsVerification() {
 		return nil

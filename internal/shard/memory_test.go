@@ -111,7 +111,7 @@ func (s *server) lastMove() time.Time {
 	return s.moved
 }
 
-// line is a client of the server behind a simulated network.
+// line is a client of the server that connects through a simulated network.
 type line struct {
 	server *server
 	random *rand.Rand // guarded by mu

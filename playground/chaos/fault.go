@@ -114,9 +114,9 @@ func breakRegistry(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, erro
 	}, nil
 }
 
-// moveTag pushes other content under the tag of a version whose content the manager knows. At the end of the fault, the
-// tag is moved back to the original content, and a retry of all Kymas is requested, as the message of the blocker
-// advises.
+// moveTag pushes other content under the tag of a version whose content the manager has recorded. At the end of the
+// fault, the tag is moved back to the original content, and a retry of all Kymas is requested, as the message of the
+// blocker advises.
 func moveTag(ctx context.Context, r *run, _ event, pick *rand.Rand) (undo, error) {
 	name, v := varied[pick.IntN(len(varied))], 1+pick.IntN(versions)
 	t := &v1beta2.ModuleTemplate{}

@@ -61,8 +61,8 @@ type model struct {
 // newPlan makes the plan of a round. Equal arguments lead to equal plans. The last of the runtimes is the only one
 // whose Kyma is deleted.
 //
-// The plan never asks for an older version than before, because it depends on the time whether the newer one was
-// installed before, and a downgrade is refused. For the same reason a module never returns to a slower channel, and a
+// The plan never requests an older version than before: a downgrade is refused, and it would depend on the timing
+// whether the newer version was installed before. For the same reason a module never returns to a slower channel, and a
 // custom resource that was wanted stays wanted.
 func newPlan(seed, round uint64, span time.Duration, runtimes []string, pace float64) plan {
 	m := &model{channels: map[string][]int{}, runtimes: map[string]map[string]v1beta2.Module{},

@@ -51,7 +51,7 @@ func wanted(_, key string) bool {
 	return true
 }
 
-// protect adds objects that nobody may change or delete, or that nobody may delete.
+// protect adds objects that must not be deleted. If exact is true, they must not be changed either.
 func (p *promises) protect(exact bool, objects ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +173,7 @@ func (p *promises) checkVersion(c cluster.Change) {
 	p.newest[key] = max(n, p.newest[key])
 }
 
-// checkOwners checks that a deleted object had no other owner that still wants it.
+// checkOwners checks that no other Manifest contains a deleted object.
 func (p *promises) checkOwners(c cluster.Change) {
 	if !c.Deleted || c.Before == nil {
 		return

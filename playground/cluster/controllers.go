@@ -37,7 +37,7 @@ import (
 const (
 	workers = 4 // number of workers of each controller
 
-	// resourceSync is the interval at which the garbage collector looks for new kinds. The garbage collector does not
+	// resourceSync is the interval at which the garbage collector discovers new kinds. The garbage collector does not
 	// find an owner whose kind is newer than this interval.
 	resourceSync = 5 * time.Second
 )

@@ -88,9 +88,9 @@ func (c *Cluster) stored(ctx context.Context, etcd *clientv3.Client) (map[string
 	return stored, nil
 }
 
-// listedObjects returns what the API server lists at present: for each resource that can be listed and watched, the
-// sorted names and UIDs of its objects. Events are left out. The lists are consistent, so that the watch caches of the
-// API server are not older than the call.
+// listedObjects returns the objects that the API server lists now: for each resource that can be listed and watched,
+// the sorted names and UIDs of its objects. Events are left out. The lists are consistent, so that the watch caches of
+// the API server are not older than the call.
 func (s *apiServer) listedObjects(ctx context.Context) (map[string][]string, error) {
 	admin, err := s.config("playground-reset")
 	if err != nil {

@@ -134,7 +134,7 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
-// skipValue returns the offset behind the value that begins at i.
+// skipValue returns the offset after the value that begins at i.
 func skipValue(data []byte, i int) int {
 	depth := 0
 	for i < len(data) {
@@ -164,7 +164,7 @@ func skipValue(data []byte, i int) int {
 	return i
 }
 
-// skipString returns the offset behind the string that begins at i.
+// skipString returns the offset after the string that begins at i.
 func skipString(data []byte, i int) int {
 	for i++; i < len(data); i++ {
 		switch data[i] {
@@ -239,7 +239,7 @@ func writeMember(b *bytes.Buffer, key string, value []byte) {
 }
 
 // tokenizeMetadata replaces each UID, resourceVersion and time that a handler has set by a token. It always puts the
-// resourceVersion behind the UID. So an object from storage looks the same as an object from an answer.
+// resourceVersion after the UID. So an object from storage looks the same as an object from an answer.
 func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 	var b bytes.Buffer
 	b.WriteByte('{')

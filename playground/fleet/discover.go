@@ -90,7 +90,7 @@ func (f *Fleet) askBuiltins(ctx context.Context) error {
 	return nil
 }
 
-// groupsOf returns the groups of a surface, the built-in ones first.
+// groupsOf returns the API groups of a surface. The built-in groups are first.
 func (f *Fleet) groupsOf(s *surface) []apidiscoveryv2.APIGroupDiscovery {
 	groups := slices.Clone(f.groups)
 	for _, d := range s.definitions {

@@ -10,8 +10,8 @@
 // # How it works
 //
 // One landscape serves all scripts of testdata, which run in the order of klm_test.go. Each script restores the
-// runtimes to their state before. Its three clusters are contexts of one kubeconfig, $KUBECONFIG. The output for large
-// fleets is tested with a server that contains only Kymas.
+// runtimes to the state that they had before the script. Its three clusters are contexts of one kubeconfig,
+// $KUBECONFIG. The output for large fleets is tested with a server that contains only Kymas.
 //
 // # What it does not do
 //

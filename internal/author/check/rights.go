@@ -135,12 +135,12 @@ func (g grant) covers(o grant) bool {
 		(group == "*" || group == otherGroup) && (!g.named || o.named) && (g.wide || !o.wide)
 }
 
-// writes are the verbs that leave something in a cluster.
+// writes are the verbs that create or change objects in a cluster.
 var writes = []string{"create", "update", "patch", "*"}
 
-// LostRights returns the permissions to change objects that the roles of one version have and those of another one do
-// not have. created are the resources that the one may create and the other one may not delete: nobody removes such
-// objects afterwards. Both are sorted.
+// LostRights returns the permissions to change objects that the roles in from have and the roles in to do not have.
+// created are the resources that from may create and to may not delete: the operator cannot remove such objects
+// afterwards. Both results are sorted.
 func LostRights(from, to []*unstructured.Unstructured) (lost, created []string) {
 	var left []grant
 	for _, r := range rolesOf(to) {

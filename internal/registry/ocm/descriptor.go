@@ -23,7 +23,8 @@ import (
 // maximum size.
 const maxDescriptor = 1 << 20
 
-// maxValues is the maximum number of values in a descriptor, because decoding needs up to 350 bytes for each of them.
+// maxValues is the maximum number of values in a descriptor. There is a limit because decoding needs up to 350 bytes
+// for each value.
 const maxValues = 100_000
 
 // descriptorFile is the name of the component descriptor in its tar archive.
