@@ -66,8 +66,8 @@ const (
 	UrgencyNormal RolloutUrgency = "Normal"
 	// UrgencyHotfix has the stages and soaks that spec.hotfix of the policy allows.
 	UrgencyHotfix RolloutUrgency = "Hotfix"
-	// UrgencyEmergency has no soaks and no gates. Signatures, declared edges, withdrawn versions, limits and halts
-	// remain.
+	// UrgencyEmergency has no soaks and no gates. Signatures, spec.upgrade of the ModuleTemplate, withdrawn versions,
+	// limits and halts still apply.
 	UrgencyEmergency RolloutUrgency = "Emergency"
 )
 
@@ -259,7 +259,8 @@ const (
 	RolloutPending RolloutPhase = "Pending"
 	// RolloutUpdating means: runtimes of the current stage are updated.
 	RolloutUpdating RolloutPhase = "Running"
-	// RolloutSoaking means: the quorum of the current stage is reached, and its runtimes are observed.
+	// RolloutSoaking means: enough runtimes of the current stage are Ready with the new version, and the updated
+	// runtimes are observed.
 	RolloutSoaking RolloutPhase = "Soaking"
 	// RolloutWaitingForGate means: the soak of the current stage is over, and a gate has not passed.
 	RolloutWaitingForGate RolloutPhase = "WaitingForGate"
@@ -408,7 +409,7 @@ type RolloutStageStatus struct {
 	// +optional
 	StartedAt metav1.Time `json:"startedAt,omitzero"`
 
-	// provenAt is the time at which the stage reached its quorum. Absent: not yet.
+	// provenAt is the time at which enough runtimes of the stage were Ready with the new version. Absent: not yet.
 	// +optional
 	ProvenAt metav1.Time `json:"provenAt,omitzero"`
 
@@ -457,7 +458,7 @@ type RolloutGateStatus struct {
 	Since metav1.Time `json:"since,omitzero"`
 }
 
-// RolloutCounts are numbers of runtimes by verdict. Each runtime in scope has exactly one verdict.
+// RolloutCounts has the numbers of runtimes by verdict. Each runtime in scope has exactly one verdict.
 type RolloutCounts struct {
 	// inScope is the number of runtimes that have the module in the channel.
 	// +optional
@@ -490,7 +491,7 @@ type RolloutStageResult struct {
 
 	RolloutCounts `json:",inline"`
 
-	// provenAt is the time at which the stage reached its quorum. Absent: not yet.
+	// provenAt is the time at which enough runtimes of the stage were Ready with the new version. Absent: not yet.
 	// +optional
 	ProvenAt metav1.Time `json:"provenAt,omitzero"`
 
@@ -498,13 +499,13 @@ type RolloutStageResult struct {
 	// +optional
 	Passed bool `json:"passed,omitempty"`
 
-	// expectedBegin is the time at which the stage is expected to begin, by the forecast of eta. Absent: the stage has
-	// begun, or the time is not known.
+	// expectedBegin is the time at which the stage is expected to begin. The forecast is that of eta. Absent: the stage
+	// has begun, or the time is not known.
 	// +optional
 	ExpectedBegin metav1.Time `json:"expectedBegin,omitzero"`
 
-	// expectedEnd is the time at which the last runtime of the stage is expected to have the version, by the forecast
-	// of eta. Absent: all runtimes have it, or the time is not known.
+	// expectedEnd is the time at which the last runtime of the stage is expected to have the version. The forecast is
+	// that of eta. Absent: all runtimes have the version, or the time is not known.
 	// +optional
 	ExpectedEnd metav1.Time `json:"expectedEnd,omitzero"`
 

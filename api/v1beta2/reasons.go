@@ -226,8 +226,8 @@ const (
 	// version, or request another one. klm version withdraw --undo makes it available again.
 	ReasonVersionWithdrawn = "VersionWithdrawn"
 	// ReasonEdgeMissing: the installed version cannot be updated to the new one (spec.upgrade.from of its
-	// ModuleTemplate), neither directly nor through versions between them. Publish a version that does, or extend the
-	// range.
+	// ModuleTemplate), neither directly nor through versions between them. Publish a version between them, or extend
+	// the range in spec.upgrade.from.
 	ReasonEdgeMissing = "EdgeMissing"
 	// ReasonUpgradeInvalid: spec.upgrade of a ModuleTemplate has a range or an expression that is not valid. Correct
 	// it: klm module lint checks it.
@@ -321,8 +321,8 @@ const (
 	// ReasonChannelMoving: the channel is being moved to another version. Wait until its rollout has ended.
 	ReasonChannelMoving = "ChannelMoving"
 	// ReasonControlPlaneFailing: runtimes cannot be updated because the control plane or a registry fails, which is not
-	// the fault of the version. Wait: the rollout goes on when it works again; if the reason persists, check what the
-	// message names.
+	// the fault of the version. Wait: the rollout continues when the component in the message works again; if the
+	// reason persists, check this component.
 	ReasonControlPlaneFailing = "ControlPlaneFailing"
 	// ReasonRolloutRemade: the ModuleRollout, or the status of the ModuleReleaseMeta, was deleted during the rollout,
 	// so the manager has created the ModuleRollout again, paused. Resume it: klm rollout resume.
@@ -346,8 +346,8 @@ const (
 	// the module, or the webhook or policy in the message; the manager retries.
 	ReasonAdmissionRefused = "AdmissionRefused"
 	// ReasonFieldImmutable: the new version changes a field of an object that cannot be changed. Keep the field as it
-	// was, or allow the module to delete and create the object again with the annotation operator.kyma-project.io/on-
-	// immutable: recreate.
+	// was, or allow the module to delete and create the object again with the annotation
+	// operator.kyma-project.io/on-immutable: recreate.
 	ReasonFieldImmutable = "FieldImmutable"
 	// ReasonStoredVersionDropped: a CRD of the module lacks a version in which objects may still be stored. Keep that
 	// version in the module (served: false is enough) until all objects are stored in another version and it is removed
@@ -472,8 +472,8 @@ const (
 	// ReasonFieldIgnored: a field of the Kyma in the runtime only has an effect in the control plane. Remove the field
 	// in the message.
 	ReasonFieldIgnored = "FieldIgnored"
-	// ReasonManifestRestored, of an event: somebody else changed the sources in a Manifest, and the manager has written
-	// the former sources again. Change the ModuleTemplate or the ModuleReleaseMeta instead.
+	// ReasonManifestRestored, of an event: another client changed the sources in a Manifest, and the manager has
+	// written the former sources again. Change the ModuleTemplate or the ModuleReleaseMeta instead.
 	ReasonManifestRestored = "ManifestRestored"
 )
 

@@ -110,8 +110,10 @@ func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
 	}
 }
 
-// TestReasonsHaveInstructions checks that each reason has a meaning and an instruction.
+// TestReasonsHaveInstructions checks that each reason has a meaning and an instruction, and that no line break of its
+// comment is within a name, such as the key of an annotation.
 func TestReasonsHaveInstructions(t *testing.T) {
+	broken := regexp.MustCompile(`[a-z]- [a-z]`)
 	sections, err := constants(apiFile(root, "reasons.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +127,9 @@ func TestReasonsHaveInstructions(t *testing.T) {
 			}
 			if do == "" && !strings.Contains(e.note, "event") {
 				t.Errorf("%s: its comment has no instruction: %q", e.name, e.doc)
+			}
+			if name := broken.FindString(e.doc); name != "" {
+				t.Errorf("%s: a line break of its comment is within a name: %q", e.name, name)
 			}
 			seen[e.value] = true
 		}
