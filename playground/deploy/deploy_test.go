@@ -173,6 +173,12 @@ func enable(t *testing.T, l *landscape.Landscape, name string) {
 	if err := l.Register(t.Context(), name, "regular"); err != nil {
 		t.Fatal(err)
 	}
+	request(t, l, name)
+}
+
+// request enables the module in a registered runtime, and waits until it is ready.
+func request(t *testing.T, l *landscape.Landscape, name string) {
+	t.Helper()
 	await(t, "the Kyma in "+name, func(ctx context.Context) (bool, string) {
 		err := l.Edit(ctx, name,
 			func(s *v1beta2.KymaSpec) { s.Modules = []v1beta2.Module{{Name: sample.Module, Managed: new(true)}} })
@@ -191,9 +197,9 @@ func TestDeploy(t *testing.T) {
 		return
 	}
 	t.Run("Chart", func(t *testing.T) {
-		install(t, l)
+		followInstall(t, l)
 		publish(t, l)
-		enable(t, l, "runtime-a")
+		request(t, l, "runtime-a") // the page has registered it
 	})
 	t.Run("Approvals", func(t *testing.T) { testApprovals(t, l) })
 	t.Run("Emergencies", func(t *testing.T) { testEmergencies(t, l) })
@@ -221,9 +227,9 @@ func TestDeploy(t *testing.T) {
 	})
 	t.Run("Asked", func(t *testing.T) { testConfirmation(t, l) })
 	t.Run("Less", func(t *testing.T) { testSmallerInstallation(t, l) })
+	t.Run("Guides", func(t *testing.T) { followGuides(t, l) })
 	// onto an empty cluster; the uninstallation finds the objects without an inventory
 	t.Run("Kustomize", func(t *testing.T) {
-		uninstall(t, l)
 		createRegistrySecret(t, l)
 		runStep(t, l, "kubectl apply --server-side --force-conflicts -k "+writeOverlay(t))
 		enable(t, l, "runtime-b")
@@ -617,8 +623,7 @@ func managerObjects(t *testing.T, l *landscape.Landscape) []unstructured.Unstruc
 // uninstall removes the manager. It checks that all objects of the manager are deleted, and no objects of users.
 func uninstall(t *testing.T, l *landscape.Landscape, args ...string) {
 	t.Helper()
-	kcp, kubeconfig := l.Clients[landscape.ControlPlane], l.Kubeconfig(landscape.ControlPlane)
-	before := len(managerObjects(t, l))
+	kubeconfig, before := l.Kubeconfig(landscape.ControlPlane), len(managerObjects(t, l))
 	if out, code := runKlm(t, kubeconfig, append([]string{"uninstall", "--dry-run"}, args...)...); code != 0 ||
 		!strings.Contains(out, "ServiceAccount") || len(managerObjects(t, l)) != before {
 		t.Errorf("a dry run ended with %d, and of %d objects there are %d left:\n%s", code,
@@ -628,6 +633,13 @@ func uninstall(t *testing.T, l *landscape.Landscape, args ...string) {
 		!strings.Contains(out, "is removed") {
 		t.Fatalf("klm uninstall ended with %d and says:\n%s", code, out)
 	}
+	checkUninstalled(t, l, args...)
+}
+
+// checkUninstalled checks what klm uninstall has left.
+func checkUninstalled(t *testing.T, l *landscape.Landscape, args ...string) {
+	t.Helper()
+	kcp := l.Clients[landscape.ControlPlane]
 	for _, o := range managerObjects(t, l) {
 		t.Errorf("%s %s is left", o.GetKind(), o.GetName())
 	}
@@ -641,7 +653,8 @@ func uninstall(t *testing.T, l *landscape.Landscape, args ...string) {
 		!kymas.Items[0].DeletionTimestamp.IsZero() {
 		t.Errorf("Kymas went with the manager: %v, %v", kymas.Items, err)
 	}
-	if out, code := runKlm(t, kubeconfig, append([]string{"uninstall", "--yes"}, args...)...); code != 4 {
+	if out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), append([]string{"uninstall", "--yes"},
+		args...)...); code != 4 {
 		t.Errorf("where nothing is installed, klm uninstall ends with %d and says:\n%s", code, out)
 	}
 }
