@@ -49,6 +49,7 @@ func TestModel(t *testing.T) {
 			"approveOther": m.approveOther, "pause": m.pause, "resume": m.resume, "abort": m.abort,
 			"deleteRollout": m.deleteRollout, "loseRelease": m.loseRelease, "loseRollout": m.loseRollout,
 			"preflight": m.preflight, "clockBack": m.clockBack, "declare": m.declare, "freeze": m.freeze,
+			"defer": m.defers, "halt": m.halt,
 			// What happens most of the time is there several times, so that rollouts get to their later stages.
 			"work1": m.work, "work2": m.work, "work3": m.work, "work4": m.work, "finish1": m.finishSome,
 			"finish2": m.finishSome, "fail1": m.failUpdated, "fail2": m.failUpdated, "pass1": m.passTime,
@@ -71,10 +72,12 @@ type part struct {
 	rollout string
 	excused bool
 	blocked string // the reason why its window is closed, or a person has paused it; "" if nothing is
+	// deferred is the time until which its admin has deferred updates; zero: they are not deferred
+	deferred time.Time
 }
 
 // runtime returns what the coordinator knows about the runtime.
-func (p *part) runtime() Runtime {
+func (m *model) runtime(p *part) Runtime {
 	r := Runtime{Kyma: p.name, Labels: p.labels, Ordered: p.ordered, State: p.state, Reason: p.reason, Since: p.since,
 		IsReady: evidence.IsWell(p.state), IsObserved: true, Started: p.started, IsExcused: p.excused,
 		UnreachableSince: p.silent}
@@ -82,8 +85,25 @@ func (p *part) runtime() Runtime {
 	if !p.silent.IsZero() {
 		r.UnreachableReason = v1beta2.ReasonRuntimeUnreachable
 	}
-	if p.blocked != "" {
-		r.Blocked = func() *channel.Blocker { return &channel.Blocker{Code: p.blocked} }
+	r.Blocked = func() *channel.Blocker {
+		if p.blocked != "" {
+			return &channel.Blocker{Code: p.blocked}
+		}
+		limit := DeferralLimit(m.advanced, nil, m.now)
+		until, _ := channel.DeferredUntil(m.deferral(p), limit)
+		if until.IsZero() || m.advanced.Spec.IsBack() {
+			return nil
+		}
+		return &channel.Blocker{Code: v1beta2.ReasonUpdateDeferred, Until: until}
+	}
+	return r
+}
+
+// deferral is what the request of a runtime says about its deferral.
+func (m *model) deferral(p *part) channel.Request {
+	r := channel.Request{Now: m.now}
+	if !p.deferred.IsZero() {
+		r.NotBefore = p.deferred.Format(time.RFC3339)
 	}
 	return r
 }
@@ -126,8 +146,10 @@ type model struct {
 	placed        map[string]place.Place
 	declared      map[string]int          // how often a person has written a line of the annotation urgency
 	withdrawn     map[string]bool         // versions that a halt has withdrawn
+	takenBack     string                  // the last of them, until a person moves the channel
 	used          map[string]int          // how many rollouts were made by it
 	hold          *v1beta2.RolloutBlocker // what the policy keeps the rollout of the last pass from
+	advanced      *v1beta2.ModuleRollout  // the rollout of the last pass
 }
 
 const (
@@ -170,6 +192,8 @@ func newModel(t *rapid.T) *model {
 	m.policy.Spec.OnHalt = rapid.SampledFrom([]v1beta2.HaltAction{v1beta2.HaltHold, v1beta2.HaltTakeBackFailed,
 		v1beta2.HaltTakeBack}).Draw(t, "on halt")
 	m.hasEdges = rapid.Bool().Draw(t, "edges")
+	m.policy.Spec.MaxDeferral = metav1.Duration{Duration: time.Duration(rapid.IntRange(0, 2).Draw(t, "deferral")) *
+		time.Hour}
 	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: modelModule, Namespace: "kcp-system"},
 		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: modelChannel,
 			Version: "1.0.0"}}}}
@@ -234,7 +258,7 @@ func (m *model) run(view stored) {
 	}
 	var runtimes []Runtime
 	for _, name := range m.names() {
-		runtimes = append(runtimes, m.parts[name].runtime())
+		runtimes = append(runtimes, m.runtime(m.parts[name]))
 	}
 	was := cmp.Or(view.release.ChannelStatus(modelChannel), &v1beta2.ChannelStatus{})
 	last := int64(0)
@@ -252,7 +276,7 @@ func (m *model) run(view stored) {
 		Now: m.now})
 	former := view.rollouts[was.Rollout].DeepCopy()
 	if recorded.Withdraw != "" && view.version == m.api.version {
-		m.withdrawn[recorded.Withdraw] = true
+		m.withdrawn[recorded.Withdraw], m.takenBack = true, recorded.Withdraw
 	}
 	if recorded.Ended != "" && !save(func(api *stored) {
 		r := api.rollouts[was.Rollout]
@@ -267,6 +291,9 @@ func (m *model) run(view stored) {
 		made.CreationTimestamp = metav1.NewTime(m.now)
 		m.checkUrgent(former, made)
 		m.checkTakeBack(&view, former, made)
+		if m.takenBack != "" && made.Spec.To == m.takenBack {
+			m.violation = fmt.Sprintf("7: %s goes to %s again, and nobody has asked for it", made.Name, m.takenBack)
+		}
 		if made.Spec.State == v1beta2.RolloutRunning && (made.Name == m.deleted || m.lost && m.begun()) {
 			m.violation = fmt.Sprintf("15: deleting makes nothing faster: %s runs at once", made.Name)
 		}
@@ -280,6 +307,7 @@ func (m *model) run(view stored) {
 	}
 	s := recorded.Status
 	if active := view.rollouts[s.Rollout]; active != nil && !active.Status.Phase.IsOver() {
+		m.advanced = active
 		in := Inputs{Rollout: active, Runtimes: runtimes, Now: m.now, Slots: -1}
 		in.Hold, _ = HoldOf(m.policy, active, m.now)
 		in.Preflight, in.WayBack = m.preflightOf(active), m.wayBack(active)
@@ -363,6 +391,59 @@ func (m *model) failUpdated(t *rapid.T) {
 	t.Skip("nobody has begun")
 }
 
+// halt moves the channel to a version that fails wherever it is, or but for one runtime, so that its rollout is halted,
+// and lets a person act before the next pass: what follows from a halt is rare otherwise.
+func (m *model) halt(t *rapid.T) {
+	m.move(t)
+	for range 3 {
+		m.coordinate(t)
+		m.check(t)
+		m.sync(t)
+		for _, name := range m.names() {
+			m.obeyWith(m.parts[name])
+		}
+	}
+	r := m.api.rollouts[m.api.release.ChannelStatus(modelChannel).Rollout]
+	if r == nil || r.Status.Phase.IsOver() {
+		return
+	}
+	var begun []*part
+	for _, name := range m.names() {
+		if p := m.parts[name]; p.ordered == r.Spec.To && strings.HasPrefix(p.rollout, r.Name+"/") {
+			begun = append(begun, p)
+		}
+	}
+	if len(begun) == 0 {
+		return
+	}
+	works := -1
+	if len(begun) > 1 && rapid.Bool().Draw(t, "one works") {
+		works = rapid.IntRange(0, len(begun)-1).Draw(t, "works")
+	}
+	for i, p := range begun {
+		if i == works {
+			p.set(m, v1beta2.StateReady, "")
+			continue
+		}
+		p.set(m, v1beta2.StateError, v1beta2.ReasonWorkloadFailed)
+	}
+	m.coordinate(t)
+	m.check(t)
+	switch rapid.IntRange(0, 7).Draw(t, "a person") {
+	case 1:
+		r.Spec.State = v1beta2.RolloutPaused
+	case 2:
+		r.Spec.Resumptions = append(r.Spec.Resumptions, v1beta2.RolloutResumption{By: "ann", Reason: "known"})
+	case 3:
+		m.move(t)
+	case 4:
+		r.Spec.State = v1beta2.RolloutAborted
+	}
+	m.write()
+	m.coordinate(t)
+	m.check(t)
+}
+
 // sync brings the cache of the controllers up to date.
 func (m *model) sync(*rapid.T) { m.cache = m.api.clone() }
 
@@ -386,6 +467,10 @@ func (m *model) obeyWith(p *part) {
 		!p.silent.IsZero() || p.blocked != "" {
 		return
 	}
+	if until, _ := channel.DeferredUntil(m.deferral(p), is.DeferUntil); !until.IsZero() && !is.IsBack {
+		return
+	}
+	m.checkDeferral(p, is)
 	deadline := cmp.Or(is.RuntimeDeadline, admission.DefaultRuntimeDeadline)
 	p.excused = p.ordered != "" && !is.IsCorrection && !evidence.IsWell(p.state) && m.now.Sub(p.since) >= deadline
 	p.ordered, p.state, p.reason, p.since = is.Version, v1beta2.StateProcessing, "", m.now
@@ -437,6 +522,19 @@ func (m *model) block(t *rapid.T) {
 
 func (m *model) unblock(t *rapid.T) { m.pick(t).blocked = "" }
 
+// defers defers the updates of a runtime, or ends its deferral.
+func (m *model) defers(t *rapid.T) {
+	p := m.pick(t)
+	p.deferred = time.Time{}
+	if d := rapid.SampledFrom([]time.Duration{0, 30 * time.Minute, 1000 * time.Hour}).Draw(t, "for"); d > 0 {
+		p.deferred = m.now.Add(d).Truncate(time.Second)
+	}
+	if rapid.Bool().Draw(t, "the controller works before the coordinator") {
+		m.sync(t)
+		m.obeyWith(p)
+	}
+}
+
 // join adds a runtime. Its first version is installed at once.
 func (m *model) join(t *rapid.T) {
 	if len(m.parts) >= 14 {
@@ -463,6 +561,7 @@ func (m *model) relabel(t *rapid.T) { m.drawLabels(t, m.pick(t)) }
 
 // move points the channel to a version that may be higher or lower than the present one.
 func (m *model) move(t *rapid.T) {
+	m.takenBack = ""
 	m.api.release.Spec.Channels[0].Version = rapid.SampledFrom([]string{"1.0.0", "1.1.0", "1.2.0", "2.0.0"}).Draw(t,
 		"to")
 	m.write()
@@ -502,7 +601,7 @@ func (m *model) moveBack(t *rapid.T) {
 	if s == nil || s.Version == "" {
 		t.Skip("nothing is proven")
 	}
-	m.api.release.Spec.Channels[0].Version = s.Version
+	m.api.release.Spec.Channels[0].Version, m.takenBack = s.Version, ""
 	m.write()
 }
 
@@ -563,7 +662,7 @@ func (m *model) deleteRollout(t *rapid.T) {
 
 func (m *model) loseRelease(*rapid.T) {
 	m.api.release.Status = v1beta2.ModuleReleaseMetaStatus{}
-	m.revisions, m.lost, m.deleted = map[int64]string{}, true, ""
+	m.revisions, m.lost, m.deleted, m.takenBack = map[int64]string{}, true, "", ""
 	m.write()
 }
 
@@ -585,7 +684,7 @@ func (m *model) preflight(*rapid.T) {
 // finish ends all faults, approves all stages, and lets the controllers work. Then every rollout has ended or names an
 // action for a person (22), and all runtimes have the version (23).
 func (m *model) finish(t *rapid.T) {
-	m.preflown, m.policy.Spec.Freezes, m.withdrawn = nil, nil, nil
+	m.preflown, m.policy.Spec.Freezes, m.withdrawn = nil, nil, map[string]bool{}
 	for range 400 {
 		for _, name := range m.names() {
 			p := m.parts[name]
@@ -599,7 +698,9 @@ func (m *model) finish(t *rapid.T) {
 			p := m.parts[name]
 			turn := m.turn(p)
 			m.checkTurn(p, turn)
-			if turn.Version != "" && (channel.IsLower(p.ordered, turn.Version) || turn.IsBack &&
+			until, _ := channel.DeferredUntil(m.deferral(p), turn.DeferUntil)
+			isDeferred := !until.IsZero() && !turn.IsBack && p.ordered != turn.Version
+			if turn.Version != "" && !isDeferred && (channel.IsLower(p.ordered, turn.Version) || turn.IsBack &&
 				turn.Version != p.ordered) {
 				p.ordered, p.rollout, p.started = turn.Version, turn.Rollout, m.now
 				p.since = m.now
