@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ var levels = [calendar.Levels + 1]string{"· ", "▁▁", "▂▂", "▃▃", "�
 func (r *report) Show(p *console.Page) {
 	p.Line("%s, %s: %s of %s%s", r.Begins.Format("January 2006"), r.TimeZone, console.Count(r.Runtimes, "runtime"),
 		r.Cluster, r.filters())
-	p.Line("%s", Sums(r.Calendar))
+	p.Line("%s", Sums(r.Calendar, strconv.Itoa))
 	for _, note := range r.Notes {
 		p.Wrap("", "Note: "+note)
 	}
@@ -67,10 +68,10 @@ func (r *report) filters() string {
 }
 
 // Sums returns the sentence about the runtimes of a calendar: with a window in the month, and in other ways.
-func Sums(c *calendar.Calendar) string {
+func Sums(c *calendar.Calendar, number func(int) string) string {
 	unresolved := c.Runtimes - c.Windowed - c.AnyTime - c.Later
-	return fmt.Sprintf("%d with a maintenance window in this month, %d with a later one, %d that need none (any time), "+
-		"%d without one.", c.Windowed, c.Later, c.AnyTime, unresolved)
+	return fmt.Sprintf("%s with a maintenance window in this month, %s with a later one, %s that need none (any time), "+
+		"%s without one.", number(c.Windowed), number(c.Later), number(c.AnyTime), number(unresolved))
 }
 
 // showDays shows a line for each day.

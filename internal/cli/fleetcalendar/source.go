@@ -4,12 +4,11 @@
 //
 //	root.AddCommand(fleetcalendar.Command(a))
 //	c := fleetcalendar.Of(month, fleetcalendar.Source{Members: snapshot.Members, Catalog: snapshot.Catalog, Now: now})
-//	picture := fleetcalendar.PictureOf(c, now)
 //
 // # How it works
 //
 // Package calendar makes the calendar. This package reads what it needs (the rows of Kymas, the maintenance policy of
-// the manager, ModuleRollouts and RolloutPolicies; no Manifests), and shows the result as text and as a picture.
+// the manager, ModuleRollouts and RolloutPolicies; no Manifests), and shows the result as text.
 //
 // # What it does not do
 //

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -13,8 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
 )
 
-// planned returns what the planner says about a rollout now.
-func (f *fleet) planned(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, n int) *plan.Plan {
+// members returns the first n runtimes as the planner sees them now.
+func (f *fleet) members(n int) []rollout.Runtime {
 	f.Helper()
 	catalog, _ := f.catalog(f.Context())
 	members := plan.Fleet{Release: f.release(f.Context()), Channel: "regular", Catalog: catalog, Now: time.Now()}
@@ -33,7 +34,13 @@ func (f *fleet) planned(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy,
 			all = append(all, is)
 		}
 	}
-	p, err := plan.For(r, policy, all, time.Now())
+	return all
+}
+
+// planned returns what the planner says about a rollout now.
+func (f *fleet) planned(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, n int) *plan.Plan {
+	f.Helper()
+	p, err := plan.For(r, policy, f.members(n), time.Now())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -105,5 +112,39 @@ func TestExpectedStages(t *testing.T) {
 	f.pass()
 	if s := f.rollout(r.Name).Status; s.Phase != v1beta2.RolloutEndedAborted || !s.Stages[1].ExpectedEnd.IsZero() {
 		t.Errorf("the rollout has ended: %+v", s)
+	}
+}
+
+// TestExpectedStagesStay: while nothing happens, the expected times of stages change only together with
+// the expected end of the rollout, also after restarts of the manager.
+func TestExpectedStagesStay(t *testing.T) {
+	policy := onePolicy()
+	policy.Spec.Stages = []v1beta2.RolloutStage{{Name: "half", Percent: 50, MinCount: 1,
+		Gates: []v1beta2.RolloutGate{{Name: "go", Approval: &v1beta2.ApprovalGate{Count: 1}}}}, {Name: "rest"}}
+	const n = 8
+	f := newFleet(t, append(objects(n), policy)...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	r := f.rollout("keda-regular-r2")
+	runtimes := f.members(n)
+	status, changes := r.Status.DeepCopy(), 0
+	for i := range 300 {
+		before := status.DeepCopy()
+		if i%10 == 0 {
+			clear(f.forecasts) // a restart
+		}
+		p := &pass{Reconciler: f.Reconciler, now: time.Now().Add(time.Duration(i) * 61 * time.Second)}
+		p.foresee(t.Context(), r, status, policy, runtimes)
+		if status.ETA.Equal(&before.ETA) {
+			if diff := cmp.Diff(before.Stages, status.Stages); diff != "" {
+				t.Fatalf("step %d: the stages are expected at other times, and the rollout is not:\n%s", i, diff)
+			}
+			continue
+		}
+		changes++
+	}
+	if changes == 0 {
+		t.Error("nothing has changed in five hours")
 	}
 }

@@ -144,8 +144,10 @@ func startOf(year int, month time.Month, day int, zone *time.Location) time.Time
 	return t
 }
 
-// Next and Previous return the names of the months beside the month.
-func (m Month) Next() string     { return m.beside(1) }
+// Next returns the name of the month after the month.
+func (m Month) Next() string { return m.beside(1) }
+
+// Previous returns the name of the month before the month.
 func (m Month) Previous() string { return m.beside(-1) }
 
 func (m Month) beside(months int) string {

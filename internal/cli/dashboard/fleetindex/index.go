@@ -13,7 +13,7 @@
 //
 // One watch follows the Kymas as rows of a Table, of which only the columns and the labels are kept. Equal strings are
 // in memory once. One watch each follows the ModuleReleaseMetas, ModuleTemplates, ModuleRollouts and RolloutPolicies,
-// which do not grow with the fleet. The Leases of the manager are read at an interval.
+// which do not grow with the fleet. The Leases of the manager and its maintenance policy are read at intervals.
 //
 // Changes are collected and then published together as a new [Snapshot]: the first one after publishDelay, and the
 // next ones at most once in publishInterval. A Snapshot is never changed, so pages read it without a lock and without a
@@ -74,6 +74,8 @@ type Snapshot struct {
 	Members []*fleetlist.Member
 	// Catalog has the catalog with its rollouts and policies.
 	Catalog *connection.Catalog
+	// Maintenance is the maintenance policy of the manager.
+	Maintenance Maintenance
 	// Manager is nil until the Leases were read.
 	Manager *liveness.Observation
 	// Ready means that every collection was listed once.
@@ -129,20 +131,23 @@ type Index struct {
 	rollouts  collection[v1beta2.ModuleRollout]
 	policies  collection[v1beta2.RolloutPolicy]
 	observed  *liveness.Observation
-	problem   error
-	since     time.Time         // of problem
-	notes     map[string]string // by resource
-	dirty     map[Topic]bool
-	names     map[string]bool // of runtimes that have changed since the last snapshot
-	resized   bool            // a runtime was added or removed since then
-	deltas    []Delta
-	changed   chan struct{} // closed by the next snapshot
+	// maintenance is the maintenance policy; its change is one of the catalog
+	maintenance Maintenance
+	problem     error
+	since       time.Time         // of problem
+	notes       map[string]string // by resource
+	dirty       map[Topic]bool
+	names       map[string]bool // of runtimes that have changed since the last snapshot
+	resized     bool            // a runtime was added or removed since then
+	deltas      []Delta
+	changed     chan struct{} // closed by the next snapshot
 }
 
 // New returns an empty index.
 func New() *Index {
 	x := &Index{wake: make(chan struct{}, 1), now: time.Now, notes: map[string]string{}, dirty: map[Topic]bool{},
-		names: map[string]bool{}, changed: make(chan struct{})}
+		names: map[string]bool{}, changed: make(chan struct{}),
+		maintenance: Maintenance{Unknown: "the maintenance policy was not read yet"}}
 	x.snapshot.Store(&Snapshot{Catalog: connection.NewCatalog(nil, nil), Of: map[Topic]uint64{}})
 	return x
 }
@@ -321,7 +326,7 @@ func (x *Index) Publish() {
 	before := x.snapshot.Load()
 	s := &Snapshot{Revision: before.Revision + 1, Membership: before.Membership, Of: maps.Clone(before.Of),
 		Cluster: x.cluster, Members: before.Members, Catalog: before.Catalog, Manager: x.observed,
-		Problem: x.problem, ProblemSince: x.since,
+		Problem: x.problem, ProblemSince: x.since, Maintenance: x.maintenance,
 		Ready: x.runtimes.listed && (x.cluster == nil || x.releases.listed && x.templates.listed)}
 	for _, of := range slices.Sorted(maps.Keys(x.notes)) {
 		s.Notes = append(s.Notes, x.notes[of])

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
@@ -126,4 +127,39 @@ func TestPublish(t *testing.T) {
 		stop()
 		<-ended
 	})
+}
+
+// TestMaintenance: the maintenance policy is a part of the snapshot, and the same policy that is read again is no
+// change.
+func TestMaintenance(t *testing.T) {
+	read := func() Maintenance {
+		p, err := channel.ParsePolicy([]byte(`{"rules":[{"match":{"region":"^eu"},"windows":[{"days":["Sat"],` +
+			`"begin":"02:00:00","end":"06:00:00","timeZone":"Europe/Berlin"}]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Maintenance{Policy: p}
+	}
+	x := New()
+	x.Put(member("a", "1", "Ready"))
+	x.Publish()
+	if is := x.Snapshot().Maintenance; is.Policy != nil || is.Unknown == "" {
+		t.Errorf("before the policy was read: %+v", is)
+	}
+	x.LoadMaintenance(read())
+	x.Publish()
+	s := x.Snapshot()
+	if s.Maintenance.Policy == nil || s.Of[Catalog] != s.Revision {
+		t.Errorf("the policy was read: %+v, %v", s.Maintenance, s.Of)
+	}
+	x.LoadMaintenance(read())
+	x.Publish()
+	if is := x.Snapshot().Revision; is != s.Revision {
+		t.Errorf("the same policy made snapshot %d after %d", is, s.Revision)
+	}
+	x.LoadMaintenance(Maintenance{Unknown: "the ConfigMap may not be read"})
+	x.Publish()
+	if is := x.Snapshot(); is.Maintenance.Policy != nil || is.Revision == s.Revision {
+		t.Errorf("the policy cannot be read any more: %+v", is.Maintenance)
+	}
 }

@@ -73,6 +73,7 @@ func (x *Index) follow(ctx context.Context, c *connection.Cluster) {
 	all.Go(func() error { return followKind(ctx, x, c, connection.ResourceRollouts, &x.rollouts, Rollouts) })
 	all.Go(func() error { return followKind(ctx, x, c, connection.ResourcePolicies, &x.policies, Rollouts) })
 	all.Go(func() error { return x.followManager(ctx, c) })
+	all.Go(func() error { return x.followMaintenance(ctx, c) })
 	_ = all.Wait() // each ends with ctx
 }
 

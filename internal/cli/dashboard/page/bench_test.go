@@ -24,9 +24,10 @@ const benchmarkFleet = 10_000
 func BenchmarkPage(b *testing.B) {
 	now := time.Now()
 	x := indexOf(benchmarkFleet, now)
+	x.LoadMaintenance(maintenanceOf(b))
 	s := serverOf(b, x, &pageserver.Viewer{})
 	for _, path := range []string{"/", "/?state=Error&sort=-since", "/?module=istio&group=version", "/versions",
-		"/rollouts", "/catalog", "/fleet/cells"} {
+		"/rollouts", "/catalog", "/calendar", "/fleet/cells"} {
 		b.Run(strings.NewReplacer("/", "_", "?", "_").Replace(path), func(b *testing.B) {
 			size, packed := 0, 0
 			for i := 0; b.Loop(); i++ {

@@ -99,6 +99,7 @@ func (s *Server) route() {
 	s.view("GET /rollouts/{name}/plan", rolloutPlanView)
 	s.view("GET /plan", planView)
 	s.view("GET /changes", changesView)
+	s.view("GET /calendar", calendarView)
 	s.view("GET /catalog", catalogView)
 	s.view("GET /catalog/{module}", catalogModuleView)
 	s.view("GET /", nowhere)
@@ -161,7 +162,8 @@ type section struct {
 
 // sections are the entries of the navigation.
 var sections = []section{{Name: "Fleet", Path: "/"}, {Name: "Versions", Path: "/versions"}, {Name: "Rollouts",
-	Path: "/rollouts"}, {Name: "Changes", Path: "/changes"}, {Name: "Catalog", Path: "/catalog"}}
+	Path: "/rollouts"}, {Name: "Changes", Path: "/changes"}, {Name: "Calendar", Path: "/calendar"}, {Name: "Catalog",
+	Path: "/catalog"}}
 
 // view registers a view.
 func (s *Server) view(pattern string, show func(*request) content) {

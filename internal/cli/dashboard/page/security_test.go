@@ -119,10 +119,19 @@ func TestStrangersTexts(t *testing.T) {
 	o := rolloutOf(attack)
 	o.Spec.Urgency, o.Spec.UrgencyReason = v1beta2.UrgencyHotfix, attack
 	o.Status.WayBack = &v1beta2.RolloutWayBack{Declared: true, To: attack, Message: attack}
-	s.Rollouts = map[string]*v1beta2.ModuleRollout{o.Name: o}
+	d := rolloutOf(attack)
+	d.Name, d.Spec.Module, d.Spec.Channel, d.Spec.From = "istio-regular-r4", attack, attack, attack
+	d.Spec.MaxDeferral, d.Spec.Stages[1].Name = metav1.Duration{Duration: 240 * time.Hour}, attack
+	d.Status.Stage.StartedAt = fixture.Ago(time.Minute)
+	s.Rollouts = map[string]*v1beta2.ModuleRollout{o.Name: o, d.Name: d}
+	s.Policies = []v1beta2.RolloutPolicy{{ObjectMeta: metav1.ObjectMeta{Name: attack}, Spec: v1beta2.RolloutPolicySpec{
+		Suspend: true, Freezes: []v1beta2.RolloutFreeze{{Name: attack, From: fixture.Ago(time.Hour),
+			To: fixture.Ago(-time.Hour), Except: []v1beta2.FreezeException{attack}}}}}}
 	x := fleetindex.New()
 	x.Load(s, nil, cluster)
+	x.LoadMaintenance(fleetindex.Maintenance{Unknown: attack})
 	m := memberAt(3, fixture.Noon)
+	m.Metadata.Annotations.Deferring = map[string]string{v1beta2.AnnotationNotBefore: attack}
 	m.Metadata.Name = "runtime-a"
 	paused := attack
 	m.Metadata.Annotations.Paused, m.Spec.Channel, m.Metadata.Labels = &paused, attack, kyma.Labels
@@ -137,7 +146,9 @@ func TestStrangersTexts(t *testing.T) {
 	q := url.QueryEscape(attack)
 	for path, status := range map[string]int{
 		"/": 200, "/versions": 200, "/rollouts": 200, "/rollouts/istio-regular-r3": 200, "/changes": 200,
-		"/catalog":       200,
+		"/catalog":  200,
+		"/calendar": 200, "/calendar?module=" + q: 200, "/calendar?name=" + q: 200, "/calendar?month=" + q: 400,
+		"/calendar?time-zone=" + q: 400, "/calendar?selector=" + q: 400,
 		"/catalog/istio": 200, "/runtimes/runtime-a": 200, "/runtimes/runtime-a/sample": 200, "/plan": 200,
 		"/?name=" + q: 200, "/?module=" + q: 200, "/?reason=" + q: 200, "/?selector=" + q: 400, "/?" + q + "=1": 400,
 		"/?colour=" + q: 400, "/?module=" + q + "&group=stage&colour=progress": 200, "/?sort=" + q: 400, "/?page=" + q: 400, "/?group=" + q: 400, "/runtimes/" + url.PathEscape(attack): 404,

@@ -1,0 +1,49 @@
+package fleetindex
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// maintenanceInterval is the time between two reads of the maintenance policy, which takes two requests.
+const maintenanceInterval = time.Minute
+
+// Maintenance is the maintenance policy of the manager.
+type Maintenance struct {
+	// Policy is nil if the policy is not known; then Unknown states why.
+	Policy  *channel.Policy
+	Unknown string
+}
+
+// followMaintenance reads the maintenance policy at an interval. The dashboard may read the one ConfigMap only, so it
+// cannot watch it.
+func (x *Index) followMaintenance(ctx context.Context, c *connection.Cluster) error {
+	for {
+		var is Maintenance
+		var err error
+		if is.Policy, is.Unknown, err = c.MaintenancePolicy(ctx, ""); err != nil {
+			is.Unknown = err.Error()
+		}
+		if ctx.Err() == nil {
+			x.LoadMaintenance(is)
+		}
+		if err := console.Sleep(ctx, maintenanceInterval); err != nil {
+			return err
+		}
+	}
+}
+
+// LoadMaintenance replaces the maintenance policy.
+func (x *Index) LoadMaintenance(is Maintenance) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !reflect.DeepEqual(is, x.maintenance) {
+		x.maintenance = is
+		x.touch(Catalog)
+	}
+}

@@ -1,0 +1,143 @@
+// Package month has what the dashboard shows of one month of the calendar: a picture, and tables.
+//
+// # Use
+//
+//	v := month.ViewOf(fleetcalendar.Of(m, source), now)
+//	templates.Execute(w, v)
+//
+// # How it works
+//
+// The picture has a line for each day and a cell for each hour, in units of its own, so that a template makes an SVG of
+// it without a script. The table of days has the numbers of the picture.
+//
+// # What it does not do
+//
+// The package makes no HTML, and decides nothing about windows, freezes and rollouts: package calendar does.
+package month
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetcalendar"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/calendar"
+)
+
+// The parts of tables.
+type (
+	column = sheet.Column
+	cell   = sheet.Cell
+)
+
+// View is what the dashboard shows of a calendar.
+type View struct {
+	*calendar.Calendar
+	// Title is the name of the month, Label describes the picture, and Sums counts the runtimes.
+	Title, Label, Sums string
+	Picture            Picture
+	// The tables. Days has the numbers of the picture.
+	Days, Freezes, Stages, Deferrals, Windows, Unresolved sheet.Table
+	// HasForecast means that a time of a stage is a forecast.
+	HasForecast bool
+}
+
+// ViewOf returns the view of a calendar.
+func ViewOf(c *calendar.Calendar, now time.Time) View {
+	v := View{Calendar: c, Title: c.Begins.Format("January 2006"), Label: labelOf(c),
+		Sums: fleetcalendar.Sums(c, sheet.Number), Picture: pictureOf(c, now)}
+	v.addDays()
+	v.addFreezes()
+	v.addStages()
+	v.addWindows()
+	return v
+}
+
+// dash returns a text, or – if it is empty.
+func dash(text string) string {
+	if text == "" {
+		return "–"
+	}
+	return text
+}
+
+// at returns a time in one piece, or – for the zero time.
+func (v *View) at(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return strings.ReplaceAll(fleetcalendar.At(v.Month, t), " ", "\u00a0")
+}
+
+// addDays adds the table that has the numbers of the picture.
+func (v *View) addDays() {
+	v.Days = sheet.Table{Caption: "Days", Columns: []column{{Title: "Day"}, {Title: "Runtimes with an open window"},
+		{Title: "Most at once", IsNumber: true}, {Title: "Freezes"}}}
+	for i := range v.Calendar.Days {
+		d, most := &v.Calendar.Days[i], 0
+		if h := d.Most(); h != nil {
+			most = h.Runtimes
+		}
+		v.Days.Rows = append(v.Days.Rows, []cell{{Text: d.Begins.Format("Mon 2 Jan")},
+			{Text: fleetcalendar.SpansOf(d, sheet.Number)}, {Text: sheet.Number(most), IsNumber: true},
+			{Text: dash(strings.Join(d.Freezes, ", "))}})
+	}
+}
+
+func (v *View) addFreezes() {
+	v.Freezes = sheet.Table{Caption: "Freezes", Columns: []column{{Title: "Freeze"}, {Title: "Policy"}, {Title: "From"},
+		{Title: "To"}, {Title: "State"}, {Title: "Except"}, {Title: "Stops"}, {Title: "Spares"}},
+		Empty: "No RolloutPolicy has a freeze in this month."}
+	for i := range v.Calendar.Freezes {
+		f := &v.Calendar.Freezes[i]
+		v.Freezes.Rows = append(v.Freezes.Rows, []cell{{Text: f.Name}, {Text: f.Policy}, {Text: v.at(f.From)},
+			{Text: v.at(f.To)}, {Text: f.State}, {Text: dash(fleetcalendar.ExceptionsOf(f))},
+			{Text: dash(strings.Join(f.Stops, ", "))}, {Text: dash(strings.Join(f.Spares, ", "))}})
+	}
+}
+
+func (v *View) addStages() {
+	v.Stages = sheet.Table{Caption: "Planned", Columns: []column{{Title: "Rollout"}, {Title: "Versions"}, {Title: "Stage"},
+		{Title: "State"}, {Title: "Runtimes"}, {Title: "Begins"}, {Title: "Ends"}, {Title: "Held by"}},
+		Empty: "No rollout begins, goes on or ends in this month, as far as is known."}
+	for i := range v.Calendar.Stages {
+		s := &v.Calendar.Stages[i]
+		begins, ends := fleetcalendar.TimesOf(s, v.at)
+		v.HasForecast = v.HasForecast || strings.Contains(begins+ends, "~")
+		v.Stages.Rows = append(v.Stages.Rows, []cell{{Text: s.Rollout, Path: "/rollouts/" + s.Rollout},
+			{Text: dash(s.From) + " → " + s.To}, {Text: dash(s.Stage)}, {Text: s.State, State: s.State},
+			{Text: fleetcalendar.CountsOf(s)}, {Text: begins}, {Text: ends}, {Text: s.Why, Wide: true}})
+	}
+	if v.MoreStages > 0 {
+		v.Stages.Note = fmt.Sprintf("and %d more", v.MoreStages)
+	}
+	v.Deferrals = sheet.Table{Caption: "Deferrals that end", Columns: []column{{Title: "Until"}, {Title: "Rollout"},
+		{Title: "Version"}, {Title: "Runtimes", IsNumber: true}, {Title: "Some of them"}}}
+	for _, d := range v.Calendar.Deferrals {
+		v.Deferrals.Rows = append(v.Deferrals.Rows, []cell{{Text: v.at(d.Until)}, {Text: d.Rollout,
+			Path: "/rollouts/" + d.Rollout}, {Text: d.To}, {Text: sheet.Number(d.Runtimes), IsNumber: true},
+			{Text: strings.Join(d.Names, ", "), Wide: true}})
+	}
+	if v.MoreDeferrals > 0 {
+		v.Deferrals.Note = fmt.Sprintf("and %d more", v.MoreDeferrals)
+	}
+}
+
+// addWindows adds the groups of runtimes with the same windows, and those without.
+func (v *View) addWindows() {
+	v.Windows = sheet.Table{Caption: "Windows by rule of the maintenance policy", Columns: []column{{Title: "Rule"},
+		{Title: "Runtimes", IsNumber: true}, {Title: "First window"}, {Title: "Hours", IsNumber: true},
+		{Title: "Some of them"}}}
+	for _, w := range v.Calendar.Windows {
+		v.Windows.Rows = append(v.Windows.Rows, []cell{{Text: w.Rule}, {Text: sheet.Number(w.Runtimes), IsNumber: true},
+			{Text: v.at(w.Begins) + " – " + v.at(w.Ends)}, {Text: sheet.Number(w.Hours), IsNumber: true},
+			{Text: strings.Join(w.Names, ", "), Wide: true}})
+	}
+	v.Unresolved = sheet.Table{Caption: "Without a window", Columns: []column{{Title: "Runtimes"}, {Title: "Why"},
+		{Title: "Some of them"}}}
+	for _, u := range v.Calendar.Unresolved {
+		v.Unresolved.Rows = append(v.Unresolved.Rows, []cell{{Text: sheet.Number(u.Runtimes)},
+			{Text: u.Reason, Wide: true}, {Text: strings.Join(u.Names, ", "), Wide: true}})
+	}
+}
