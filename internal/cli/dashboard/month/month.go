@@ -99,7 +99,8 @@ func (v *View) addFreezes() {
 
 func (v *View) addStages() {
 	v.Stages = sheet.Table{Caption: "Planned", Columns: []column{{Title: "Rollout"}, {Title: "Versions"},
-		{Title: "Stage"}, {Title: "State"}, {Title: "Runtimes"}, {Title: "Begins"}, {Title: "Ends"}, {Title: "Held by"}},
+		{Title: "Stage"}, {Title: "State"}, {Title: "Runtimes"}, {Title: "Begins"}, {Title: "Ends"},
+		{Title: "Held by"}},
 		Empty: "No rollout begins, goes on or ends in this month, as far as is known."}
 	for i := range v.Calendar.Stages {
 		s := &v.Calendar.Stages[i]
