@@ -69,6 +69,30 @@ func TestResourcePolicy(t *testing.T) {
 	}
 }
 
+// TestMissingResource: a custom resource that is found missing while the module is Processing is created again, also if
+// no event reports its deletion.
+func TestMissingResource(t *testing.T) {
+	b := newSampleBench(t, v1beta2.CreateAndDelete)
+	b.edit(func(m *v1beta2.Manifest) {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationCustomStateCheck, v1beta2.ValueTrue)
+		m.Spec.CustomStateCheck = []v1beta2.CustomStateCheck{{JSONPath: "status.state", Value: "Up",
+			MappedState: v1beta2.StateReady}}
+	})
+	reconcile := func() {
+		t.Helper()
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reconcile()
+	b.runtime.drop(samplePath + "own")
+	reconcile() // finds that it is missing
+	reconcile()
+	if b.runtime.object(samplePath+"own") == nil {
+		t.Errorf("it is not created again; requests %v", b.runtime.take())
+	}
+}
+
 // TestDelete: the custom resource is deleted first. The other objects are deleted after the operator has removed its
 // finalizer from the custom resource.
 func TestDelete(t *testing.T) {

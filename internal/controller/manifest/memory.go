@@ -210,6 +210,13 @@ func (m *memory) expect(refs []apply.Ref, shared *dedup.Values) {
 	}
 }
 
+// noteMissing records that the custom resource does not exist, so that the next reconcile creates it.
+func (m *memory) noteMissing() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.changes.readiness = true
+}
+
 // takeChanges returns the changes since the last call, and clears them.
 func (m *memory) takeChanges() changes {
 	m.mu.Lock()

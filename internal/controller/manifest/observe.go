@@ -78,6 +78,7 @@ func (n *run) observeResource(ctx context.Context) (readiness, error) {
 		return readiness{}, err
 	}
 	if object == nil {
+		n.memory.noteMissing()
 		return readiness{v1beta2.StateProcessing, v1beta2.ReasonCustomResourceNotReady,
 			fmt.Sprintf("%s does not exist yet", ref)}, nil
 	}
