@@ -10,11 +10,16 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kyma-fleet/lifecycle-manager/deploy"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
@@ -30,19 +35,24 @@ type host struct {
 	mu       sync.Mutex
 	reviews  []string          // guarded by mu; bodies of the questions about rights
 	asked    map[string]string // guarded by mu; header Impersonate-User by method and path
+	own      map[string]bool   // guarded by mu; verb and resource of requests in the own name
 	overload bool              // guarded by mu; reviews fail
 }
 
 // newHost starts a dashboard with further flags, and waits until it is ready.
 func newHost(t *testing.T, flags ...string) *host {
 	t.Helper()
-	h := &host{provider: fixture.NewProvider(t), out: &output{}, asked: map[string]string{}}
+	h := &host{provider: fixture.NewProvider(t), out: &output{}, asked: map[string]string{},
+		own: map[string]bool{}}
 	facts := fixture.Facts()["healthy"]
 	h.Server = fixture.NewServer(t, facts.Kyma)
 	h.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.asked[r.Method+" "+r.URL.Path] = r.Header.Get("Impersonate-User")
+		if right := rightFor(r); right != "" && r.Header.Get("Impersonate-User") == "" {
+			h.own[right] = true
+		}
 		if !strings.HasSuffix(r.URL.Path, "/subjectaccessreviews") {
 			return false
 		}
@@ -91,6 +101,23 @@ func newHost(t *testing.T, flags ...string) *host {
 		return code == http.StatusOK
 	})
 	return h
+}
+
+// rightFor returns the verb and the resource that a request needs, or "" if it is about nothing in a namespace.
+func rightFor(r *http.Request) string {
+	_, rest, found := strings.Cut(r.URL.Path, "/namespaces/")
+	parts := strings.Split(rest, "/") // namespace, resource, name
+	switch {
+	case !found || len(parts) == 1:
+		return ""
+	case r.Method != http.MethodGet:
+		return strings.ToLower(r.Method) + " " + parts[1]
+	case len(parts) > 2:
+		return "get " + parts[1]
+	case r.URL.Query().Get("watch") != "":
+		return "watch " + parts[1]
+	}
+	return "list " + parts[1]
 }
 
 // forward sends a request to the dashboard, with the host that the browser has asked for.
@@ -295,5 +322,56 @@ func TestInClusterFlags(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})
+	}
+}
+
+// TestRole compares the requests that the pages make with the Role in the chart. Everything else is asked in the name
+// of a person, and the access Secrets are refused.
+func TestRole(t *testing.T) {
+	h := newHost(t, "--actions")
+	ann := browser(t)
+	for _, path := range []string{"/", "/versions", "/rollouts", "/changes", "/catalog", "/catalog/sample",
+		"/runtimes/runtime-a", "/runtimes/runtime-a/sample", "/plan?module=sample&channel=regular&version=1.0.0",
+		"/fleet/cells"} {
+		h.get(t, ann, path)
+	}
+	objects, err := deploy.Objects(t.Context(), deploy.Options{Set: []string{"dashboard.enabled=true",
+		"dashboard.url=https://fleet.example.com", "dashboard.oidc.issuer=https://idp.example.com",
+		"dashboard.oidc.clientID=klm", "dashboard.actions=true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := map[string]bool{}
+	for _, o := range objects {
+		if o.GetKind() != "Role" || o.GetName() != deploy.Release+"-dashboard" {
+			continue
+		}
+		role := &rbacv1.Role{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					allowed[verb+" "+resource] = true
+				}
+			}
+		}
+	}
+	const refused = "list secrets" // the page of a runtime says so
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for right := range h.own {
+		if !allowed[right] && right != refused {
+			t.Errorf("the dashboard sends %q, which its Role does not have", right)
+		}
+	}
+	// A kind that is followed may also be read by name.
+	byName := []string{"get modulerollouts", "get moduletemplates", "get rolloutpolicies"}
+	for right := range allowed {
+		if !h.own[right] && !slices.Contains(byName, right) {
+			t.Errorf("the Role has %q, which the dashboard does not need; it sends %v", right,
+				slices.Sorted(maps.Keys(h.own)))
+		}
 	}
 }

@@ -67,13 +67,13 @@ func BenchmarkIndex(b *testing.B) {
 	}
 }
 
-// BenchmarkViewers measures the processor time for 50 viewers of a fleet in which something changes each second, and
-// the time from a change to its event.
+// BenchmarkViewers measures the processor time for 50 viewers, each with a name, of a fleet in which something changes
+// each second, and the time from a change to its event.
 func BenchmarkViewers(b *testing.B) {
 	const viewers = 50
 	now := time.Now()
 	x := indexOf(benchmarkFleet, now)
-	s, err := New(Options{Index: x, Hosts: []string{host}, Viewer: anybody})
+	s, err := New(Options{Index: x, Hosts: []string{host}, Viewer: named})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -85,12 +85,13 @@ func BenchmarkViewers(b *testing.B) {
 	defer stop()
 	go x.Run(ctx, func(ctx context.Context) (*connection.Cluster, error) { <-ctx.Done(); return nil, ctx.Err() })
 	received := make(chan time.Time, viewers)
-	get := func(path string) *http.Response {
+	get := func(path, viewer string) *http.Response {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
 		if err != nil {
 			b.Error(err)
 			return nil
 		}
+		r.Header.Set("Viewer", viewer)
 		w, err := http.DefaultTransport.RoundTrip(r)
 		if err != nil {
 			return nil
@@ -99,7 +100,7 @@ func BenchmarkViewers(b *testing.B) {
 	}
 	for i := range viewers {
 		go func() {
-			w := get("/events")
+			w := get("/events", fmt.Sprint("viewer-", i))
 			if w == nil {
 				return
 			}
@@ -113,7 +114,8 @@ func BenchmarkViewers(b *testing.B) {
 				case received <- time.Now():
 				default:
 				}
-				if page := get([]string{"/", "/?state=Error", "/versions"}[i%3]); page != nil {
+				if page := get([]string{"/", "/?state=Error", "/versions"}[i%3],
+					fmt.Sprint("viewer-", i)); page != nil {
 					_, _ = bufio.NewReader(page.Body).WriteTo(discard{})
 					page.Body.Close()
 				}
@@ -141,6 +143,11 @@ func BenchmarkViewers(b *testing.B) {
 	}
 	b.ReportMetric(float64(delays.Milliseconds())/float64(n), "ms-to-event")
 	b.ReportMetric(float64(processor()-used)/float64(time.Since(begin)), "cores")
+}
+
+// named returns the viewer that a request names.
+func named(_ http.ResponseWriter, r *http.Request) *pageserver.Viewer {
+	return &pageserver.Viewer{Name: r.Header.Get("Viewer")}
 }
 
 type discard struct{}
