@@ -22,6 +22,7 @@ var views = []struct{ name, path, text string }{
 	{"runtime", "/runtimes/runtime-a", "mod"},
 	{"module", "/runtimes/runtime-a/mod", "ConfigMap"},
 	{"changes", "/changes", "regular"},
+	{"calendar", "/calendar", "No RolloutPolicy has a freeze in this month."},
 	{"catalog", "/catalog", "2.0.1"},
 	{"nowhere", "/nowhere", "There is no such page"},
 }
