@@ -104,13 +104,12 @@ func (m *manager) collect(ctx context.Context) error {
 }
 
 const (
-	calmFor    = 3 * time.Second
 	calmShare  = 0.10    // of a core
 	heardShare = 0.00001 // of a core for each cluster, for its heartbeats
 )
 
-// settle waits until the manager is quiet: for three seconds it used less than a tenth of a core, plus the share for
-// heartbeats. It records the time until then.
+// settle waits until the manager is quiet: for three seconds, or half of that with --brief, it used less than a tenth
+// of a core, plus the share for heartbeats. It records the time until then.
 func (r *rig) settle(ctx context.Context, s *Scenario) error {
 	begin := time.Now()
 	r.stage.set(func() string { return "waiting until the manager is quiet" })
@@ -118,7 +117,7 @@ func (r *rig) settle(ctx context.Context, s *Scenario) error {
 	share := calmShare + heardShare*float64(r.clusters)
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	for time.Since(calm) < calmFor {
+	for time.Since(calm) < r.calm {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

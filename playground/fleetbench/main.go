@@ -32,6 +32,8 @@ type options struct {
 
 	remember time.Duration // time for which agents keep delivered events
 	watched  time.Duration // time for which dead clusters are observed after the others are done
+	calm     time.Duration // time for which the manager has to be quiet
+	soak     time.Duration // soak time of a stage of a rollout
 
 	stage stage
 }
@@ -107,7 +109,7 @@ func (o *options) validate() ([]scenario, error) {
 	if o.Replicas < 1 || o.Replicas > 16 {
 		return nil, fmt.Errorf("--replicas is %d, want 1 to 16", o.Replicas)
 	}
-	o.remember, o.watched = time.Minute, time.Minute
+	o.remember, o.watched, o.calm, o.soak = time.Minute, time.Minute, 3*time.Second, 5*time.Second
 	if o.Brief {
 		o.shorten()
 	}
@@ -119,7 +121,8 @@ func (o *options) validate() ([]scenario, error) {
 func (o *options) shorten() {
 	o.ManagerArgs = append([]string{"--max-new-runtimes=16", "--leader-election-lease-duration=20s",
 		"--leader-election-renew-deadline=18s", "--leader-election-retry-period=1s"}, o.ManagerArgs...)
-	o.Idle, o.Edits, o.remember, o.watched = 5*time.Second, min(o.Edits, 10), 3*time.Second, 15*time.Second
+	o.Idle, o.Edits, o.remember, o.watched = 5*time.Second, min(o.Edits, 10), 3*time.Second, 5*time.Second
+	o.calm, o.soak = 1500*time.Millisecond, time.Second
 }
 
 // say prints the next stage to standard error.

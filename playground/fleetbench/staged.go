@@ -63,7 +63,7 @@ func (r *rig) prepareStages(ctx context.Context) error {
 	percent := func(text string) *intstr.IntOrString { return new(intstr.FromString(text)) }
 	stage := func(name string, share int32, concurrency, failures string) v1beta2.RolloutStage {
 		return v1beta2.RolloutStage{Name: name, Percent: share, MaxConcurrency: percent(concurrency),
-			MaxFailures: percent(failures), Soak: metav1.Duration{Duration: 5 * time.Second}}
+			MaxFailures: percent(failures), Soak: metav1.Duration{Duration: r.soak}}
 	}
 	own, canary := stage("own", 0, "100%", "0%"), stage("canary", 1, "100%", "0%")
 	own.Selector, canary.MinCount = &v1beta2.StageSelector{MatchLabels: map[string]string{"stage": "own"}}, 5
