@@ -54,7 +54,8 @@ func read(t *testing.T, page string) docs.Page {
 }
 
 // followGuide runs the blocks of a page from one to another as somebody who reads it does, in a folder like a clone
-// that has the kubeconfig of runtime-a, and values of an installation. The registry of the page is that of the landscape.
+// that has the kubeconfig of runtime-a, and values of an installation. The registry of the page is that of the
+// landscape.
 func followGuide(t *testing.T, l *landscape.Landscape, page docs.Page, from, to int) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
