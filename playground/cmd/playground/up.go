@@ -131,8 +131,9 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 // serveDashboard starts klm dashboard for the control plane. It returns the line with the address, and ends with stop.
 func (v *up) serveDashboard(ctx context.Context, kubeconfig string) (line string, stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
+	//nolint:gosec // the user chooses the folder of the programs
 	command := exec.CommandContext(ctx, v.program(program.KLM), "dashboard", "--no-open", "--actions",
-		"--kubeconfig", kubeconfig) //nolint:gosec // the folder is chosen by the user
+		"--kubeconfig", kubeconfig)
 	var problem bytes.Buffer
 	command.Stderr = &problem
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
