@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"net/http"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,7 +9,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
-	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
@@ -106,6 +104,3 @@ func indexOf(n int, now time.Time) *fleetindex.Index {
 	x.Publish()
 	return x
 }
-
-// anybody accepts every request, for tests of pages.
-func anybody(http.ResponseWriter, *http.Request) *pageserver.Viewer { return &pageserver.Viewer{} }
