@@ -162,6 +162,10 @@ type ModuleRolloutSpec struct {
 	// +optional
 	Defaults RolloutDefaults `json:"defaults,omitzero"`
 
+	// maxUpdating is copied from the policy. It applies if the policy does not exist any more.
+	// +optional
+	MaxUpdating int32 `json:"maxUpdating,omitempty"`
+
 	// maxDeferral is copied from the policy.
 	// +optional
 	MaxDeferral metav1.Duration `json:"maxDeferral,omitzero"`

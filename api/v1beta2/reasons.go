@@ -279,6 +279,9 @@ const (
 	// ReasonRolloutFrozen: the RolloutPolicy has a freeze at this time. Wait until its end, or shorten it in
 	// spec.freezes.
 	ReasonRolloutFrozen = "RolloutFrozen"
+	// ReasonPolicyDeleted: the RolloutPolicy was deleted while it suspended or froze the rollout. Create it again, or
+	// resume the rollout with a reason.
+	ReasonPolicyDeleted = "PolicyDeleted"
 	// ReasonRolloutPaused: a person has paused the rollout. Resume it: klm rollout resume.
 	ReasonRolloutPaused = "RolloutPaused"
 	// ReasonTooManyFailures: more runtimes have failed because of the version than the policy allows, so no further

@@ -180,6 +180,9 @@ type Manager struct {
 	// manager's container needs room for it. Default 512 MiB.
 	RenderMemoryLimit int64
 
+	// RolloutMaxUpdating is the maximum number of runtimes that all rollouts with stages update at the same time, next
+	// to the limits of their policies. 0: only the policies limit it. Default 0.
+	RolloutMaxUpdating int
 	// RolloutGateAllow are prefixes of addresses that gates of rollouts may call, for example
 	// https://prometheus.example.com/. Default: none, so that a gate that needs a request never passes.
 	RolloutGateAllow []string
@@ -486,6 +489,8 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 		"time after which the rendering of a chart or Kustomize directory is stopped")
 	f.Int64Var(&m.RenderMemoryLimit, "render-memory-limit", m.RenderMemoryLimit,
 		"memory in bytes that such a rendering may use, next to that of the manager; one runs at a time")
+	f.IntVar(&m.RolloutMaxUpdating, "rollout-max-updating", m.RolloutMaxUpdating,
+		"maximum number of runtimes that all rollouts with stages update at the same time; 0: only the policies limit it")
 	f.StringSliceVar(&m.RolloutGateAllow, "rollout-gate-allow", m.RolloutGateAllow,
 		"prefixes of addresses that gates of rollouts may call, separated by commas")
 	f.Int64Var(&m.BundleCacheBytes, "bundle-cache-bytes", m.BundleCacheBytes, "memory for rendered modules in bytes")
@@ -623,6 +628,7 @@ func (m *Manager) Validate() error {
 	check(m.MaxConcurrentKymaReconciles > 0, "max-concurrent-kyma-reconciles", "must be at least 1")
 	check(m.MaxConcurrentManifestReconciles > 0, "max-concurrent-manifest-reconciles", "must be at least 1")
 	check(m.MaxNewRuntimes > 0, "max-new-runtimes", "must be at least 1")
+	check(m.RolloutMaxUpdating >= 0, "rollout-max-updating", "must not be negative")
 	check(m.MaxConcurrentWatcherReconciles > 0, "max-concurrent-watcher-reconciles", "must be at least 1")
 	check(m.FailureBaseDelay > 0 && m.FailureBaseDelay <= m.FailureMaxDelay, "failure-base-delay",
 		"must be positive and at most --failure-max-delay")

@@ -240,8 +240,8 @@ func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts 
 func rolloutOptions(f foundation, artefacts *registry.Registry, fleet cache.Cache,
 	catalog func(context.Context) (channel.Catalog, func() error)) rollout.Options {
 	return rollout.Options{Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Fleet: fleet,
-		Namespace: f.config.Namespace, Catalog: catalog,
-		Registry: artefacts, GateAllow: f.config.RolloutGateAllow, Events: f.events,
+		Namespace: f.config.Namespace, Catalog: catalog, Registry: artefacts, Events: f.events,
+		GateAllow: f.config.RolloutGateAllow, MaxUpdating: f.config.RolloutMaxUpdating,
 		RateLimiter: newRateLimiter(f.config)}
 }
 

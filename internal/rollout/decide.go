@@ -121,6 +121,12 @@ func (a *advance) expire(deadline time.Time) {
 	a.end(v1beta2.RolloutCompleted, "")
 }
 
+// EndsByResumption reports whether a blocker of a rollout with this code ends when a person resumes the rollout.
+func EndsByResumption(code string) bool {
+	return code == v1beta2.ReasonInconclusive || code == v1beta2.ReasonNoEvidence ||
+		code == v1beta2.ReasonPolicyDeleted
+}
+
 // resume lets a halted rollout go on after a person has asked for it. What was found so far is acknowledged: only
 // further failures count.
 func (a *advance) resume() {

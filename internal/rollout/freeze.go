@@ -27,11 +27,12 @@ func DeferralLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now 
 }
 
 // HoldOf returns what a policy keeps a rollout from now: a suspension or a freeze, or nil. It also returns the time
-// until that changes by itself, or 0. policy is nil if the rollout has none, or if it does not exist any more.
+// until that changes by itself, or 0. policy is the one that is [InForce] for the rollout. If none is any more, a
+// suspension or a freeze stays until a person resumes the rollout: deleting a policy must not be a way past it.
 func HoldOf(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout, now time.Time) (*v1beta2.RolloutBlocker,
 	time.Duration) {
 	if policy == nil {
-		return nil, 0
+		return keptHold(r), 0
 	}
 	object := "RolloutPolicy " + policy.Name
 	var current *v1beta2.RolloutFreeze
@@ -70,4 +71,47 @@ func HoldOf(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout, now time.Ti
 func isExcepted(f *v1beta2.RolloutFreeze, r *v1beta2.ModuleRollout) bool {
 	return slices.Contains(f.Except, v1beta2.FreezeException(r.Spec.Urgency)) ||
 		r.Spec.IsBack() && slices.Contains(f.Except, v1beta2.ExceptBack)
+}
+
+// keptHold returns the suspension or the freeze of a rollout whose policy does not exist any more, or nil.
+func keptHold(r *v1beta2.ModuleRollout) *v1beta2.RolloutBlocker {
+	if r.Spec.Policy == "" || len(r.Spec.Resumptions) > int(r.Status.Resumptions) {
+		return nil
+	}
+	for _, b := range r.Status.Blockers {
+		switch b.Code {
+		case v1beta2.ReasonRolloutSuspended, v1beta2.ReasonRolloutFrozen, v1beta2.ReasonPolicyDeleted:
+			return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPolicyDeleted, Object: "RolloutPolicy " + r.Spec.Policy,
+				Message: fmt.Sprintf("RolloutPolicy %s was deleted while it stopped the rollout", r.Spec.Policy),
+				Remedy:  fmt.Sprintf("create the policy again, or: klm rollout resume %s --reason=…", r.Name)}
+		}
+	}
+	return nil
+}
+
+// InForce returns the policy that can suspend, freeze and limit a rollout now: the one that it was made from, or if
+// that does not exist any more, for example because it was renamed, the one that is for the channel now. nil: none is.
+func InForce(policies []v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout) *v1beta2.RolloutPolicy {
+	if r.Spec.Policy == "" {
+		return nil
+	}
+	for i := range policies {
+		if policies[i].Name == r.Spec.Policy {
+			return &policies[i]
+		}
+	}
+	policy, err := PolicyFor(policies, r.Spec.Module, r.Spec.Channel)
+	if err != nil {
+		return nil
+	}
+	return policy
+}
+
+// MaxUpdating returns the number of runtimes that the rollouts of a policy may update at the same time, 0 if it is not
+// limited. policy is the one that is [InForce]. If none is any more, the limit stays.
+func MaxUpdating(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout) int {
+	if policy == nil {
+		return int(r.Spec.MaxUpdating)
+	}
+	return int(policy.Spec.MaxUpdating)
 }

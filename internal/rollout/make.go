@@ -117,7 +117,7 @@ func New(m Move) *v1beta2.ModuleRollout {
 		return r
 	}
 	r.Spec.Policy, r.Spec.Defaults = m.Policy.Name, m.Policy.Spec.Defaults
-	r.Spec.NewInstallations = m.Policy.Spec.NewInstallations
+	r.Spec.NewInstallations, r.Spec.MaxUpdating = m.Policy.Spec.NewInstallations, m.Policy.Spec.MaxUpdating
 	if m.IsBack {
 		r.Spec.Stages = stagesBack(m.Policy)
 		return r

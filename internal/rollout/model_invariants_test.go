@@ -50,6 +50,7 @@ import (
 //	17  an excused runtime is not counted / a failed one twice (tally.count)        138 / 20
 //	18  runtimes are not sorted (judgeAll)                                          2
 //	20  a move has the revision of the one before (begin)                           1
+//	22  a manager that ends between two writes leaves a rollout (wasInterrupted)    430
 //	22  a resumption does not end a halt (resume)                                   42
 //	23  the version of a completed rollout is not the proven one (Record)           1
 //	24  one failure more than the budget is allowed (stageOverBudget)               68
@@ -97,7 +98,10 @@ func (m *model) check(t *rapid.T) {
 // checkTurn checks what a controller is allowed to order, by what it sees: 2, 5 and 6.
 func (m *model) checkTurn(p *part, turn channel.Turn) {
 	s := m.cache.release.ChannelStatus(modelChannel)
-	target, _ := m.cache.release.Current(modelChannel)
+	target, found := m.cache.release.Current(modelChannel)
+	if !found {
+		return // the request has no version
+	}
 	if s == nil || s.Version == "" {
 		return
 	}
@@ -331,9 +335,8 @@ func (m *model) success() string {
 // checkUrgent checks a rollout that is about to be made: a person has declared its urgency for this move, and it is no
 // way past a pause or a halt of the former one (14).
 func (m *model) checkUrgent(former, made *v1beta2.ModuleRollout) {
-	u := urgency.Urgency{Is: made.Spec.Urgency, Reason: made.Spec.UrgencyReason}
-	line := u.Line(modelChannel, made.Spec.To)
-	if u.Is != "" && m.api.rollouts[made.Name] == nil && m.used[line] >= m.declared[line] {
+	line := lineOf(made)
+	if made.Spec.Urgency != "" && m.api.rollouts[made.Name] == nil && m.used[line] >= m.declared[line] {
 		m.violation = fmt.Sprintf("14: %s is the second one by %q", made.Name, line)
 	}
 	// A person who sets the channel back after a halt asks for the rest of the runtimes, too.
@@ -343,6 +346,12 @@ func (m *model) checkUrgent(former, made *v1beta2.ModuleRollout) {
 		m.violation = fmt.Sprintf("14: %s goes past %s, which is %s and halted at %v: %+v after %+v", made.Name,
 			former.Name, former.Spec.State, former.Status.HaltedAt, made.Spec, former.Spec)
 	}
+}
+
+// lineOf returns the line of the annotation urgency that a rollout was made by.
+func lineOf(r *v1beta2.ModuleRollout) string {
+	u := urgency.Urgency{Is: r.Spec.Urgency, Reason: r.Spec.UrgencyReason}
+	return u.Line(modelChannel, r.Spec.To)
 }
 
 // checkTakeBack checks a rollout that is about to be made while the channel has the version that it takes back: the

@@ -41,6 +41,7 @@ func TestModel(t *testing.T) {
 		m := newModel(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"coordinate": m.coordinate, "coordinateStale": m.coordinateStale, "sync": m.sync, "obey": m.obey,
+			"crash1": m.crash, "crash2": m.crash, "removeChannel": m.removeChannel, "addChannel": m.move,
 			"ready": m.ready, "error": m.error, "unclear": m.unclear, "registryDown": m.registryDown,
 			"pass":       m.passTime,
 			"disconnect": m.disconnect, "reconnect": m.reconnect, "block": m.block, "unblock": m.unblock,
@@ -134,6 +135,7 @@ type model struct {
 	parts     map[string]*part
 	joined    int
 	preflown  *v1beta2.RolloutBlocker
+	left      int    // number of writes after which the coordinator ends; negative: it does not
 	violation string // set by an action
 
 	// what the last pass of the coordinator has done, for the invariants
@@ -147,7 +149,8 @@ type model struct {
 	declared      map[string]int          // how often a person has written a line of the annotation urgency
 	withdrawn     map[string]bool         // versions that a halt has withdrawn
 	takenBack     string                  // the last of them, until a person moves the channel
-	used          map[string]int          // how many rollouts were made by it
+	used          map[string]int          // how many rollouts were recorded by it
+	recorded      map[string]bool         // rollouts that the status of the release has named
 	hold          *v1beta2.RolloutBlocker // what the policy keeps the rollout of the last pass from
 	advanced      *v1beta2.ModuleRollout  // the rollout of the last pass
 }
@@ -159,9 +162,9 @@ const (
 
 // newModel draws a policy and a fleet.
 func newModel(t *rapid.T) *model {
-	m := &model{now: start, parts: map[string]*part{}, revisions: map[int64]string{},
+	m := &model{now: start, left: -1, parts: map[string]*part{}, revisions: map[int64]string{},
 		placed: map[string]place.Place{}, declared: map[string]int{}, used: map[string]int{},
-		withdrawn: map[string]bool{}}
+		withdrawn: map[string]bool{}, recorded: map[string]bool{}}
 	count := func(label string, least, most int) *intstr.IntOrString {
 		return new(intstr.FromInt32(int32(rapid.IntRange(least, most).Draw(t, label))))
 	}
@@ -240,21 +243,60 @@ func (m *model) coordinateStale(*rapid.T) {
 	m.old = m.api.clone()
 }
 
+// crash is one pass of a coordinator that ends after some of its writes.
+func (m *model) crash(t *rapid.T) {
+	m.left = rapid.IntRange(0, 3).Draw(t, "writes")
+	m.run(m.api.clone())
+	m.left = -1
+}
+
 // run does what the rollout controller does with one channel.
 func (m *model) run(view stored) {
 	m.before, m.after, m.result, m.seen = nil, nil, nil, nil
 	save := func(change func(api *stored)) bool {
-		if view.version != m.api.version {
+		if view.version != m.api.version || m.left == 0 {
 			return false
 		}
+		m.left--
 		change(&m.api)
 		m.write()
 		view = m.api.clone()
 		return true
 	}
 	saveStatus := func(s v1beta2.ChannelStatus) bool {
-		m.lost = m.lost && view.version != m.api.version
-		return save(func(api *stored) { api.release.Status.Channels = []v1beta2.ChannelStatus{s} })
+		saved := save(func(api *stored) { api.release.Status.Channels = []v1beta2.ChannelStatus{s} })
+		m.lost = m.lost && !saved
+		if r := m.api.rollouts[s.Rollout]; saved && r != nil && !m.recorded[s.Rollout] {
+			m.recorded[s.Rollout] = true
+			if r.Spec.Urgency != "" {
+				m.used[lineOf(r)]++
+			}
+		}
+		return saved
+	}
+	var channels []string
+	for _, c := range view.release.Spec.Channels {
+		channels = append(channels, c.Channel)
+	}
+	var all []v1beta2.ModuleRollout
+	for _, name := range slices.Sorted(maps.Keys(view.rollouts)) {
+		all = append(all, *view.rollouts[name])
+	}
+	for _, stray := range Strays(view.release, channels, all) {
+		if !save(func(api *stored) {
+			r := api.rollouts[stray.Rollout.Name]
+			r.Status.Phase, r.Status.Admitted = stray.Phase, ""
+		}) {
+			return
+		}
+	}
+	if len(channels) == 0 {
+		if view.release.ChannelStatus(modelChannel) != nil && save(func(api *stored) {
+			api.release.Status.Channels = nil
+		}) {
+			m.forgetStatus()
+		}
+		return
 	}
 	var runtimes []Runtime
 	for _, name := range m.names() {
@@ -275,8 +317,10 @@ func (m *model) run(view stored) {
 		Active: view.rollouts[was.Rollout], Runtimes: runtimes, GoesBack: m.goesBack, LastRevision: last,
 		Now: m.now})
 	former := view.rollouts[was.Rollout].DeepCopy()
-	if recorded.Withdraw != "" && view.version == m.api.version {
+	if recorded.Withdraw != "" && !m.withdrawn[recorded.Withdraw] && !save(func(*stored) {
 		m.withdrawn[recorded.Withdraw], m.takenBack = true, recorded.Withdraw
+	}) {
+		return
 	}
 	if recorded.Ended != "" && !save(func(api *stored) {
 		r := api.rollouts[was.Rollout]
@@ -285,7 +329,7 @@ func (m *model) run(view stored) {
 		return
 	}
 	if made := recorded.Make; made != nil {
-		if view.version != m.api.version {
+		if view.version != m.api.version || m.left == 0 {
 			return
 		}
 		made.CreationTimestamp = metav1.NewTime(m.now)
@@ -297,11 +341,7 @@ func (m *model) run(view stored) {
 		if made.Spec.State == v1beta2.RolloutRunning && (made.Name == m.deleted || m.lost && m.begun()) {
 			m.violation = fmt.Sprintf("15: deleting makes nothing faster: %s runs at once", made.Name)
 		}
-		isNew := m.api.rollouts[made.Name] == nil
-		if isNew && made.Spec.Urgency != "" {
-			m.used[declared.Line(modelChannel, target)]++
-		}
-		if isNew {
+		if m.api.rollouts[made.Name] == nil {
 			save(func(api *stored) { api.rollouts[made.Name] = made })
 		}
 	}
@@ -460,6 +500,9 @@ func (m *model) turn(p *part) channel.Turn {
 func (m *model) obey(t *rapid.T) { m.obeyWith(m.pick(t)) }
 
 func (m *model) obeyWith(p *part) {
+	if len(m.cache.release.Spec.Channels) == 0 {
+		return // the channel is not found
+	}
 	is := m.turn(p)
 	m.checkTurn(p, is)
 	isLower := p.ordered != "" && channel.IsLower(is.Version, p.ordered)
@@ -542,7 +585,7 @@ func (m *model) join(t *rapid.T) {
 	}
 	m.joined++
 	p := &part{name: fmt.Sprintf("runtime-%03d", m.joined), since: m.now, state: v1beta2.StateReady, ordered: "1.0.0"}
-	if m.cache.release != nil {
+	if m.cache.release != nil && len(m.cache.release.Spec.Channels) > 0 {
 		turn := m.turn(&part{name: p.name})
 		m.checkTurn(&part{name: p.name}, turn)
 		p.ordered = cmp.Or(turn.Version, "1.0.0")
@@ -561,9 +604,19 @@ func (m *model) relabel(t *rapid.T) { m.drawLabels(t, m.pick(t)) }
 
 // move points the channel to a version that may be higher or lower than the present one.
 func (m *model) move(t *rapid.T) {
+	m.setVersion(rapid.SampledFrom([]string{"1.0.0", "1.1.0", "1.2.0", "2.0.0"}).Draw(t, "to"))
+}
+
+// setVersion points the channel to a version, and adds it if it was removed.
+func (m *model) setVersion(version string) {
+	m.api.release.Spec.Channels = []v1beta2.ChannelVersion{{Channel: modelChannel, Version: version}}
 	m.takenBack = ""
-	m.api.release.Spec.Channels[0].Version = rapid.SampledFrom([]string{"1.0.0", "1.1.0", "1.2.0", "2.0.0"}).Draw(t,
-		"to")
+	m.write()
+}
+
+// removeChannel removes the channel from the release.
+func (m *model) removeChannel(*rapid.T) {
+	m.api.release.Spec.Channels = nil
 	m.write()
 }
 
@@ -601,8 +654,7 @@ func (m *model) moveBack(t *rapid.T) {
 	if s == nil || s.Version == "" {
 		t.Skip("nothing is proven")
 	}
-	m.api.release.Spec.Channels[0].Version, m.takenBack = s.Version, ""
-	m.write()
+	m.setVersion(s.Version)
 }
 
 func (m *model) approve(t *rapid.T) {
@@ -644,7 +696,7 @@ func (m *model) abort(t *rapid.T) {
 
 // begun reports whether a rollout has ordered the version that the channel points to.
 func (m *model) begun() bool {
-	target := m.api.release.Spec.Channels[0].Version
+	target, _ := m.api.release.ChannelVersion(modelChannel)
 	for _, p := range m.parts {
 		if p.ordered == target && p.rollout != "" {
 			return true
@@ -662,8 +714,12 @@ func (m *model) deleteRollout(t *rapid.T) {
 
 func (m *model) loseRelease(*rapid.T) {
 	m.api.release.Status = v1beta2.ModuleReleaseMetaStatus{}
-	m.revisions, m.lost, m.deleted, m.takenBack = map[int64]string{}, true, "", ""
+	m.forgetStatus()
 	m.write()
+}
+
+func (m *model) forgetStatus() {
+	m.revisions, m.lost, m.deleted, m.takenBack = map[int64]string{}, true, "", ""
 }
 
 func (m *model) loseRollout(t *rapid.T) {
@@ -684,7 +740,11 @@ func (m *model) preflight(*rapid.T) {
 // finish ends all faults, approves all stages, and lets the controllers work. Then every rollout has ended or names an
 // action for a person (22), and all runtimes have the version (23).
 func (m *model) finish(t *rapid.T) {
-	m.preflown, m.policy.Spec.Freezes, m.withdrawn = nil, nil, map[string]bool{}
+	m.preflown, m.policy.Spec.Freezes = nil, nil
+	clear(m.withdrawn)
+	if len(m.api.release.Spec.Channels) == 0 {
+		m.setVersion("2.0.0")
+	}
 	for range 400 {
 		for _, name := range m.names() {
 			p := m.parts[name]
@@ -712,6 +772,7 @@ func (m *model) finish(t *rapid.T) {
 		if r == nil || r.Status.Phase.IsOver() {
 			if r == nil && s.Version == s.Target { // or a version that failed was taken back
 				m.checkEveryoneHas(t, s.Version)
+				m.checkStrays(t)
 				return
 			}
 			if r != nil && r.Spec.State == v1beta2.RolloutAborted {
@@ -724,7 +785,7 @@ func (m *model) finish(t *rapid.T) {
 			m.mustName(t, r, v1beta2.ReasonRolloutPaused)
 			r.Spec.State = v1beta2.RolloutRunning
 		case !r.Status.HaltedAt.IsZero(), slices.ContainsFunc(r.Status.Blockers, func(b v1beta2.RolloutBlocker) bool {
-			return b.Code == v1beta2.ReasonInconclusive || b.Code == v1beta2.ReasonNoEvidence
+			return EndsByResumption(b.Code)
 		}):
 			r.Spec.State = v1beta2.RolloutRunning
 			r.Spec.Resumptions = append(r.Spec.Resumptions, v1beta2.RolloutResumption{By: "ann", Reason: "known"})
@@ -746,6 +807,15 @@ func (m *model) mustName(t *rapid.T, r *v1beta2.ModuleRollout, code string) {
 	}) {
 		t.Fatalf("22: a rollout in phase %s does not name %s with a remedy: %+v", r.Status.Phase, code,
 			r.Status.Blockers)
+	}
+}
+
+// checkStrays: after the rollout of the channel, no other rollout is active.
+func (m *model) checkStrays(t *rapid.T) {
+	for name, r := range m.api.rollouts {
+		if !r.Status.Phase.IsOver() {
+			t.Fatalf("22: %s is still active: %+v", name, r.Status)
+		}
 	}
 }
 

@@ -35,6 +35,9 @@ type Channel struct {
 	// GoesBack returns why going back from a version to a lower one is not safe, or nil if it is. nil: it is never
 	// safe.
 	GoesBack func(from, to string) error
+	// By returns the field manager that wrote the version in the spec of the release, "" if it is not known. It is
+	// called for a move only. nil: it is not known.
+	By func() string
 	// LastRevision is the highest revision of the existing rollouts of the channel.
 	LastRevision int64
 	// Now is the current time.
@@ -61,7 +64,7 @@ type Recorded struct {
 //	2  the active rollout has ended                   its outcome is recorded; after Completed its version is the proven one
 //	3  the version in spec is the target in status    nothing; a rollout that was deleted is made again, and is paused
 //	4  the same, and the move became more urgent      a new rollout to the same version, unless the active one is paused or
-//	                                                  halted
+//	                                                  halted; also if the manager was interrupted, see wasInterrupted
 //	5  the same, and the active rollout is halted,    the version is withdrawn, and runtimes with it are taken back, if
 //	   and its policy takes runtimes back             that is safe; see Channel.takesBack
 //	6  the version in spec is the proven one          the channel was set back: the active rollout is aborted, and
@@ -118,6 +121,8 @@ func Record(c Channel) Recorded {
 			next.end(c.Active, v1beta2.RolloutSuperseded, fmt.Sprintf("the move to %s became urgent: %s (%s)", target,
 				c.Urgency.Is, c.Urgency.Reason))
 			next.begin(c, target, c.Active.Spec.Lineage)
+		case c.wasInterrupted():
+			next.begin(c, target, c.Active.Spec.Lineage)
 		}
 	case target == s.Version:
 		next.setBack(c, target)
@@ -126,8 +131,8 @@ func Record(c Channel) Recorded {
 		next.takeBack(c, s.Version, target, false)
 	default:
 		lineage := ""
-		if c.Active != nil && !c.Active.Status.Phase.IsOver() {
-			lineage = c.Active.Spec.Lineage
+		if r := c.Active; r != nil && (!r.Status.Phase.IsOver() || r.Status.Phase == v1beta2.RolloutSuperseded) {
+			lineage = r.Spec.Lineage
 		}
 		next.end(c.Active, v1beta2.RolloutSuperseded, "the channel was moved on to "+target)
 		next.begin(c, target, lineage)
@@ -145,6 +150,14 @@ func (c *Channel) becameMoreUrgent() bool {
 	}
 	return c.Urgency.Is == v1beta2.UrgencyEmergency && r.Spec.Urgency != v1beta2.UrgencyEmergency ||
 		c.Urgency.Is == v1beta2.UrgencyHotfix && cmp.Or(r.Spec.Urgency, v1beta2.UrgencyNormal) == v1beta2.UrgencyNormal
+}
+
+// wasInterrupted reports whether a manager has ended the active rollout, and has ended itself before it recorded the
+// move that was the reason. Now the version in spec is the target again, and no person has aborted the rollout.
+func (c *Channel) wasInterrupted() bool {
+	r := c.Active
+	return r != nil && (r.Status.Phase == v1beta2.RolloutSuperseded ||
+		r.Status.Phase == v1beta2.RolloutEndedAborted && r.Spec.State != v1beta2.RolloutAborted)
 }
 
 // setBack records that a channel was set back to its proven version during a rollout.
@@ -173,10 +186,12 @@ func (r *Recorded) setBack(c Channel, target string) {
 }
 
 // takesBack reports whether the active rollout is halted, and takes runtimes back by itself. A person who has paused or
-// resumed it, or who moves the channel on, decides instead.
+// resumed it, or who moves the channel on, decides instead. A rollout that has the phase TakenBack and is still the
+// active one was ended by a manager that ended itself before it recorded that.
 func (c *Channel) takesBack(s *v1beta2.ChannelStatus) bool {
 	r := c.Active
-	return r != nil && r.Spec.TakesBack() && !r.Status.Phase.IsOver() && !r.Status.HaltedAt.IsZero() &&
+	return r != nil && r.Spec.TakesBack() && !r.Status.HaltedAt.IsZero() &&
+		(!r.Status.Phase.IsOver() || r.Status.Phase == v1beta2.RolloutTakenBack) &&
 		r.Spec.State == v1beta2.RolloutRunning && len(r.Spec.Resumptions) <= int(r.Status.Resumptions) &&
 		r.Spec.To == s.Target && c.goesBack(r.Spec.To, s.Version) == nil
 }
@@ -302,7 +317,11 @@ func pauseRemade(r *v1beta2.ModuleRollout, why string) {
 }
 
 func (c Channel) move(version string, outcome v1beta2.RolloutPhase) v1beta2.ChannelMove {
-	return v1beta2.ChannelMove{Version: version, By: movedBy(c.Release), At: metav1.NewTime(c.Now), Outcome: outcome,
+	by := ""
+	if c.By != nil {
+		by = c.By()
+	}
+	return v1beta2.ChannelMove{Version: version, By: by, At: metav1.NewTime(c.Now), Outcome: outcome,
 		Urgency: c.Urgency.Is, Reason: c.Urgency.Reason}
 }
 
@@ -322,19 +341,6 @@ func setOutcome(s *v1beta2.ChannelStatus, revision int64, outcome v1beta2.Rollou
 			s.History[i].Outcome = outcome
 		}
 	}
-}
-
-// movedBy returns the field manager that wrote the spec of a release last, or "" if it is not known.
-func movedBy(release *v1beta2.ModuleReleaseMeta) string {
-	by, at := "", time.Time{}
-	for _, m := range release.ManagedFields {
-		if m.Subresource == "" && m.FieldsV1 != nil && strings.Contains(m.FieldsV1.GetRawString(), `"f:spec"`) &&
-			m.Time != nil &&
-			m.Time.After(at) {
-			by, at = m.Manager, m.Time.Time
-		}
-	}
-	return by
 }
 
 // RevisionOf returns the revision in the name of a rollout of a module and channel, or 0 if it is the name of another

@@ -154,8 +154,8 @@ func TestBecomesUrgent(t *testing.T) {
 		"Paused": {reason: "likewise", urgency: v1beta2.UrgencyEmergency, change: func(c *Channel) {
 			c.Active.Spec.State = v1beta2.RolloutPaused
 		}},
-		"Over": {reason: "it has ended", urgency: v1beta2.UrgencyEmergency, change: func(c *Channel) {
-			c.Active.Status.Phase = v1beta2.RolloutEndedAborted
+		"Over": {reason: "a person has aborted it", urgency: v1beta2.UrgencyEmergency, change: func(c *Channel) {
+			c.Active.Status.Phase, c.Active.Spec.State = v1beta2.RolloutEndedAborted, v1beta2.RolloutAborted
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -251,5 +251,37 @@ func TestUrgentStages(t *testing.T) {
 	r := New(Move{Policy: p, Urgency: urgency.Urgency{Is: v1beta2.UrgencyHotfix, Reason: "x"}})
 	if len(r.Spec.Stages) != 3 || r.Spec.Stages[0].Soak != hour {
 		t.Errorf("a policy without hotfix is shortened: %+v", r.Spec.Stages)
+	}
+}
+
+// TestInterrupted: a manager that ends between the end of a rollout and the record of the next one leaves nothing that
+// does not go on.
+func TestInterrupted(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason string
+		phase  v1beta2.RolloutPhase
+		state  v1beta2.RolloutState
+		want   string
+	}{
+		"Superseded": {"the version is the target again", v1beta2.RolloutSuperseded, v1beta2.RolloutRunning, "forward"},
+		"SetBack":    {"the version is the target again", v1beta2.RolloutEndedAborted, v1beta2.RolloutRunning, "forward"},
+		"Aborted":    {"a person has aborted it", v1beta2.RolloutEndedAborted, v1beta2.RolloutAborted, ""},
+		"TakenBack":  {"nobody was taken back yet", v1beta2.RolloutTakenBack, v1beta2.RolloutRunning, "back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := haltedChannel()
+			in.Active.Status.Phase, in.Active.Spec.State = c.phase, c.state
+			is := Record(in)
+			got := ""
+			if is.Make != nil {
+				got = map[bool]string{true: "back", false: "forward"}[is.Make.Spec.IsBack()]
+			}
+			if got != c.want || is.Ended != "" {
+				t.Fatalf("%s: made %q, want %q; ended %q", c.reason, got, c.want, is.Ended)
+			}
+			if got == "forward" && is.Make.Spec.Lineage != in.Active.Spec.Lineage {
+				t.Errorf("other runtimes are the first ones: %+v", is.Make.Spec)
+			}
+		})
 	}
 }

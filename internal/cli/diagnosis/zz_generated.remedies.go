@@ -94,6 +94,7 @@ var remedies = map[string]string{
 	v1beta2.ReasonUrgencyInvalid:               "Nothing moves. Correct or remove the line; klm channel set --urgency writes it.",
 	v1beta2.ReasonRolloutSuspended:             "Set it to false.",
 	v1beta2.ReasonRolloutFrozen:                "Wait until its end, or shorten it in spec.freezes.",
+	v1beta2.ReasonPolicyDeleted:                "Create it again, or resume the rollout with a reason.",
 	v1beta2.ReasonRolloutPaused:                "Resume it: klm rollout resume.",
 	v1beta2.ReasonTooManyFailures:              "Check the failed runtimes; then abort the rollout, or resume it with a reason.",
 	v1beta2.ReasonTooManyLost:                  "Find out why; then abort the rollout, or resume it with a reason.",

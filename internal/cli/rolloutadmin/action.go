@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
 // Action is a change of a rollout that makes sense now.
@@ -42,7 +43,7 @@ func ActionsFor(o *v1beta2.ModuleRollout, program string) []Action {
 	}
 	isStopped := o.Status.Phase == v1beta2.RolloutHalted || slices.ContainsFunc(o.Status.Blockers,
 		func(b v1beta2.RolloutBlocker) bool {
-			return b.Code == v1beta2.ReasonInconclusive || b.Code == v1beta2.ReasonNoEvidence
+			return rollout.EndsByResumption(b.Code)
 		})
 	if isStopped || o.Spec.State == v1beta2.RolloutPaused {
 		a := at("resume", "Resume", "The failures so far are acknowledged, and only further ones count.")

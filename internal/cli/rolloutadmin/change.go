@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
 // change is a change of the spec of one rollout.
@@ -56,7 +57,7 @@ klm rollout resume sample-regular-r3 --reason="the three failures are a known di
 func resume(ctx context.Context, c *connection.Cluster, r *v1beta2.ModuleRollout, o *change) error {
 	isStopped := r.Status.Phase == v1beta2.RolloutHalted
 	for _, b := range r.Status.Blockers { // any other blocker does not go by a resumption
-		isStopped = isStopped || b.Code == v1beta2.ReasonInconclusive || b.Code == v1beta2.ReasonNoEvidence
+		isStopped = isStopped || rollout.EndsByResumption(b.Code)
 	}
 	switch {
 	case r.Spec.State == v1beta2.RolloutPaused && !isStopped:

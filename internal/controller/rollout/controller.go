@@ -67,7 +67,8 @@ type Options struct {
 	// Client reads ModuleReleaseMetas, ModuleRollouts and RolloutPolicies from the cache, and writes. Its reads include
 	// its own writes.
 	Client client.Client
-	// Live reads ModuleReleaseMetas from the API server, with their managed fields. nil: no promotion is applied.
+	// Live reads ModuleReleaseMetas from the API server, with their managed fields. nil: no promotion is applied, and
+	// it is not known who has moved a channel.
 	Live client.Reader
 	// Fleet has the Kymas and Manifests of all runtimes.
 	Fleet cache.Cache
@@ -78,6 +79,9 @@ type Options struct {
 	Catalog func(ctx context.Context) (channel.Catalog, func() error)
 	// Registry has the component of a version, which is read before anybody is updated. nil: nothing is checked.
 	Registry *registry.Registry
+	// MaxUpdating is the largest number of runtimes that all rollouts with stages update at the same time. 0: only the
+	// policies limit it.
+	MaxUpdating int
 	// GateAllow are prefixes of addresses that gates may call. Without any, a gate that needs a request never passes.
 	GateAllow []string
 	// Events records events on ModuleRollouts. nil means that none are recorded.
@@ -267,8 +271,9 @@ func (r *Reconciler) endAll(ctx context.Context, module string) error {
 		if o.Spec.Module != module || o.Status.Phase.IsOver() {
 			continue
 		}
-		if err := p.endRollout(ctx, o, v1beta2.RolloutEndedAborted, "the ModuleReleaseMeta was deleted"); err != nil {
-			return client.IgnoreNotFound(err)
+		if err := p.endRollout(ctx, o, v1beta2.RolloutEndedAborted,
+			"the ModuleReleaseMeta was deleted"); client.IgnoreNotFound(err) != nil {
+			return err
 		}
 	}
 	return nil

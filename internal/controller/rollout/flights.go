@@ -1,19 +1,30 @@
 package rollout
 
 import (
+	"context"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
 // The limits of the fleet need to know what the other rollouts are updating. The coordinator remembers the runtimes in
-// flight of each active rollout from its last pass.
+// flight of each active rollout from its last pass. After a start, and for a rollout that cannot be computed, it finds
+// them out from the Manifests.
 
 // setFlight records the runtimes that a rollout is updating.
 func (p *pass) setFlight(r *v1beta2.ModuleRollout, kymas []string) {
+	if r.Spec.Policy == "" {
+		return // everybody begins at once, so no limit applies
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := flight{policy: r.Spec.Policy, kymas: make(map[string]bool, len(kymas))}
@@ -33,17 +44,43 @@ func (p *pass) forget(r *v1beta2.ModuleRollout) {
 	count(r)
 }
 
-// isBlind reports whether this process has not yet seen what another active rollout is updating.
-func (p *pass) isBlind(r *v1beta2.ModuleRollout) bool {
-	if r.Spec.Policy == "" {
-		return false
+// flightOf returns what an active rollout is updating. If this process has not computed it yet, the result has the
+// runtimes that are admitted, and those that the rollout has marked and that are not Ready; these may be a few more.
+func (p *pass) flightOf(ctx context.Context, r *v1beta2.ModuleRollout) (flight, error) {
+	p.mu.Lock()
+	f, seen := p.flights[r.Name]
+	p.mu.Unlock()
+	if seen {
+		return f, nil
 	}
+	var manifests v1beta2.ManifestList
+	if err := p.Fleet.List(ctx, &manifests, client.InNamespace(p.Namespace),
+		client.MatchingFields{moduleIndex: r.Spec.Module}, client.UnsafeDisableDeepCopy); err != nil {
+		return flight{}, fmt.Errorf("listing the Manifests of module %s: %w", r.Spec.Module, err)
+	}
+	var names, marked []string
+	for i := range manifests.Items {
+		m := &manifests.Items[i]
+		kyma := m.Labels[v1beta2.LabelKymaName]
+		names = append(names, kyma)
+		mark, _, _ := strings.Cut(m.Annotations[v1beta2.AnnotationRollout], "/")
+		if mark == r.Name && !rollout.RuntimeOf(&v1beta2.Kyma{}, m).IsReady {
+			marked = append(marked, kyma)
+		}
+	}
+	marked = append(marked, place.NewlyAdmitted(r.Spec.Lineage, "", r.Status.Admitted, names)...)
+	f = flight{policy: r.Spec.Policy, kymas: map[string]bool{}}
+	for _, k := range marked {
+		f.kymas[k] = true
+	}
+	return f, nil
+}
+
+// unseen records that a rollout cannot be computed now.
+func (p *pass) unseen(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.others, func(name string) bool {
-		_, seen := p.flights[name]
-		return !seen
-	})
+	delete(p.flights, name)
 }
 
 // count sets the metrics of a rollout. A rollout that has ended has none.
@@ -66,26 +103,47 @@ func count(r *v1beta2.ModuleRollout) {
 	}
 }
 
-// flightsBeside returns the runtimes in which another staged rollout is under way, if the policy is exclusive, and the
-// number of runtimes that the other rollouts of the policy are updating.
-func (p *pass) flightsBeside(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy) (busy map[string]bool,
-	others int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// beside is what the other active rollouts with stages are updating.
+type beside struct {
+	busy     map[string]bool // runtimes of them that may not take part in another rollout
+	inPolicy int             // number of updates of rollouts with the same policy
+	inFleet  int             // number of updates of all of them
+}
+
+// flightsBeside returns what the other active rollouts are updating. policy is the policy in force for the rollout.
+func (p *pass) flightsBeside(ctx context.Context, r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy) (beside,
+	error) {
+	is := beside{busy: map[string]bool{}}
+	if r.Spec.Policy == "" {
+		return is, nil
+	}
 	isExclusive := policy == nil || policy.Spec.Exclusive == nil || *policy.Spec.Exclusive
-	busy = map[string]bool{}
-	for name, f := range p.flights {
-		if name == r.Name || f.policy == "" {
+	for _, other := range p.staged {
+		if other.Name == r.Name {
 			continue
 		}
-		if f.policy == r.Spec.Policy {
-			others += len(f.kymas)
+		f, err := p.flightOf(ctx, other)
+		if err != nil {
+			return is, err
 		}
-		if isExclusive && r.Spec.Policy != "" {
-			for k := range f.kymas {
-				busy[k] = true
-			}
+		is.inFleet += len(f.kymas)
+		if f.policy == r.Spec.Policy {
+			is.inPolicy += len(f.kymas)
+		}
+		if isExclusive {
+			maps.Copy(is.busy, f.kymas)
 		}
 	}
-	return busy, others
+	return is, nil
+}
+
+// keepFlights forgets the flights of rollouts that do not exist any more, or that have ended.
+func (p *pass) keepFlights() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.flights, func(name string, _ flight) bool {
+		return !slices.ContainsFunc(p.staged, func(r *v1beta2.ModuleRollout) bool {
+			return r.Name == name
+		})
+	})
 }

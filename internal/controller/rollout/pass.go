@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/promotion"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
@@ -30,8 +32,8 @@ type pass struct {
 	now      time.Time
 	next     time.Duration
 	policies []v1beta2.RolloutPolicy
-	rollouts []v1beta2.ModuleRollout // those of the module
-	others   []string                // names of the active staged rollouts of other modules
+	rollouts []v1beta2.ModuleRollout  // those of the module
+	staged   []*v1beta2.ModuleRollout // the active rollouts with stages, of all modules
 	catalog  channel.Catalog
 	failed   func() error // why a read of the catalog has failed; nil: none has
 	kymas    map[string]*v1beta2.Kyma
@@ -46,6 +48,9 @@ func (p *pass) after(d time.Duration) {
 
 func (p *pass) run(ctx context.Context) error {
 	if err := p.read(ctx); err != nil {
+		return err
+	}
+	if err := p.endStrays(ctx); err != nil {
 		return err
 	}
 	next := p.release.Status.DeepCopy()
@@ -65,6 +70,11 @@ func (p *pass) run(ctx context.Context) error {
 		active = active || s.Rollout != "" && !phase.IsOver()
 		if isWorse(phase, worst) {
 			worst, message = phase, "channel "+of+": "+why
+		}
+	}
+	for _, was := range p.release.Status.Channels {
+		if was.Rollout != "" && !slices.Contains(p.channels(), was.Channel) {
+			p.after(Period) // the channel was removed; the next pass ends its rollout
 		}
 	}
 	p.setActive(p.release.Name, active)
@@ -110,13 +120,47 @@ func (p *pass) read(ctx context.Context) error {
 		r := &rollouts.Items[i]
 		if r.Spec.Module == p.release.Name {
 			p.rollouts = append(p.rollouts, *r)
-		} else if r.Spec.Policy != "" && !r.Status.Phase.IsOver() {
-			p.others = append(p.others, r.Name)
+		}
+		if r.Spec.Policy != "" && !r.Status.Phase.IsOver() {
+			p.staged = append(p.staged, r)
 		}
 	}
+	p.keepFlights()
 	catalog, failed := p.Catalog(ctx)
 	p.catalog, p.failed = catalog.Remember(), failed
 	return nil
+}
+
+// endStrays ends the active rollouts that nothing follows. Whether the status names a rollout is found out at the API
+// server, because a rollout may be seen before the status that names it.
+func (p *pass) endStrays(ctx context.Context) error {
+	strays := rollout.Strays(p.release, p.channels(), p.rollouts)
+	if len(strays) == 0 {
+		return nil
+	}
+	if live, err := p.live(ctx); err != nil || live.ResourceVersion != p.release.ResourceVersion {
+		p.after(Period)
+		return err
+	}
+	for _, s := range strays {
+		if err := p.endRollout(ctx, s.Rollout, s.Phase, s.Why); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		p.staged = slices.DeleteFunc(p.staged, func(r *v1beta2.ModuleRollout) bool { return r.Name == s.Rollout.Name })
+	}
+	return nil
+}
+
+// live reads the release from the API server, with the managed fields that the cache does not have.
+func (p *pass) live(ctx context.Context) (*v1beta2.ModuleReleaseMeta, error) {
+	if p.Live == nil {
+		return p.release, nil
+	}
+	live := &v1beta2.ModuleReleaseMeta{}
+	if err := p.Live.Get(ctx, client.ObjectKeyFromObject(p.release), live); err != nil {
+		return nil, fmt.Errorf("reading ModuleReleaseMeta %s: %w", p.release.Name, err)
+	}
+	return live, nil
 }
 
 // channels returns the names of the channels of the module.
@@ -148,6 +192,7 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	}
 	if wait := p.settle(of, was, target); wait > 0 {
 		p.after(wait)
+		p.unseen(was.Rollout)
 		return *was, v1beta2.RolloutPending, "the channel was moved to " + target + " a moment ago", nil
 	}
 	policy, conflict := rollout.PolicyFor(p.policies, p.release.Name, of)
@@ -161,16 +206,19 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	}
 	declared, invalid := urgency.Of(p.release, of, target)
 	if invalid != nil && was.Target != target {
+		p.unseen(was.Rollout)
 		return *was, v1beta2.RolloutHeld, v1beta2.ReasonUrgencyInvalid + ": " + invalid.Error() +
 			": correct the line; klm channel set --urgency writes it", nil
 	}
+	var unread error
 	recorded := rollout.Record(rollout.Channel{Release: p.release, Name: of, Policy: policy, Urgency: declared,
 		Active: p.rollout(was.Rollout), Runtimes: runtimes, GoesBack: p.goesBack, LastRevision: p.lastRevision(of),
-		Now: p.now})
-	if err := p.failed(); err != nil {
+		By: func() (by string) { by, unread = p.moverOf(ctx, of); return by }, Now: p.now})
+	if err := cmp.Or(unread, p.failed()); err != nil {
 		return s, "", "", err
 	}
 	if conflict != nil && recorded.Make != nil { // a rollout that is under way goes on with its own stages
+		p.unseen(was.Rollout)
 		return *was, v1beta2.RolloutHeld, v1beta2.ReasonPolicyConflict + ": " + conflict.Error(), nil
 	}
 	if recorded.Withdraw != "" {
@@ -211,6 +259,19 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 			Runtimes: runtimes, Now: p.now}).Status
 	}
 	return s, status.Phase, status.Message, nil
+}
+
+// moverOf returns the field manager that wrote the version of a channel, or "" if that is not known.
+func (p *pass) moverOf(ctx context.Context, of string) (string, error) {
+	live, err := p.live(ctx)
+	if err != nil {
+		return "", err
+	}
+	if live.Generation != p.release.Generation {
+		return "", fmt.Errorf("reading who moved channel %s of module %s: somebody has changed it a moment ago", of,
+			p.release.Name)
+	}
+	return promotion.Mover(live, of), nil
 }
 
 // settled returns the phase of a channel that does not move, and the message for users.
@@ -351,9 +412,12 @@ func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) err
 		if err := p.Client.Get(ctx, client.ObjectKeyFromObject(made), existing); err != nil {
 			return fmt.Errorf("reading ModuleRollout %s: %w", made.Name, err)
 		}
+		if !existing.DeletionTimestamp.IsZero() {
+			return fmt.Errorf("ModuleRollout %s is being deleted, and its finalizers %v keep it: remove them",
+				made.Name, existing.Finalizers)
+		}
 		if existing.Spec.To != made.Spec.To || existing.Spec.From != made.Spec.From ||
-			existing.Spec.Urgency != made.Spec.Urgency ||
-			!existing.DeletionTimestamp.IsZero() {
+			existing.Spec.Urgency != made.Spec.Urgency {
 			return fmt.Errorf("ModuleRollout %s exists and is for another move (%s to %s): delete it", made.Name,
 				existing.Spec.From, existing.Spec.To)
 		}
@@ -407,18 +471,23 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		p.forget(r)
 		return &r.Status, nil
 	}
-	policy := p.policyNamed(r.Spec.Policy)
-	busy, others := p.flightsBeside(r, policy)
+	policy := rollout.InForce(p.policies, r)
+	others, err := p.flightsBeside(ctx, r, policy)
+	if err != nil {
+		return nil, err
+	}
 	for i := range runtimes {
-		runtimes[i].IsBusy = busy[runtimes[i].Kyma]
+		runtimes[i].IsBusy = others.busy[runtimes[i].Kyma]
 	}
 	in := rollout.Inputs{Rollout: r, Runtimes: runtimes, Now: p.now, Slots: -1}
-	if policy != nil && policy.Spec.MaxUpdating > 0 {
-		in.Slots = max(0, int(policy.Spec.MaxUpdating)-others)
+	if most := rollout.MaxUpdating(policy, r); most > 0 {
+		in.Slots = max(0, most-others.inPolicy)
 	}
-	if p.isBlind(r) { // after a start, until every other rollout has had its first pass
-		in.Slots = 0
-		p.after(Period)
+	if most := p.MaxUpdating; most > 0 && r.Spec.Policy != "" {
+		left := max(0, most-others.inFleet)
+		if in.Slots < 0 || left < in.Slots {
+			in.Slots = left
+		}
 	}
 	in.WayBack = p.wayBack(ctx, r)
 	hold, change := rollout.HoldOf(policy, r, p.now)
@@ -464,6 +533,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 // refuse records that a rollout cannot be planned.
 func (p *pass) refuse(ctx context.Context, r *v1beta2.ModuleRollout, why error) (*v1beta2.ModuleRolloutStatus,
 	error) {
+	p.unseen(r.Name)
 	next := r.Status.DeepCopy()
 	next.Phase, next.Message, next.Admitted = v1beta2.RolloutHeld, why.Error(), ""
 	next.Blockers = []v1beta2.RolloutBlocker{{Code: v1beta2.ReasonPolicyInvalid, Message: why.Error(),
@@ -474,15 +544,6 @@ func (p *pass) refuse(ctx context.Context, r *v1beta2.ModuleRollout, why error) 
 	}
 	count(r)
 	return next, nil
-}
-
-func (p *pass) policyNamed(name string) *v1beta2.RolloutPolicy {
-	for i := range p.policies {
-		if p.policies[i].Name == name && name != "" {
-			return &p.policies[i]
-		}
-	}
-	return nil
 }
 
 // saveRollout writes the status of a rollout if it has changed. The write fails if somebody has written meanwhile.

@@ -78,9 +78,9 @@ func (p *pass) ownersOf(ctx context.Context, of string) ([]string, error) {
 	if p.Live == nil {
 		return nil, nil
 	}
-	live := &v1beta2.ModuleReleaseMeta{}
-	if err := p.Live.Get(ctx, client.ObjectKeyFromObject(p.release), live); err != nil {
-		return nil, fmt.Errorf("reading ModuleReleaseMeta %s: %w", p.release.Name, err)
+	live, err := p.live(ctx)
+	if err != nil {
+		return nil, err
 	}
 	if live.ResourceVersion != p.release.ResourceVersion {
 		return nil, fmt.Errorf("somebody has changed it a moment ago")

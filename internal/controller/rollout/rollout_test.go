@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -524,6 +525,253 @@ func TestGates(t *testing.T) {
 			g := &Gates{Allow: []string{allow}}
 			if state, message := g.Read(t.Context(), &v1beta2.ModuleRollout{}, c.gate); state != c.want {
 				t.Errorf("%s (%s), want %s", state, message, c.want)
+			}
+		})
+	}
+}
+
+// restart replaces the coordinator by one that remembers nothing, as a restart or another leader does.
+func (f *fleet) restart() {
+	f.Helper()
+	r, err := New(f.Options)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Reconciler = r
+}
+
+// once reconciles a module one time.
+func (f *fleet) once(module string) {
+	f.Helper()
+	f.mu.Lock()
+	clear(f.lastPass)
+	f.mu.Unlock()
+	if _, err := f.Reconcile(f.Context(), f.requestFor(module)); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// otherRollout returns an active rollout with stages of another module.
+func otherRollout() *v1beta2.ModuleRollout {
+	return &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other-fast-r2"},
+		Spec: v1beta2.ModuleRolloutSpec{Module: "other", Channel: "fast", From: "1.0.0", To: "2.0.0", Revision: 2,
+			Lineage: "other/fast/2.0.0", Policy: "standard", State: v1beta2.RolloutRunning,
+			Stages: []v1beta2.ModuleRolloutStage{{RolloutStage: v1beta2.RolloutStage{Name: "all"}, Ranks: 1 << 16}}},
+		Status: v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutUpdating}}
+}
+
+// TestRemovedChannel: after a restart, the rollout of a channel that was removed meanwhile keeps nobody waiting, and it
+// ends.
+func TestRemovedChannel(t *testing.T) {
+	other := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"},
+		Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "other"}}
+	f := newFleet(t, append(objects(2), onePolicy(), other, otherRollout())...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	if r := f.rollout("keda-regular-r2"); r.Status.Runtimes.Updating != 1 {
+		t.Errorf("a runtime may begin: %+v", r.Status)
+	}
+	f.once("other")
+	if r := f.rollout("other-fast-r2"); r.Status.Phase != v1beta2.RolloutEndedAborted ||
+		!strings.Contains(r.Status.Message, "channel fast was removed from ModuleReleaseMeta other") {
+		t.Errorf("the rollout of the removed channel: %+v", r.Status)
+	}
+}
+
+// TestOtherFlights: after a restart, what any other rollout is updating counts at once, of another module and of
+// another channel of the same one, also if that rollout cannot be computed.
+func TestOtherFlights(t *testing.T) {
+	marked := func(name string, m *v1beta2.Manifest, state v1beta2.State) *v1beta2.Manifest {
+		m.Annotations = map[string]string{v1beta2.AnnotationRollout: name + "/all",
+			v1beta2.AnnotationRequestedVersion: "2.0.0",
+			v1beta2.AnnotationRolloutStarted:   time.Now().UTC().Format(time.RFC3339)}
+		m.Spec.Version, m.Status = "2.0.0", manifestStatus("2.0.0", state)
+		return m
+	}
+	begin := func(t *testing.T, other string) *fleet {
+		all := append(objects(3), onePolicy())
+		release := all[0].(*v1beta2.ModuleReleaseMeta)
+		release.Spec.Channels = append(release.Spec.Channels, v1beta2.ChannelVersion{Channel: "fast", Version: "1.0.0"})
+		last := all[6].(*v1beta2.Manifest) // of runtime-2
+		switch other {
+		case "channel":
+			all[5].(*v1beta2.Kyma).Spec.Channel = "stable"
+			last.Labels[v1beta2.LabelChannel] = "stable"
+			release.Spec.Channels = append(release.Spec.Channels, v1beta2.ChannelVersion{Channel: "stable",
+				Version: "2.0.0"})
+			release.Status.Channels = []v1beta2.ChannelStatus{{Channel: "stable", Version: "1.0.0", Target: "2.0.0",
+				Rollout: "keda-stable-r2", Revision: 2, Policy: "standard"}}
+			r := otherRollout()
+			r.Name, r.Spec.Module, r.Spec.Channel = "keda-stable-r2", "keda", "stable"
+			all = append(all, r)
+			marked(r.Name, last, v1beta2.StateProcessing)
+		case "module":
+			m := last.DeepCopy()
+			m.Name, m.Labels[v1beta2.LabelModuleName] = "runtime-2-other", "other"
+			all = append(all, otherRollout(), marked("other-fast-r2", m, v1beta2.StateProcessing))
+		}
+		return newFleet(t, all...)
+	}
+	for _, other := range []string{"channel", "module"} {
+		t.Run(other, func(t *testing.T) {
+			f := begin(t, other)
+			f.once("keda")
+			f.move("2.0.0")
+			f.once("keda")
+			f.once("keda")
+			r := f.rollout("keda-regular-r2")
+			if r.Status.Admitted != "" || r.Status.Runtimes.Updating != 0 {
+				t.Errorf("one may be updated, one is, and %s may begin: %+v", r.Status.Admitted, r.Status)
+			}
+		})
+	}
+	t.Run("restart", func(t *testing.T) { // the other channel comes later by its name
+		f := begin(t, "channel")
+		f.once("keda")
+		f.move("2.0.0")
+		f.once("keda")
+		f.once("keda")
+		f.restart()
+		f.once("keda")
+		if r := f.rollout("keda-regular-r2"); r.Status.Admitted != "" || r.Status.Stage.Name == "" {
+			t.Errorf("one may be updated, one is, and %s may begin: %+v", r.Status.Admitted, r.Status)
+		}
+	})
+	t.Run("deleted", func(t *testing.T) {
+		f := begin(t, "module")
+		(&pass{Reconciler: f.Reconciler}).setFlight(otherRollout(), []string{"runtime-2"})
+		f.once("keda")
+		f.move("2.0.0")
+		if err := f.control.Delete(t.Context(), otherRollout()); err != nil {
+			t.Fatal(err)
+		}
+		f.once("keda")
+		f.once("keda")
+		if r := f.rollout("keda-regular-r2"); r.Status.Runtimes.Updating != 1 {
+			t.Errorf("a rollout that does not exist uses a slot: %+v", r.Status)
+		}
+	})
+}
+
+// TestFleetLimit: the limit of the manager counts the rollouts of all policies.
+func TestFleetLimit(t *testing.T) {
+	for name, c := range map[string]struct{ most, want int }{
+		"None": {0, 5}, "OneLeft": {3, 1}, "NoneLeft": {2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy, other := onePolicy(), otherRollout()
+			policy.Spec.MaxUpdating, policy.Spec.Stages[0].MaxConcurrency = 0, new(intstr.FromInt32(5))
+			other.Spec.Policy = "another"
+			f := newFleet(t, append(objects(5), policy, other)...)
+			f.MaxUpdating = c.most
+			(&pass{Reconciler: f.Reconciler}).setFlight(other, []string{"runtime-8", "runtime-9"})
+			f.pass()
+			f.move("2.0.0")
+			f.pass()
+			if r := f.rollout("keda-regular-r2"); int(r.Status.Runtimes.Updating) != c.want {
+				t.Errorf("%d of %d may begin, want %d: %+v", r.Status.Runtimes.Updating, c.most, c.want, r.Status)
+			}
+		})
+	}
+}
+
+// TestInterrupted: a rollout that was made by a coordinator that ended before it recorded it does not stay.
+func TestInterrupted(t *testing.T) {
+	f := newFleet(t, append(objects(3), onePolicy())...)
+	f.pass()
+	f.move("2.0.0")
+	lost := otherRollout()
+	lost.Name, lost.Spec.Module, lost.Spec.Channel = "keda-regular-r2", "keda", "regular"
+	lost.Status = v1beta2.ModuleRolloutStatus{}
+	if err := f.control.Create(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	f.restart()
+	f.pass()
+	if r := f.rollout("keda-regular-r2"); r.Status.Phase != v1beta2.RolloutSuperseded {
+		t.Errorf("the rollout that nobody follows: %+v", r.Status)
+	}
+	if r := f.rollout(f.status().Rollout); r.Name != "keda-regular-r3" || r.Status.Runtimes.Updating != 1 {
+		t.Errorf("the one that takes its place: %s %+v", r.Name, r.Status)
+	}
+}
+
+// TestPolicyGone: deleting or renaming the policy of a rollout makes nothing faster.
+func TestPolicyGone(t *testing.T) {
+	begin := func(t *testing.T, suspend bool) (*fleet, *v1beta2.RolloutPolicy) {
+		policy := onePolicy()
+		policy.Spec.Suspend = suspend
+		policy.Spec.Stages[0].MaxConcurrency = new(intstr.FromInt32(5))
+		f := newFleet(t, append(objects(5), policy)...)
+		f.pass()
+		f.move("2.0.0")
+		f.pass()
+		if err := f.control.Delete(t.Context(), policy); err != nil {
+			t.Fatal(err)
+		}
+		return f, policy
+	}
+	t.Run("Limit", func(t *testing.T) {
+		f, _ := begin(t, false)
+		f.pass()
+		if r := f.rollout("keda-regular-r2"); r.Status.Runtimes.Updating != 1 {
+			t.Errorf("without the policy, its limit does not hold: %+v", r.Status)
+		}
+	})
+	t.Run("Suspended", func(t *testing.T) {
+		f, _ := begin(t, true)
+		f.pass()
+		r := f.rollout("keda-regular-r2")
+		if r.Status.Admitted != "" || r.Status.Phase != v1beta2.RolloutHeld ||
+			r.Status.Blockers[0].Code != v1beta2.ReasonPolicyDeleted {
+			t.Fatalf("without the policy, its suspension does not hold: %+v", r.Status)
+		}
+		r.Spec.Resumptions = []v1beta2.RolloutResumption{{By: "ann", Reason: "on purpose"}}
+		if err := f.control.Update(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		f.pass()
+		if r := f.rollout("keda-regular-r2"); r.Status.Runtimes.Updating != 1 || len(r.Status.Blockers) > 0 {
+			t.Errorf("a person has resumed it: %+v", r.Status)
+		}
+	})
+	t.Run("Renamed", func(t *testing.T) {
+		f, policy := begin(t, false)
+		renamed := policy.DeepCopy()
+		renamed.Name, renamed.ResourceVersion, renamed.Spec.Suspend = "renamed", "", true
+		if err := f.control.Create(t.Context(), renamed); err != nil {
+			t.Fatal(err)
+		}
+		f.pass()
+		r := f.rollout("keda-regular-r2")
+		if r.Status.Admitted != "" || r.Status.Blockers[0].Code != v1beta2.ReasonRolloutSuspended {
+			t.Errorf("the suspension of the renamed policy does not hold: %+v", r.Status)
+		}
+	})
+}
+
+// TestMover: a move has the name of the field manager that wrote the version of this channel, not of another one, and
+// none if that is not known.
+func TestMover(t *testing.T) {
+	for name, c := range map[string]struct {
+		live client.Reader
+		want string
+	}{
+		"Known":   {ownedByKlm{}, "klm"},
+		"Unknown": {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, objects(1)...)
+			f.pass()
+			if o, ok := c.live.(ownedByKlm); ok {
+				o.Reader = f.control
+				f.Live = o
+			}
+			f.move("2.0.0")
+			f.pass()
+			if h := f.status().History; len(h) != 2 || h[1].By != c.want {
+				t.Errorf("history %+v, want by %q", h, c.want)
 			}
 		})
 	}

@@ -395,7 +395,17 @@ func OrderOf(release *v1beta2.ModuleReleaseMeta, channel string) (Order, error) 
 	return Order{}, nil
 }
 
-// Owners returns the field managers that own the version of a channel in the spec of a release, sorted.
+// Mover returns the field manager that wrote the version of a channel in the spec of a release, or "" if that is not
+// known. A version with several owners was written by one of them, and nothing says by which.
+func Mover(release *v1beta2.ModuleReleaseMeta, channel string) string {
+	if all := Owners(release, channel); len(all) == 1 {
+		return all[0]
+	}
+	return ""
+}
+
+// Owners returns the field managers that own the version of a channel in the spec of a release, sorted. The channel of
+// a mandatory module is v1beta2.MandatoryChannel.
 func Owners(release *v1beta2.ModuleReleaseMeta, channel string) []string {
 	var all []string
 	key := fmt.Sprintf(`k:{"channel":%q}`, channel)
@@ -406,15 +416,20 @@ func Owners(release *v1beta2.ModuleReleaseMeta, channel string) []string {
 		}
 		var fields struct {
 			Spec struct {
-				Channels map[string]json.RawMessage `json:"f:channels"`
+				Channels  map[string]json.RawMessage `json:"f:channels"`
+				Mandatory json.RawMessage            `json:"f:mandatory"`
 			} `json:"f:spec"`
 		}
 		if json.Unmarshal([]byte(m.FieldsV1.GetRawString()), &fields) != nil {
 			all = append(all, m.Manager) // it may own everything
 			continue
 		}
+		raw := fields.Spec.Channels[key]
+		if release.IsMandatory() && channel == v1beta2.MandatoryChannel {
+			raw = fields.Spec.Mandatory
+		}
 		var entry map[string]json.RawMessage
-		if json.Unmarshal(fields.Spec.Channels[key], &entry) == nil && entry["f:version"] != nil {
+		if json.Unmarshal(raw, &entry) == nil && entry["f:version"] != nil {
 			all = append(all, m.Manager)
 		}
 	}

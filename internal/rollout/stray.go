@@ -1,0 +1,55 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Stray is an active rollout that nothing follows any more. It has to end: it would use slots of other rollouts.
+type Stray struct {
+	// Rollout is the rollout.
+	Rollout *v1beta2.ModuleRollout
+	// Phase is the phase with which it ends, and Why the message for users.
+	Phase v1beta2.RolloutPhase
+	Why   string
+}
+
+// Strays returns the active rollouts of a module that are not the rollout of a channel. The first row that fits
+// decides:
+//
+//	1  it is being deleted                                  Aborted; it is made again when it does not exist any more
+//	2  the status of the release names it                   no stray
+//	3  its channel is not in the spec of the release        Aborted
+//	4  otherwise                                            Superseded: the status was lost, or a manager ended after it
+//	                                                        had made the rollout and before it recorded that
+//
+// A rollout whose channel was removed ends after the status does not name it any more, so that a channel that is added
+// again begins anew, and does not wait for a rollout that has ended.
+func Strays(release *v1beta2.ModuleReleaseMeta, channels []string, rollouts []v1beta2.ModuleRollout) []Stray {
+	var all []Stray
+	for i := range rollouts {
+		r := &rollouts[i]
+		if r.Status.Phase.IsOver() || r.Spec.Module != release.Name {
+			continue
+		}
+		is := Stray{Rollout: r, Phase: v1beta2.RolloutEndedAborted}
+		s := release.ChannelStatus(r.Spec.Channel)
+		switch {
+		case !r.DeletionTimestamp.IsZero():
+			is.Why = "the ModuleRollout is being deleted: nobody begins any more"
+		case s != nil && s.Rollout == r.Name:
+			continue
+		case !slices.Contains(channels, r.Spec.Channel):
+			is.Why = fmt.Sprintf("channel %s was removed from ModuleReleaseMeta %s: nobody begins any more; what has begun "+
+				"finishes and stays", r.Spec.Channel, release.Name)
+		default:
+			is.Phase = v1beta2.RolloutSuperseded
+			is.Why = fmt.Sprintf("the status of ModuleReleaseMeta %s does not name it: another rollout takes its place",
+				release.Name)
+		}
+		all = append(all, is)
+	}
+	return all
+}
