@@ -104,6 +104,9 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer stopDashboard()
 	fmt.Fprint(out, dashboard)
+	if err := os.WriteFile(filepath.Join(v.Dir, "registry"), []byte(l.RegistryHost+"\n"), 0o600); err != nil {
+		return fmt.Errorf("writing the address of the registry: %w", err)
+	}
 	if err := v.install(ctx, l); err != nil {
 		return err
 	}
