@@ -70,7 +70,8 @@ func followGuide(t *testing.T, l *landscape.Landscape, page docs.Page, from, to 
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	values := "image: {repository: " + landscape.ManagerImage + ", tag: 0.1.0}\nregistry: {host: " + l.RegistryHost + "}\n"
+	values := "image: {repository: " + landscape.ManagerImage + ", tag: 0.1.0}\n" +
+		"registry: {host: " + l.RegistryHost + "}\n"
 	if err := os.WriteFile(filepath.Join(dir, "values.yaml"), []byte(values), 0o600); err != nil {
 		t.Fatal(err)
 	}
