@@ -176,7 +176,7 @@ func serve(t *testing.T, l *landscape.Landscape, args ...string) string {
 // something by the content security policy.
 type tab struct {
 	context.Context
-	t    *testing.T
+	t    testing.TB
 	base string
 
 	mu       sync.Mutex
@@ -184,7 +184,7 @@ type tab struct {
 }
 
 // chromium returns the path of the browser.
-func chromium(t *testing.T) string {
+func chromium(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -196,7 +196,7 @@ func chromium(t *testing.T) string {
 }
 
 // open starts a browser, and opens an address.
-func open(t *testing.T, address string) *tab {
+func open(t testing.TB, address string) *tab {
 	t.Helper()
 	ctx, stopBrowser := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, chromedp.DisableGPU,

@@ -17,13 +17,18 @@ import (
 // views are the pages, each with a text that shows that the page is complete.
 var views = []struct{ name, path, text string }{
 	{"fleet", "/", "runtime-b"},
+	{"fleet by stage", "/?module=mod&group=stage&colour=progress", "new version, Ready"},
+	{"fleet by version", "/?module=mod&group=version&colour=version", "2.0.1"},
+	{"fleet by age", "/?colour=age&group=channel", "polled, without an agent"},
+	{"fleet without a module", "/?colour=version", "choose a module"},
 	{"versions", "/versions", "2.0.1"},
 	{"rollouts", "/rollouts", "mod-regular-r"},
 	{"runtime", "/runtimes/runtime-a", "mod"},
 	{"module", "/runtimes/runtime-a/mod", "ConfigMap"},
 	{"changes", "/changes", "regular"},
-	{"calendar", "/calendar", "No RolloutPolicy has a freeze in this month."},
+	{"calendar", "/calendar", "2 with a maintenance window"},
 	{"catalog", "/catalog", "2.0.1"},
+	{"catalog of a module", "/catalog/mod", "Known risks"},
 	{"nowhere", "/nowhere", "There is no such page"},
 }
 
@@ -51,18 +56,21 @@ func policy(t *testing.T, l *landscape.Landscape) {
 func TestDashboard(t *testing.T) {
 	l := up(t)
 	policy(t, l)
+	windows(t, l)
 	b := open(t, serve(t, l, "--actions"))
 	b.until("Ready 2")
 	for _, test := range []struct {
 		name string
-		run  func()
+		run  func(*testing.T)
 	}{
-		{"Follow", func() { follow(b.t, b, l) }}, {"Views", func() { look(b.t, b) }},
-		{"Keyboard", func() { keyboard(b.t, b) }}, {"WithoutJavaScript", func() { withoutJavaScript(b.t, b) }},
+		{"Follow", func(t *testing.T) { follow(t, b, l) }}, {"Views", func(t *testing.T) { look(t, b) }},
+		{"Calendar", func(t *testing.T) { month(t, b, l) }},
+		{"Keyboard", func(t *testing.T) { keyboard(t, b) }},
+		{"WithoutJavaScript", func(t *testing.T) { withoutJavaScript(t, b) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b.t = t
-			test.run()
+			test.run(t)
 		})
 	}
 	b.t = t
@@ -111,7 +119,8 @@ func look(t *testing.T, b *tab) {
 				if wide := evaluate[int64](b, `document.documentElement.scrollWidth`); wide > size[0] {
 					t.Errorf("%s: the page is %d pixels wide, and the window has %d", where, wide, size[0])
 				}
-				if scheme == "light" && size[0] > 1000 && (v.name == "fleet" || v.name == "runtime") {
+				isInGuide := v.name == "fleet" || v.name == "runtime" || v.name == "calendar"
+				if scheme == "light" && size[0] > 1000 && isInGuide {
 					b.screenshot("dashboard-" + v.name + ".png")
 				}
 			}

@@ -78,7 +78,7 @@ func run(ctx context.Context, a *console.App, o options) error {
 		v := &pageserver.Viewer{}
 		if o.actions {
 			v.Acts = index.Snapshot().Cluster
-			v.MayMove, v.MayRetry = true, true // the API server decides
+			v.MayMove, v.MayApprove, v.MayRetry = true, true, true // the API server decides
 		}
 		return v
 	}

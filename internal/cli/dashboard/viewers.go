@@ -111,19 +111,22 @@ func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.Use
 
 // allow adds the actions that a person has the rights for. A retry annotates a Kyma, or the Manifest of a module.
 func allow(ctx context.Context, c *connection.Cluster, user signin.User, to *pageserver.Viewer) (err error) {
-	may := func(resources ...string) bool {
+	may := func(verb string, resources ...string) bool {
 		for _, resource := range resources {
 			var is bool
-			if is, err = review(ctx, c, user, "patch", resource); err != nil || !is {
+			if is, err = review(ctx, c, user, verb, resource); err != nil || !is {
 				return false
 			}
 		}
 		return true
 	}
-	if to.MayMove = may(connection.ResourceRollouts); err != nil {
+	if to.MayMove = may("patch", connection.ResourceRollouts); err != nil {
 		return err
 	}
-	if to.MayRetry = may("kymas", "manifests"); err != nil || !to.MayMove && !to.MayRetry {
+	if to.MayApprove = to.MayMove && may("approve", connection.ResourceRollouts); err != nil {
+		return err
+	}
+	if to.MayRetry = may("patch", "kymas", "manifests"); err != nil || !to.MayMove && !to.MayRetry {
 		return err
 	}
 	to.Acts, err = actAs(c, user)

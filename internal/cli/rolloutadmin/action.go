@@ -16,6 +16,8 @@ type Action struct {
 	Stage string
 	// HasReason means that the change has a reason, and NeedsReason that it is refused without one.
 	HasReason, NeedsReason bool
+	// NeedsApprove means that the change needs the verb approve for rollouts, in addition to patch.
+	NeedsApprove bool
 	// IsDanger means that nothing takes the change back.
 	IsDanger bool
 	// Command and Kubectl are the commands that do the same. Kubectl is "" if one line does not do.
@@ -37,7 +39,7 @@ func ActionsFor(o *v1beta2.ModuleRollout, program string) []Action {
 	if i := int(o.Status.Stage.Index); i < len(o.Spec.Stages) && o.Status.Plan != "" &&
 		o.Status.Phase != v1beta2.RolloutHalted && slices.ContainsFunc(o.Spec.Stages[i].Gates, isApproval) {
 		a := at("approve", "Approve stage "+o.Status.Stage.Name, "The next stage may begin when all gates have passed.")
-		a.Stage, a.HasReason = o.Status.Stage.Name, false
+		a.Stage, a.HasReason, a.NeedsApprove = o.Status.Stage.Name, false, true
 		a.Command += " --stage=" + a.Stage
 		all = append(all, a)
 	}
@@ -47,7 +49,7 @@ func ActionsFor(o *v1beta2.ModuleRollout, program string) []Action {
 		})
 	if isStopped || o.Spec.State == v1beta2.RolloutPaused {
 		a := at("resume", "Resume", "The failures so far are acknowledged, and only further ones count.")
-		if a.NeedsReason = isStopped; isStopped {
+		if a.NeedsReason, a.NeedsApprove = isStopped, isStopped; isStopped {
 			a.Command += " --reason=…"
 		} else {
 			a.Text, a.Kubectl = "Further runtimes begin.", kubectl(`{"spec":{"state":"Running"}}`)

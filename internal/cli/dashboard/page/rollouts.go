@@ -217,7 +217,9 @@ func rolloutView(r *request) content {
 	if !s.Phase.IsOver() && len(o.Spec.Stages) > 0 {
 		p.PlanPath = "/rollouts/" + o.Name + "/plan"
 		if r.viewer.MayMove {
-			p.Actions = rolloutadmin.ActionsFor(o, program)
+			p.Actions = slices.DeleteFunc(rolloutadmin.ActionsFor(o, program), func(a rolloutadmin.Action) bool {
+				return a.NeedsApprove && !r.viewer.MayApprove
+			})
 		}
 	}
 	p.Commands = []command{{program + " rollout show " + o.Name, "shows the same"},

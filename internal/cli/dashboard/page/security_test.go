@@ -141,7 +141,7 @@ func TestStrangersTexts(t *testing.T) {
 	m.Status.Conditions = []fleetlist.MemberCondition{{Type: v1beta2.ConditionReady, Reason: attack, Message: attack}}
 	x.Put(m)
 	x.Publish()
-	pages := serverOf(t, x, &pageserver.Viewer{Name: attack, Acts: cluster, MayMove: true, MayRetry: true})
+	pages := serverOf(t, x, &pageserver.Viewer{Name: attack, Acts: cluster, MayMove: true, MayApprove: true, MayRetry: true})
 
 	q := url.QueryEscape(attack)
 	for path, status := range map[string]int{
@@ -215,7 +215,7 @@ func TestActions(t *testing.T) {
 	x.Put()
 	x.Publish()
 	reader := serverOf(t, x, &pageserver.Viewer{})
-	actor := serverOf(t, x, &pageserver.Viewer{Acts: cluster, MayMove: true, MayRetry: true})
+	actor := serverOf(t, x, &pageserver.Viewer{Acts: cluster, MayMove: true, MayApprove: true, MayRetry: true})
 	const path = "/rollouts/istio-regular-r3"
 	if body := send(reader, http.MethodGet, path, "").Body.String(); strings.Contains(body, "<form class=\"action\"") {
 		t.Error("a viewer who may only read has buttons")

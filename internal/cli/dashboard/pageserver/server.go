@@ -40,9 +40,9 @@ type Viewer struct {
 	Name string
 	// Acts is the cluster with which the viewer makes changes. Nil: the viewer may only read.
 	Acts *connection.Cluster
-	// MayMove and MayRetry report whether the viewer may change rollouts, and may have runtimes tried again. Both need
-	// Acts.
-	MayMove, MayRetry bool
+	// MayMove reports whether the viewer may change rollouts, MayApprove whether the viewer may also approve and resume
+	// them, and MayRetry whether the viewer may have runtimes tried again. All need Acts.
+	MayMove, MayApprove, MayRetry bool
 }
 
 // Options are the options of a server.
@@ -122,7 +122,7 @@ func (s *Server) Handle(pattern string, next func(http.ResponseWriter, *Request)
 func (s *Server) Pages(pattern string, render func(*Request) *Answer) {
 	s.Handle(pattern, func(w http.ResponseWriter, r *Request) {
 		key := fmt.Sprint(r.URL.RequestURI(), " ", r.Viewer.Name != "", " ", r.Viewer.Acts != nil,
-			r.Viewer.MayMove, r.Viewer.MayRetry)
+			r.Viewer.MayMove, r.Viewer.MayApprove, r.Viewer.MayRetry)
 		a := s.cache.get(r.Fleet.Revision, key, r.Now)
 		if a == nil {
 			a = render(r)

@@ -36,6 +36,7 @@ class HeatMap {
     this.element.hidden = this.names.length === 0;
     this.layout();
     this.draw();
+    performance.mark("heat-map"); // for measurements
     this.sized.observe(this.element);
   }
 
