@@ -33,7 +33,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// get returns the status and the body of an answer; 0 if there is none.
+// get returns the status and the body of an answer; the status is 0 if the server does not answer.
 func get(client *http.Client, url string) (int, string) {
 	answer, err := client.Get(url)
 	if err != nil {

@@ -324,7 +324,8 @@ func TestStream(t *testing.T) {
 	s.api.remove("t1")
 	s.await(t, "spec v2 Thing t1 deleted", "status v2 Thing t1 deleted", "lifecycle-manager v2 Thing t1 deleted")
 
-	// The same query with other targets: the watch stays, and new targets get events about the existing objects.
+	// The query is the same and the targets differ: the watch continues, and new targets get events about the existing
+	// objects.
 	s.api.set("t0", map[string]string{"a": "2"}, true)
 	s.await(t, "spec v2 Thing t0", "lifecycle-manager v2 Thing t0", "other v1 Named t0")
 	other.Manager = "another"

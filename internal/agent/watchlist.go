@@ -84,8 +84,9 @@ func (w *objectWatch[T]) get(ctx context.Context, query url.Values) (io.ReadClos
 	return request.Stream(ctx)
 }
 
-// applySecret records a problem while the Secret with the certificate does not exist. The files that were mounted from
-// it stay, so nothing else shows that the next pod of the agent could not start.
+// applySecret records a problem while the Secret with the certificate does not exist. The files that are mounted from
+// the Secret remain after its deletion. Without this problem, nobody would notice that the next pod of the agent cannot
+// start.
 func (a *Agent) applySecret(s *metav1.PartialObjectMetadata) {
 	text := ""
 	if s == nil {

@@ -65,7 +65,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestPluginCompletion: kubectl calls a file of its own for the completion of a plugin.
+// TestPluginCompletion checks the completion as a kubectl plugin, for which kubectl calls a separate file.
 func TestPluginCompletion(t *testing.T) {
 	var out bytes.Buffer
 	code := Run(t.Context(), config.NewKlm(), []string{"/usr/bin/kubectl_complete-lifecycle", "runtime", "pau"},

@@ -27,11 +27,13 @@ type Inputs struct {
 	Runtimes []Runtime
 	// Now is the current time.
 	Now time.Time
-	// Hold keeps the rollout from admitting anybody, for example because a policy is suspended. nil: nothing does.
+	// Hold is the reason why the rollout may not admit runtimes, for example because a policy is suspended. nil means
+	// that there is no such reason.
 	Hold *v1beta2.RolloutBlocker
-	// Preflight is why the version cannot be installed anywhere. nil: it can.
+	// Preflight is the reason why the version cannot be installed in any runtime. nil means that the version can be
+	// installed.
 	Preflight *v1beta2.RolloutBlocker
-	// WayBack states whether runtimes can be taken back from the version, nil if it is not known.
+	// WayBack states whether runtimes can be taken back from the version. WayBack is nil if this is not known.
 	WayBack *v1beta2.RolloutWayBack
 	// Gates are the results of the gates of the current stage that need a request, by name.
 	Gates map[string]v1beta2.RolloutGateStatus
@@ -111,8 +113,8 @@ type member struct {
 	blocked    *channel.Blocker
 }
 
-// isHurt reports whether the update may be what cures a runtime. Such runtimes are admitted first: those with an
-// earlier attempt, and on the way back those whose module does not work.
+// isHurt reports whether the update may repair a runtime. Such runtimes are admitted first. They are the runtimes with
+// an earlier attempt, and in a rollout to a lower version the runtimes whose module does not work.
 func (a *advance) isHurt(m *member) bool {
 	if a.spec.IsBack() {
 		return !evidence.IsWell(m.State)
@@ -120,8 +122,8 @@ func (a *advance) isHurt(m *member) bool {
 	return m.isCorrected(a.spec.From)
 }
 
-// isCorrected reports whether the runtime has a version that is neither the proven one nor an older one, which an
-// earlier rollout ordered, or could not be taken back from such a version. The update is its correction.
+// isCorrected reports whether the update corrects the result of an earlier rollout. This is so if the earlier rollout
+// ordered a version that is higher than the proven one, or if the runtime could not be taken back from such a version.
 func (m *member) isCorrected(from string) bool {
 	return channel.IsLower(from, m.Ordered) || channel.IsLower(m.Ordered, m.Installed)
 }
@@ -133,8 +135,8 @@ type tally struct {
 	pending int
 	// idle is the number of updates that use no slot.
 	idle int
-	// control is the number of waiting runtimes that worked when the rollout began; failing and silent are those of
-	// them that have failed since, or cannot be used.
+	// control is the number of waiting runtimes that worked when the rollout began. failing is the number of these
+	// runtimes that have failed since then. silent is the number of these runtimes that cannot be used.
 	control, failing, silent int
 }
 
@@ -155,7 +157,7 @@ func newAdvance(in Inputs) (*advance, error) {
 	}
 	a.status.ObservedGeneration = in.Rollout.Generation
 	a.status.Plan, a.status.WayBack = PlanDigest(in.Rollout), in.WayBack
-	if a.status.Phase == "" { // it is new, or its status was lost: then it acknowledges nothing
+	if a.status.Phase == "" { // it is new, or its status was lost: no failure is acknowledged
 		a.status.Resumptions = int32Of(len(a.spec.Resumptions))
 	}
 	if a.status.Stage.Name == "" && len(a.spec.Stages) > 0 {
@@ -167,7 +169,7 @@ func newAdvance(in Inputs) (*advance, error) {
 	return a, nil
 }
 
-// PlanDigest returns the digest of what an approval approves: the versions and the stages.
+// PlanDigest returns the digest of the versions and the stages, which an approval names.
 func PlanDigest(r *v1beta2.ModuleRollout) string {
 	plan := []any{r.Name, r.Spec.Module, r.Spec.Channel, r.Spec.From, r.Spec.To, r.Spec.Lineage, r.Spec.Stages,
 		r.Spec.Defaults}
@@ -188,7 +190,7 @@ func PlanDigest(r *v1beta2.ModuleRollout) string {
 	return "sha256:" + hex.EncodeToString(sum[:16])
 }
 
-// isStaged reports whether the rollout has stages. Without stages, every runtime follows at once.
+// isStaged reports whether the rollout has stages. Without stages, all runtimes are updated at once.
 func (a *advance) isStaged() bool { return len(a.spec.Stages) > 0 }
 
 // current returns the position of the current stage.
@@ -248,7 +250,7 @@ func (a *advance) judgeAll() {
 	a.findPending()
 }
 
-// compare counts a waiting runtime in the control group, unless it did not work before the rollout began.
+// compare counts a waiting runtime in the control group if the runtime worked before the rollout began.
 func (a *advance) compare(t *tally, r *Runtime, began time.Time) {
 	isSilent := !r.UnreachableSince.IsZero()
 	if isSilent && r.UnreachableSince.Before(began) || !evidence.IsWell(r.State) && r.Since.Before(began) {
@@ -261,7 +263,7 @@ func (a *advance) compare(t *tally, r *Runtime, began time.Time) {
 		t.silent++
 	case evidence.IsWell(r.State):
 	case cause == evidence.CauseVersion && r.State == v1beta2.StateError,
-		// Half the deadline, because an outage is not noticed everywhere at the same time.
+		// Half the deadline, because an outage is not noticed in all runtimes at the same time.
 		cause == evidence.CauseUnclear && a.Now.Sub(r.Since) >= a.deadline/2:
 		t.failing++
 	}
@@ -318,7 +320,7 @@ func (a *advance) reserve(m *member) {
 	}
 }
 
-// canBegin reports whether a waiting runtime could begin now if its turn came.
+// canBegin reports whether a waiting runtime could begin now if it were admitted.
 func (a *advance) canBegin(m *member) bool {
 	if !m.asked {
 		m.asked, m.blocked = true, a.blockerOf(m)
@@ -326,8 +328,9 @@ func (a *advance) canBegin(m *member) bool {
 	return m.blocked == nil
 }
 
-// blockerOf returns what keeps a waiting runtime from beginning now, apart from its turn. A module that does not work
-// proves nothing, so it follows in the last stage, when it is known that it does not recover by itself.
+// blockerOf returns the blocker because of which a waiting runtime could not begin now if it were admitted. The update
+// of a module that does not work is no evidence about the version. Therefore such a module is updated in the last
+// stage, when it has not recovered by itself.
 func (a *advance) blockerOf(m *member) *channel.Blocker {
 	switch {
 	case !m.UnreachableSince.IsZero():
@@ -359,7 +362,7 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 		return nil
 	}
 	b := m.Blocked()
-	if b != nil && a.spec.IgnoreWindows && // the window is the last rule, so nothing else blocks it
+	if b != nil && a.spec.IgnoreWindows && // the window is checked last, so there is no other blocker
 		(b.Code == v1beta2.ReasonWaitingForWindow || b.Code == v1beta2.ReasonWindowUnknown) {
 		return nil
 	}
@@ -369,9 +372,9 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 	return b
 }
 
-// isAwaited reports whether the current stage waits for a waiting runtime: it can begin now, or what blocks it is not
-// its own, for example a missing template or another rollout. Without that, a fault of the control plane would let
-// stages pass in which nobody was updated.
+// isAwaited reports whether the current stage waits for a waiting runtime: the runtime can begin now, or its blocker
+// has a cause outside of the runtime, for example a missing template or another rollout. If stages did not wait for
+// such blockers, a fault of the control plane would let a stage pass without an updated runtime.
 func (a *advance) isAwaited(m *member) bool {
 	if a.canBegin(m) {
 		return true

@@ -22,7 +22,7 @@ import (
 // start is the time at which the rollouts of the tests begin.
 var start = time.Date(2026, 11, 2, 8, 0, 0, 0, time.UTC)
 
-// world is a fleet with one rollout, and plays the manager for it.
+// world is a fleet with one rollout. It simulates the manager.
 type world struct {
 	t        *testing.T
 	rollout  *v1beta2.ModuleRollout
@@ -31,7 +31,7 @@ type world struct {
 	in       Inputs // the inputs that are the same for every call
 }
 
-// newWorld has n runtimes with version 1.0.0 that work, and a rollout to 1.1.0.
+// newWorld returns a fleet of n runtimes with version 1.0.0 that work, and a rollout to 1.1.0.
 func newWorld(t *testing.T, n int, p v1beta2.RolloutPolicySpec) *world {
 	w := &world{t: t, now: start, in: Inputs{Slots: -1}}
 	w.rollout = New(Move{Namespace: "kcp-system", Module: "keda", Channel: "regular", From: "1.0.0",
@@ -101,7 +101,7 @@ func (w *world) advance() Result {
 	return got
 }
 
-// order is what the doer does with an admitted runtime.
+// order makes the changes that the controllers make for an admitted runtime.
 func (w *world) order(r *Runtime) {
 	isBroken := !evidence.IsWell(r.State) && w.now.Sub(r.Since) >= admission.DefaultRuntimeDeadline
 	*r = Runtime{Kyma: r.Kyma, Labels: r.Labels, Ordered: "1.1.0", State: r.State, Reason: r.Reason, Since: r.Since,
@@ -154,7 +154,7 @@ func (w *world) of(stage int) []*Runtime {
 	return all
 }
 
-// run steps every minute, with all updates becoming Ready between the steps, until the phase is one of those given.
+// run calls step every minute until the phase is one of the given phases. All updates become Ready between the steps.
 func (w *world) run(limit time.Duration, until ...v1beta2.RolloutPhase) {
 	w.t.Helper()
 	for end := w.now.Add(limit); w.now.Before(end); w.now = w.now.Add(time.Minute) {
@@ -224,7 +224,7 @@ func stages(all ...v1beta2.RolloutStage) v1beta2.RolloutPolicySpec {
 	return v1beta2.RolloutPolicySpec{Stages: all}
 }
 
-// twoStages has a canary stage with a tenth of the fleet, and the rest.
+// twoStages has a stage canary with a tenth of the fleet, and a stage rest.
 func twoStages(edit ...func(*v1beta2.RolloutStage)) v1beta2.RolloutPolicySpec {
 	return stages(stage("canary", 10, edit...), stage("rest", 0, failures(intstr.FromString("10%"))))
 }
@@ -254,7 +254,7 @@ func TestRolloutCompletes(t *testing.T) {
 	}
 }
 
-// TestStageDoesNotStall: runtimes that cannot be updated keep no stage waiting.
+// TestStageDoesNotStall checks that a stage does not wait for runtimes that cannot be updated.
 func TestStageDoesNotStall(t *testing.T) {
 	blocked := func(code string) func(*world, *Runtime) {
 		return func(_ *world, r *Runtime) {
@@ -317,8 +317,8 @@ func (w *world) finishBut(but *Runtime) {
 	}
 }
 
-// TestStageNotSkipped checks that a stage without a runtime that can be updated does not pass at once, and not because
-// of a failure elsewhere.
+// TestStageNotSkipped checks that a stage in which no runtime can be updated does not pass at once, nor because of a
+// failure of the control plane.
 func TestStageNotSkipped(t *testing.T) {
 	three := stages(stage("own", 10), stage("canary", 30, soak(time.Hour)), stage("rest", 0))
 	cases := map[string]struct {
@@ -355,7 +355,7 @@ func TestStageNotSkipped(t *testing.T) {
 	}
 }
 
-// TestSoakAfterLateStart: a stage that had nobody to observe is observed when its runtimes are updated later.
+// TestSoakAfterLateStart checks that a stage without updated runtimes is observed later, when its runtimes are updated.
 func TestSoakAfterLateStart(t *testing.T) {
 	w := newWorld(t, 100, twoStages(soak(time.Hour)))
 	for _, r := range w.of(0) {
@@ -421,7 +421,7 @@ func TestHaltAndResume(t *testing.T) {
 		t.Fatalf("the rollout does not go on with acknowledged failures: %s in %s: %s %+v", got.Phase, got.Stage.Name,
 			got.Message, got.Blockers)
 	}
-	// The stage rest allows some failures of its own, and the two of the canary are acknowledged.
+	// The stage rest allows some failures. The two failures in the stage canary are acknowledged.
 	allowed := len(w.of(1)) / 10
 	w.failed(w.of(1), allowed)
 	w.step()
@@ -448,7 +448,8 @@ func (w *world) failed(of []*Runtime, n int) []*Runtime {
 	return all
 }
 
-// TestAcknowledgedFailureEnds: after the acknowledged failure is over, the next one is a further one.
+// TestAcknowledgedFailureEnds checks that a failure counts as a further one if the acknowledged failure has ended
+// before.
 func TestAcknowledgedFailureEnds(t *testing.T) {
 	w := newWorld(t, 200, twoStages(soak(time.Hour)))
 	w.step()
@@ -464,7 +465,7 @@ func TestAcknowledgedFailureEnds(t *testing.T) {
 	w.mustBe("with another failure", v1beta2.RolloutHalted)
 }
 
-// TestLostStatus: deleting the status is not a resumption.
+// TestLostStatus checks that deleting the status of a halted rollout does not resume the rollout.
 func TestLostStatus(t *testing.T) {
 	w := newWorld(t, 100, twoStages(soak(time.Hour)))
 	w.step()
@@ -481,7 +482,8 @@ func TestLostStatus(t *testing.T) {
 	w.mustBe("after the loss", v1beta2.RolloutHalted)
 }
 
-// TestNothingBegins checks that no runtime begins while the rollout must not go on, and that admissions are taken back.
+// TestNothingBegins checks that no runtime is admitted while the rollout must not continue, and that admissions are
+// taken back.
 func TestNothingBegins(t *testing.T) {
 	suspended := &v1beta2.RolloutBlocker{Code: v1beta2.ReasonRolloutSuspended, Message: "suspended"}
 	cases := map[string]struct {
@@ -537,7 +539,7 @@ func TestHeldTail(t *testing.T) {
 	}
 }
 
-// TestTailAgain: a rollout that was held after its last stage had passed does not begin to observe that stage.
+// TestTailAgain checks that a rollout that was held after its last stage had passed does not observe that stage again.
 func TestTailAgain(t *testing.T) {
 	w := newWorld(t, 100, stages(stage("canary", 10), stage("rest", 0, soak(time.Hour))))
 	for _, r := range w.of(1) {
@@ -557,7 +559,7 @@ func TestTailAgain(t *testing.T) {
 	w.mustBe("resumed", v1beta2.RolloutTail)
 }
 
-// TestFormerFailure: the failure of the former version is not the failure of the new one.
+// TestFormerFailure checks that a failure of the former version does not count as a failure of the new version.
 func TestFormerFailure(t *testing.T) {
 	w := newWorld(t, 100, twoStages())
 	r := w.of(0)[0]
@@ -576,7 +578,8 @@ func TestFormerFailure(t *testing.T) {
 	w.mustBe("when it is the failure of the new version", v1beta2.RolloutHalted)
 }
 
-// TestBroken: modules that do not work are updated in the last stage, in slots, and prove nothing.
+// TestBroken checks that modules that do not work are updated in the last stage, within the limits, and do not count as
+// evidence.
 func TestBroken(t *testing.T) {
 	w := newWorld(t, 100, stages(stage("canary", 10), stage("rest", 0, concurrency(intstr.FromInt32(5)))))
 	for i := range w.runtimes {
@@ -643,8 +646,8 @@ func TestCorrection(t *testing.T) {
 	}
 }
 
-// TestNotOrderedByRollout: runtimes that got the version in another way use no slot, and are no failures if they were
-// broken before.
+// TestNotOrderedByRollout checks runtimes that got the version without the rollout: they use no slot, and they do not
+// count as failed if the module was broken before.
 func TestNotOrderedByRollout(t *testing.T) {
 	w := newWorld(t, 100, twoStages(concurrency(intstr.FromInt32(1))))
 	canary := w.of(0)
@@ -672,7 +675,7 @@ func TestNotOrderedByRollout(t *testing.T) {
 	}
 }
 
-// TestGatesOfNextStage: a result of a gate counts for the stage it was read for.
+// TestGatesOfNextStage checks that the result of a gate counts only for the stage for which it was read.
 func TestGatesOfNextStage(t *testing.T) {
 	gate := func(expr string) v1beta2.RolloutGate {
 		return v1beta2.RolloutGate{Name: "errors", PromQL: &v1beta2.PromQLGate{Expr: expr}}
@@ -777,7 +780,7 @@ func TestEmptyFleet(t *testing.T) {
 	w.mustBe("without runtimes", v1beta2.RolloutCompleted)
 }
 
-// TestAtOnce: without stages, a rollout only observes, and ends.
+// TestAtOnce checks that a rollout without stages only observes the runtimes, and then ends.
 func TestAtOnce(t *testing.T) {
 	w := newWorld(t, 10, twoStages())
 	w.rollout.Spec.Policy, w.rollout.Spec.Stages = "", nil
@@ -802,8 +805,8 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestStartsPerMinute: the limit holds for stragglers of earlier stages, for times without fractions of a second, and
-// for a clock that is put back.
+// TestStartsPerMinute checks the limit of starts per minute: for late runtimes of earlier stages, for times without
+// fractions of a second, and after the clock was set back.
 func TestStartsPerMinute(t *testing.T) {
 	limited := func(s *v1beta2.RolloutStage) { s.MaxStartsPerMinute = 2 }
 	w := newWorld(t, 100, stages(stage("canary", 30, limited, failures(intstr.FromInt32(99))), stage("rest", 0)))
@@ -851,8 +854,8 @@ func TestStartsPerMinute(t *testing.T) {
 	}
 }
 
-// TestLimits: concurrency, the limit of the fleet and spread are never exceeded, and admissions that cannot be used are
-// taken back.
+// TestLimits checks that the limits of concurrency, fleet and spread are never exceeded, and that admissions of
+// runtimes that cannot begin are taken back.
 func TestLimits(t *testing.T) {
 	spread := func(s *v1beta2.RolloutStage) { s.Spread = &v1beta2.RolloutSpread{Label: "region", Max: "40%"} }
 	w := newWorld(t, 100, stages(stage("all", 0, concurrency(intstr.FromInt32(10)), spread)))
@@ -884,7 +887,8 @@ func (w *world) named(kyma string) *Runtime {
 	return &w.runtimes[i]
 }
 
-// TestControlGroup: if the others fail as often, the rollout is held, and goes on by itself.
+// TestControlGroup checks that a rollout is held if the runtimes without the new version fail as often, and that it
+// continues when these failures end.
 func TestControlGroup(t *testing.T) {
 	w := newWorld(t, 200, twoStages(soak(time.Hour)))
 	w.step()

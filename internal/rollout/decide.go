@@ -50,8 +50,8 @@ func (a *advance) decide() {
 	}
 }
 
-// isHalted reports whether the rollout is halted. Then nobody begins any more, and the reason stays in the status until
-// a person resumes the rollout.
+// isHalted reports whether the rollout is halted. While a rollout is halted, no runtime is admitted, and the status has
+// the reason until a person resumes the rollout.
 func (a *advance) isHalted() bool {
 	if a.status.HaltedAt.IsZero() {
 		return false
@@ -87,7 +87,7 @@ func (a *advance) end(phase v1beta2.RolloutPhase, message string) {
 	a.release()
 }
 
-// decideAtOnce is decide for a rollout without stages. It only observes.
+// decideAtOnce does the same as decide for a rollout without stages, which only observes the runtimes.
 func (a *advance) decideAtOnce() {
 	c := &a.total.counts
 	a.status.Phase = v1beta2.RolloutUpdating
@@ -127,11 +127,11 @@ func EndsByResumption(code string) bool {
 		code == v1beta2.ReasonPolicyDeleted
 }
 
-// resume lets a halted rollout go on after a person has asked for it. What was found so far is acknowledged: only
+// resume lets a halted rollout continue after a person has resumed it. The failures until then are acknowledged: only
 // further failures count.
 func (a *advance) resume() {
-	// Acknowledged failures that are over are forgotten: the next one is a further one. An acknowledged one that is
-	// being tried again is not over.
+	// Acknowledged failures that have ended are dropped, so that a later failure counts as a further one. An
+	// acknowledged failure has not ended while its update is being retried.
 	for i := range a.stages {
 		c := &a.stages[i].counts
 		a.acknowledged[i] = min(a.acknowledged[i], c.Failed+c.Updating-int32Of(a.stages[i].pending))
@@ -149,8 +149,8 @@ func (a *advance) resume() {
 	a.status.Stage.EvidenceWaived, a.status.Stage.Gates = true, nil
 }
 
-// checkFailures halts or holds the rollout if more runtimes have failed than the policy allows. If those that do not
-// have the new version fail as often, the version is not to blame, and the rollout is held.
+// checkFailures halts or holds the rollout if more runtimes have failed than the policy allows. If the runtimes without
+// the new version fail as often, the version is not the cause, and the rollout is held.
 func (a *advance) checkFailures() {
 	c := &a.total.counts
 	updated, others := int(c.Proven+c.Failed+c.Lost), a.total.control
@@ -184,7 +184,7 @@ func (a *advance) stageOverBudget() int {
 	return -1
 }
 
-// haltIf halts the rollout if the updated runtimes are worse than the others, and otherwise holds it.
+// haltIf halts the rollout if the updated runtimes fail more often than the others. Otherwise haltIf holds the rollout.
 func (a *advance) haltIf(worse bool, code, found, others string) {
 	remedy := "look at klm rollout show " + a.Rollout.Name + "; then " + a.command("abort") + ", or " +
 		a.command("resume") + " --reason=…"
@@ -200,7 +200,7 @@ func (a *advance) haltIf(worse bool, code, found, others string) {
 	a.block(v1beta2.RolloutBlocker{Code: code, Message: found, Remedy: remedy})
 }
 
-// hold reports whether nobody may begin now for another reason than a failure of the version.
+// hold reports whether no runtime may be admitted now for another reason than a failure of the version.
 func (a *advance) hold() bool {
 	if a.spec.State == v1beta2.RolloutPaused {
 		a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonRolloutPaused, Object: "ModuleRollout " + a.Rollout.Name,
@@ -222,7 +222,8 @@ func (a *advance) hold() bool {
 	return len(a.blockers) > 0
 }
 
-// progress ends the current stage if it is proven, and begins the next one. If the rollout is held, no stage begins.
+// progress ends the current stage if the stage is proven, and begins the next stage. If the rollout is held, no stage
+// begins.
 func (a *advance) progress(isHeld bool) {
 	if a.isInTail() {
 		a.tail(isHeld)
@@ -234,7 +235,7 @@ func (a *advance) progress(isHeld bool) {
 			a.status.Phase = v1beta2.RolloutUpdating
 			return
 		}
-		if s.ProvenAt.IsZero() && a.stages[a.current()].counts.Proven > 0 { // else nobody could be observed
+		if s.ProvenAt.IsZero() && a.stages[a.current()].counts.Proven > 0 { // otherwise no runtime could be observed
 			s.ProvenAt = metav1.NewTime(a.Now)
 			s.SoakUntil = metav1.NewTime(a.Now.Add(a.spec.Stages[a.current()].Soak.Duration))
 		}
@@ -257,11 +258,11 @@ func (a *advance) progress(isHeld bool) {
 		}
 		a.keepResult()
 		a.enter(a.current() + 1)
-		a.Gates = nil // they were read for the former stage
+		a.Gates = nil // the results were read for the former stage
 	}
 }
 
-// isInTail reports whether the last stage was proven before. The phase does not say so while the rollout is held.
+// isInTail reports whether the last stage was proven before. The phase does not show this while the rollout is held.
 func (a *advance) isInTail() bool {
 	if a.status.Phase == v1beta2.RolloutTail {
 		return true
@@ -271,8 +272,8 @@ func (a *advance) isInTail() bool {
 }
 
 // isProven reports whether the current stage has reached its quorum: enough of the runtimes that can be updated now are
-// proven. Failed and lost ones have limits of their own. A stage of which no runtime can be updated does not keep
-// others waiting for long; hasEvidence decides about it.
+// proven. Failed and lost runtimes have separate limits. A stage in which no runtime can be updated delays the next
+// stage only for a limited time; hasEvidence decides about this.
 func (a *advance) isProven() bool {
 	t := &a.stages[a.current()]
 	isLast := a.current() == len(a.stages)-1
@@ -333,8 +334,8 @@ func (a *advance) keepResult() {
 	s.ProvenAt, s.Passed = a.status.Stage.ProvenAt, true
 }
 
-// tail follows the last stage: runtimes that could not be updated so far are still admitted. A rollout that is held
-// does not end.
+// tail handles the time after the last stage, in which the remaining runtimes are still admitted. A rollout that is
+// held does not end.
 func (a *advance) tail(isHeld bool) {
 	a.keepResult()
 	a.status.Phase = v1beta2.RolloutTail
@@ -359,8 +360,8 @@ func (a *advance) admit() {
 	}
 }
 
-// admitStage admits runtimes of one stage: those that have a failed attempt first, because they are the ones that need
-// the correction, then by rank.
+// admitStage admits runtimes of one stage. Runtimes with a failed attempt are first, because they need the correction.
+// The others follow by rank.
 func (a *advance) admitStage(stage int) {
 	s, c := &a.spec.Stages[stage], a.stages[stage].counts
 	concurrency := Concurrency(&s.RolloutStage, int(c.InScope))
@@ -405,7 +406,7 @@ func (a *advance) admitStage(stage int) {
 }
 
 // forgetStarts drops the records of admissions that no limit per minute needs any more. API servers store times without
-// fractions of a second, so a record is kept for a second longer. A time in the future means that the clock was put
+// fractions of a second, so a record is kept for a second longer. A time in the future means that the clock was set
 // back: the minute begins now.
 func (a *advance) forgetStarts() {
 	a.status.Starts = slices.DeleteFunc(a.status.Starts, func(s v1beta2.RolloutStarts) bool {

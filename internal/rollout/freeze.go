@@ -8,8 +8,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// DeferralLimit returns the time until which admins of runtimes may defer a rollout, or zero. r is the rollout, nil if
-// it was not made yet; then policy is the policy with which it will be made, nil if there is none.
+// DeferralLimit returns the time until which admins of runtimes may defer a rollout, or zero. r is the rollout, or nil
+// if it was not made yet. In that case policy is the policy with which the rollout will be made, or nil if there is
+// none.
 func DeferralLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) time.Time {
 	most := time.Duration(0)
 	switch {
@@ -26,9 +27,10 @@ func DeferralLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now 
 	return now.Add(most)
 }
 
-// HoldOf returns what a policy keeps a rollout from now: a suspension or a freeze, or nil. It also returns the time
-// until that changes by itself, or 0. policy is the one that is [InForce] for the rollout. If none is any more, a
-// suspension or a freeze stays until a person resumes the rollout: deleting a policy must not be a way past it.
+// HoldOf returns the suspension or the freeze of a policy that holds a rollout now, or nil. HoldOf also returns the
+// time until this changes without an event, or 0. policy is the policy that is [InForce] for the rollout. If no policy
+// is in force any more, a suspension or a freeze stays until a person resumes the rollout, because deleting a policy
+// must not end it.
 func HoldOf(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout, now time.Time) (*v1beta2.RolloutBlocker,
 	time.Duration) {
 	if policy == nil {
@@ -89,8 +91,9 @@ func keptHold(r *v1beta2.ModuleRollout) *v1beta2.RolloutBlocker {
 	return nil
 }
 
-// InForce returns the policy that can suspend, freeze and limit a rollout now: the one that it was made from, or if
-// that does not exist any more, for example because it was renamed, the one that is for the channel now. nil: none is.
+// InForce returns the policy that can suspend, freeze and limit a rollout now. This is the policy from which the
+// rollout was made. If that policy does not exist any more, for example because it was renamed, it is the policy that
+// applies to the channel now. nil means that there is no such policy.
 func InForce(policies []v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout) *v1beta2.RolloutPolicy {
 	if r.Spec.Policy == "" {
 		return nil
@@ -108,7 +111,7 @@ func InForce(policies []v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout) *v1beta
 }
 
 // MaxUpdating returns the number of runtimes that the rollouts of a policy may update at the same time, 0 if it is not
-// limited. policy is the one that is [InForce]. If none is any more, the limit stays.
+// limited. policy is the policy that is [InForce]. If no policy is in force any more, the former limit stays.
 func MaxUpdating(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout) int {
 	if policy == nil {
 		return int(r.Spec.MaxUpdating)

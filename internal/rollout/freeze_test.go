@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestHoldOf checks which actions a suspension or a freeze of the policy blocks, and the time at which that changes.
+// TestHoldOf checks which rollouts a suspension or a freeze of the policy holds, and the time until this changes.
 func TestHoldOf(t *testing.T) {
 	now := time.Date(2026, time.December, 20, 12, 0, 0, 0, time.UTC)
 	freeze := func(name string, from, to int, except ...v1beta2.FreezeException) v1beta2.RolloutFreeze {

@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// passGates judges the gates of the current stage, and reports whether all have passed. What is not known has not
-// passed.
+// passGates judges the gates of the current stage, and reports whether all have passed. A gate with an unknown result
+// has not passed.
 func (a *advance) passGates() bool {
 	gates := a.spec.Stages[a.current()].Gates
 	before := a.status.Stage.Gates

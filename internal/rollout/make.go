@@ -27,9 +27,9 @@ func Name(module, channel string, revision int64) string {
 	return fmt.Sprintf("%s-%s-r%d", module, channel, revision)
 }
 
-// PolicyConflict means that two policies are equally exact for the same module and channel.
+// PolicyConflict means that two policies match the same module and channel with the same precision.
 type PolicyConflict struct {
-	// Module and Channel are what both policies are for.
+	// Module and Channel name the channel that both policies match.
 	Module, Channel string
 	// Policies are the names of the policies.
 	Policies []string
@@ -41,8 +41,9 @@ func (e *PolicyConflict) Error() string {
 		"from all but one", strings.Join(e.Policies, " and "), e.Module, e.Channel)
 }
 
-// PolicyFor returns the policy for a module and channel: the most exact one, or nil if there is none. Two that are
-// equally exact are a [PolicyConflict]; then nothing may move.
+// PolicyFor returns the policy for a module and channel, or nil if there is none. If several policies match, PolicyFor
+// returns the most specific one. If two are equally specific, the error is a [PolicyConflict], and no runtime may be
+// admitted.
 func PolicyFor(policies []v1beta2.RolloutPolicy, module, channel string) (*v1beta2.RolloutPolicy, error) {
 	var found []*v1beta2.RolloutPolicy
 	best := 1
@@ -79,21 +80,21 @@ type Move struct {
 	Namespace string
 	// Module and Channel name the channel. Channel is v1beta2.MandatoryChannel for a mandatory module.
 	Module, Channel string
-	// From is the proven version, and To the new one. They differ.
+	// From is the proven version. To is the new version, which differs from From.
 	From, To string
 	// Revision is the number of the move.
 	Revision int64
-	// Lineage is the lineage of the rollout that this one supersedes, "" if there is none.
+	// Lineage is the lineage of the rollout that this rollout supersedes, or "" if there is none.
 	Lineage string
 	// IsBack means that runtimes with the version From are taken back to the lower version To.
 	IsBack bool
-	// OnlyFailed means that only those are taken back in which From has failed.
+	// OnlyFailed means that only runtimes in which From has failed are taken back.
 	OnlyFailed bool
 	// Urgency is how urgent the move is.
 	Urgency urgency.Urgency
 	// Policy is the policy, nil if there is none.
 	Policy *v1beta2.RolloutPolicy
-	// Fleet is the number of runtimes in the channel. It determines how many ranks minCount stands for.
+	// Fleet is the number of runtimes in the channel. Fleet determines the number of ranks for minCount.
 	Fleet int
 }
 
@@ -143,11 +144,12 @@ func New(m Move) *v1beta2.ModuleRollout {
 	return r
 }
 
-// stageBack is the name of the only stage of a rollout that goes back.
+// stageBack is the name of the only stage of a rollout to a lower version.
 const stageBack = "back"
 
-// stagesBack returns the stages of a rollout that goes back: one stage for everybody, with the limits of the last stage
-// of the policy, but without soak and gates, because going back must be faster than the way there.
+// stagesBack returns the only stage of a rollout to a lower version. The stage contains all runtimes and has the limits
+// of the last stage of the policy. It has no soak and no gates, because runtimes must get the lower version back faster
+// than they got the higher one.
 func stagesBack(policy *v1beta2.RolloutPolicy) []v1beta2.ModuleRolloutStage {
 	if len(policy.Spec.Stages) == 0 {
 		return nil
@@ -158,8 +160,8 @@ func stagesBack(policy *v1beta2.RolloutPolicy) []v1beta2.ModuleRolloutStage {
 		ProgressDeadline: last.ProgressDeadline}}}
 }
 
-// ranksFor returns the number of ranks that a percent stands for, or those that are expected to have minCount runtimes
-// of the fleet, whichever is more.
+// ranksFor returns the number of ranks for a percentage of the fleet. If minCount requires more ranks, ranksFor returns
+// the number of ranks that are expected to contain minCount runtimes.
 func ranksFor(percent, minCount int32, fleet int) int32 {
 	ranks := int64(percent) * place.RankCount / 100
 	if fleet > 0 {

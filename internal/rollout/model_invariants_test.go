@@ -95,7 +95,7 @@ func (m *model) check(t *rapid.T) {
 	m.before, m.after, m.result, m.seen = nil, nil, nil, nil // they are about one pass
 }
 
-// checkTurn checks what a controller is allowed to order, by what it sees: 2, 5 and 6.
+// checkTurn checks the version that a controller may order according to the objects that it has read: 2, 5 and 6.
 func (m *model) checkTurn(p *part, turn channel.Turn) {
 	s := m.cache.release.ChannelStatus(modelChannel)
 	target, found := m.cache.release.Current(modelChannel)
@@ -166,8 +166,8 @@ func (m *model) members(visit func(r *Runtime, at place.Place)) {
 	}
 }
 
-// isOf reports whether the rollout of the last pass has ordered the version of a runtime. On the way there, a runtime
-// that had the version before counts, too.
+// isOf reports whether the rollout of the last pass has ordered the version of a runtime. In a rollout to a higher
+// version, a runtime that had the version before counts, too.
 func (m *model) isOf(r *Runtime) bool {
 	return r.Ordered == m.after.Spec.To && (!m.after.Spec.IsBack() || r.Rollout == m.after.Name)
 }
@@ -295,7 +295,7 @@ func (m *model) slots() string {
 	return found
 }
 
-// waits: a stage in which all that can be updated are proven is not updated any more.
+// waits: in a stage in which all runtimes that can be updated are proven, no further runtime is admitted.
 func (m *model) waits() string {
 	if m.after == nil || m.after.Status.Phase != v1beta2.RolloutUpdating {
 		return ""
@@ -332,8 +332,8 @@ func (m *model) success() string {
 	return ""
 }
 
-// checkUrgent checks a rollout that is about to be made: a person has declared its urgency for this move, and it is no
-// way past a pause or a halt of the former one (14).
+// checkUrgent checks a rollout that is about to be made: a person has declared its urgency for this move, and the
+// urgency does not bypass a pause or a halt of the former rollout (14).
 func (m *model) checkUrgent(former, made *v1beta2.ModuleRollout) {
 	line := lineOf(made)
 	if made.Spec.Urgency != "" && m.api.rollouts[made.Name] == nil && m.used[line] >= m.declared[line] {
@@ -348,7 +348,7 @@ func (m *model) checkUrgent(former, made *v1beta2.ModuleRollout) {
 	}
 }
 
-// lineOf returns the line of the annotation urgency that a rollout was made by.
+// lineOf returns the line of the annotation urgency by which a rollout was made.
 func lineOf(r *v1beta2.ModuleRollout) string {
 	u := urgency.Urgency{Is: r.Spec.Urgency, Reason: r.Spec.UrgencyReason}
 	return u.Line(modelChannel, r.Spec.To)
@@ -502,7 +502,8 @@ func (m *model) history() string {
 	return ""
 }
 
-// budget: more failures than a stage allows, while nobody else fails, halt the rollout in the pass that sees them.
+// budget: if more runtimes of a stage have failed than it allows, and no other runtime fails, the pass that finds this
+// halts the rollout.
 func (m *model) budget() string {
 	if m.after == nil || m.after.Status.Phase.IsOver() || m.after.Spec.State != v1beta2.RolloutRunning {
 		return ""

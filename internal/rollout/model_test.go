@@ -24,12 +24,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
-// TestModel plays a fleet, a coordinator and the controllers that obey it, in random orders, and checks the invariants
-// in model_invariants_test.go after every action. A long run:
+// TestModel simulates a fleet, a coordinator and the controllers that act on its decisions. It runs their actions in
+// random order, and checks the invariants in model_invariants_test.go after every action. A long run:
 //
 //	go test ./internal/rollout -run TestModel -rapid.checks=100000 -rapid.seed=$RANDOM -timeout 2h
 func TestModel(t *testing.T) {
-	// The usual run is the same every time, so that a change of the code is the only thing that can make it fail.
+	// The default run always uses the same seed, so that only a change of the code can make the test fail.
 	for name, value := range map[string]string{"rapid.checks": "400", "rapid.steps": "80", "rapid.seed": "1"} {
 		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
 			if err := flag.Set(name, value); err != nil {
@@ -51,7 +51,7 @@ func TestModel(t *testing.T) {
 			"deleteRollout": m.deleteRollout, "loseRelease": m.loseRelease, "loseRollout": m.loseRollout,
 			"preflight": m.preflight, "clockBack": m.clockBack, "declare": m.declare, "freeze": m.freeze,
 			"defer": m.defers, "halt": m.halt,
-			// What happens most of the time is there several times, so that rollouts get to their later stages.
+			// Frequent actions are listed several times, so that rollouts reach their later stages.
 			"work1": m.work, "work2": m.work, "work3": m.work, "work4": m.work, "finish1": m.finishSome,
 			"finish2": m.finishSome, "fail1": m.failUpdated, "fail2": m.failUpdated, "pass1": m.passTime,
 			"": m.check,
@@ -68,7 +68,7 @@ type part struct {
 	state   v1beta2.State
 	reason  string
 	since   time.Time // of state
-	silent  time.Time // since when it cannot be reached; zero: it can
+	silent  time.Time // since when it cannot be reached; zero if it can be reached
 	started time.Time
 	rollout string
 	excused bool
@@ -100,7 +100,7 @@ func (m *model) runtime(p *part) Runtime {
 	return r
 }
 
-// deferral is what the request of a runtime says about its deferral.
+// deferral returns the deferral in the request of a runtime.
 func (m *model) deferral(p *part) channel.Request {
 	r := channel.Request{Now: m.now}
 	if !p.deferred.IsZero() {
@@ -109,7 +109,7 @@ func (m *model) deferral(p *part) channel.Request {
 	return r
 }
 
-// stored is what the API server has. version is its resourceVersion.
+// stored is an object in the API server. version is its resourceVersion.
 type stored struct {
 	version  int
 	release  *v1beta2.ModuleReleaseMeta
@@ -130,15 +130,15 @@ type model struct {
 	policy    *v1beta2.RolloutPolicy
 	hasEdges  bool // versions declare that going back is safe
 	api       stored
-	cache     stored // what obeying controllers see; it may be old
-	old       stored // what a second coordinator sees
+	cache     stored // the cache of the controllers; it may be outdated
+	old       stored // the cache of a second coordinator
 	parts     map[string]*part
 	joined    int
 	preflown  *v1beta2.RolloutBlocker
-	left      int    // number of writes after which the coordinator ends; negative: it does not
+	left      int    // number of writes after which the coordinator ends; negative: never
 	violation string // set by an action
 
-	// what the last pass of the coordinator has done, for the invariants
+	// results of the last pass of the coordinator, for the invariants
 	before, after *v1beta2.ModuleRollout
 	result        *Result
 	seen          []Runtime
@@ -151,7 +151,7 @@ type model struct {
 	takenBack     string                  // the last of them, until a person moves the channel
 	used          map[string]int          // how many rollouts were recorded by it
 	recorded      map[string]bool         // rollouts that the status of the release has named
-	hold          *v1beta2.RolloutBlocker // what the policy keeps the rollout of the last pass from
+	hold          *v1beta2.RolloutBlocker // the hold of the policy for the rollout of the last pass
 	advanced      *v1beta2.ModuleRollout  // the rollout of the last pass
 }
 
@@ -250,7 +250,7 @@ func (m *model) crash(t *rapid.T) {
 	m.left = -1
 }
 
-// run does what the rollout controller does with one channel.
+// run makes the same calls as the rollout controller for one channel.
 func (m *model) run(view stored) {
 	m.before, m.after, m.result, m.seen = nil, nil, nil, nil
 	save := func(change func(api *stored)) bool {
@@ -373,7 +373,7 @@ func (m *model) run(view stored) {
 	saveStatus(s)
 }
 
-// goesBack is an edge that all versions declare, or none.
+// goesBack returns an edge to a lower version that all versions declare, or none.
 func (m *model) goesBack(from, to string) error {
 	if !m.hasEdges || !channel.IsLower(to, from) {
 		return errors.New("not declared")
@@ -381,7 +381,7 @@ func (m *model) goesBack(from, to string) error {
 	return nil
 }
 
-// preflightOf returns why the version of a rollout cannot be installed.
+// preflightOf returns the reason why the version of a rollout cannot be installed.
 func (m *model) preflightOf(r *v1beta2.ModuleRollout) *v1beta2.RolloutBlocker {
 	if m.withdrawn[r.Spec.To] {
 		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonVersionWithdrawn, Message: "withdrawn",
@@ -397,7 +397,7 @@ func (m *model) wayBack(r *v1beta2.ModuleRollout) *v1beta2.RolloutWayBack {
 	return &v1beta2.RolloutWayBack{Declared: m.goesBack(r.Spec.To, r.Spec.From) == nil, To: r.Spec.From}
 }
 
-// work lets the coordinator work, and controllers, of which some are slow.
+// work runs the coordinator and the controllers, some of which are slow.
 func (m *model) work(t *rapid.T) {
 	m.coordinate(t)
 	m.check(t)
@@ -410,7 +410,7 @@ func (m *model) work(t *rapid.T) {
 	}
 }
 
-// finishSome makes the runtimes that are being updated Ready, but for one.
+// finishSome makes all runtimes except one Ready that are being updated.
 func (m *model) finishSome(t *rapid.T) {
 	left := rapid.IntRange(0, len(m.parts)).Draw(t, "left")
 	for i, name := range m.names() {
@@ -431,8 +431,8 @@ func (m *model) failUpdated(t *rapid.T) {
 	t.Skip("nobody has begun")
 }
 
-// halt moves the channel to a version that fails wherever it is, or but for one runtime, so that its rollout is halted,
-// and lets a person act before the next pass: what follows from a halt is rare otherwise.
+// halt moves the channel to a version that fails in all runtimes, or in all except one, so that its rollout is halted.
+// Then a person acts before the next pass. Without this action, halts would be rare in the model.
 func (m *model) halt(t *rapid.T) {
 	m.move(t)
 	for range 3 {
@@ -487,7 +487,7 @@ func (m *model) halt(t *rapid.T) {
 // sync brings the cache of the controllers up to date.
 func (m *model) sync(*rapid.T) { m.cache = m.api.clone() }
 
-// turn is the turn of a runtime by what the controllers see.
+// turn returns the version for a runtime according to the cache of the controllers.
 func (m *model) turn(p *part) channel.Turn {
 	turns := admission.Of(admission.Lookups{
 		Rollout:   func(name string) *v1beta2.ModuleRollout { return m.cache.rollouts[name] },
@@ -496,7 +496,8 @@ func (m *model) turn(p *part) channel.Turn {
 		Channel: modelChannel, ManifestVersion: p.ordered})
 }
 
-// obey lets the controller of one runtime order what its turn allows. Nothing else than a turn moves a runtime.
+// obey lets the controller of one runtime order the version that the rollout allows. No other action changes the
+// version of a runtime.
 func (m *model) obey(t *rapid.T) { m.obeyWith(m.pick(t)) }
 
 func (m *model) obeyWith(p *part) {
@@ -547,7 +548,7 @@ func (m *model) passTime(t *rapid.T) {
 		31 * time.Minute}).Draw(t, "time"))
 }
 
-// clockBack puts the clock back a little, as a new leader on another machine does.
+// clockBack sets the clock back a little, as the clock of a new leader on another machine may be.
 func (m *model) clockBack(*rapid.T) { m.now = m.now.Add(-3 * time.Second) }
 
 func (m *model) disconnect(t *rapid.T) {
@@ -620,7 +621,7 @@ func (m *model) removeChannel(*rapid.T) {
 	m.write()
 }
 
-// declare writes that the move of the channel to a version is urgent.
+// declare writes the annotation that the move of the channel to a version is urgent.
 func (m *model) declare(t *rapid.T) {
 	u := urgency.Urgency{Is: rapid.SampledFrom([]v1beta2.RolloutUrgency{v1beta2.UrgencyHotfix,
 		v1beta2.UrgencyEmergency}).
@@ -800,7 +801,7 @@ func (m *model) finish(t *rapid.T) {
 	t.Fatalf("22: the rollout does not end: %+v", m.api.rollouts[s.Rollout].Status)
 }
 
-// mustName fails unless a rollout names what a person has to do.
+// mustName fails unless a rollout names the action that a person has to take.
 func (m *model) mustName(t *rapid.T, r *v1beta2.ModuleRollout, code string) {
 	if !slices.ContainsFunc(r.Status.Blockers, func(b v1beta2.RolloutBlocker) bool {
 		return b.Code == code && b.Remedy != ""
@@ -819,7 +820,7 @@ func (m *model) checkStrays(t *rapid.T) {
 	}
 }
 
-// checkEveryoneHas: after the rollout, everybody has the version, or a higher one.
+// checkEveryoneHas checks that after the rollout all runtimes have the version or a higher one.
 func (m *model) checkEveryoneHas(t *rapid.T, version string) {
 	for _, name := range m.names() {
 		if p := m.parts[name]; channel.IsLower(p.ordered, version) && m.turn(p).Version != version {

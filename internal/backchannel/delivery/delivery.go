@@ -16,7 +16,8 @@
 //
 // # What it does not do
 //
-// The package does not check whether the agent is connected: the listener, which receives the heartbeats, does.
+// The package does not check whether the agent is connected. The listener checks this, because it receives the
+// heartbeats.
 package delivery
 
 import (

@@ -87,8 +87,8 @@ func undo(ctx context.Context, a *console.App, o setOptions, name string) error 
 	return setChannel(ctx, a, o)
 }
 
-// undoMandatory sets the version of a mandatory module back. All runtimes have the module, so there is nothing to show
-// for each of them.
+// undoMandatory sets a mandatory module back to its former version. All runtimes have the module, so undoMandatory does
+// not list the affected runtimes.
 func undoMandatory(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions,
 	r *v1beta2.ModuleRollout, release *v1beta2.ModuleReleaseMeta) error {
 	if err := o.parseUrgency(); err != nil {
@@ -209,13 +209,14 @@ func withdraw(ctx context.Context, a *console.App, o withdrawOptions) error {
 type withdrawal struct {
 	Object string `json:"object"`
 	Result string `json:"result"`
-	// Holders are the runtimes that have the version or are about to get it, by name. They keep it.
+	// Holders are the names of the runtimes that have the version or are about to get it. These runtimes keep the
+	// version.
 	Holders []string `json:"holders,omitempty"`
-	// Note states why the holders are not known; "" if they are.
+	// Note states why the holders are not known. Note is "" if they are known.
 	Note string `json:"note,omitempty"`
 }
 
-// readHolders finds the runtimes that have a version. A withdrawal must not fail because they cannot be listed.
+// readHolders finds the runtimes that have a version. A withdrawal must not fail if the runtimes cannot be listed.
 func (w *withdrawal) readHolders(ctx context.Context, c *connection.Cluster, o withdrawOptions) {
 	_, err := fleetlist.ListAs(ctx, c, "manifests", v1beta2.LabelModuleName+"="+o.module,
 		func(m *v1beta2.Manifest) {

@@ -21,7 +21,7 @@ const newer = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modu
 
 const manifest = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/manifests/runtime-a-sample-1"
 
-// TestUndo: what each rollout allows, and that a refusal changes nothing.
+// TestUndo checks which rollouts can be undone, and that a refused command changes nothing.
 func TestUndo(t *testing.T) {
 	rollout := func(from, to string, direction v1beta2.RolloutDirection, begun int32) *v1beta2.ModuleRollout {
 		return &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "sample-regular-r2", Namespace: "kcp-system"},
@@ -89,7 +89,8 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// TestUndoMandatory: a mandatory module has one version for all runtimes, and goes back in the same way.
+// TestUndoMandatory checks that klm rollout undo also sets back a mandatory module, which has one version for all
+// runtimes.
 func TestUndoMandatory(t *testing.T) {
 	cases := map[string]struct {
 		fixture.Case

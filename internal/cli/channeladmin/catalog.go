@@ -45,8 +45,9 @@ func registerListing(a *console.App, c *cobra.Command, l *console.Listing) {
 	console.CompleteFlag(c, console.FilterModule, connection.CatalogModules(a))
 }
 
-// listOfCatalog prints a listing of the catalog. rows returns all rows, keep applies the filters except the labels, and
-// moduleOf returns the module of a row, whose ModuleReleaseMeta has the labels.
+// listOfCatalog prints a listing of the catalog. rows returns all rows. keep applies all filters except the filter of
+// labels. moduleOf returns the module of a row; the filter of labels is applied to the ModuleReleaseMeta of that
+// module.
 func listOfCatalog[T any, R interface {
 	~[]T
 	console.Report

@@ -78,7 +78,7 @@ type setOptions struct {
 	create, remove  bool
 	policy          string
 	names           bool // the report has the names of the runtimes of each stage
-	isPatient       bool // --wait was given: also a rollout in stages is waited for
+	isPatient       bool // --wait was given: klm also waits for a rollout in stages
 	urgencyFlags
 }
 
@@ -468,7 +468,7 @@ type Effects struct {
 	Note string `json:"note,omitempty"`
 	// WindowsUnknown states why klm does not know the maintenance windows, if a runtime needs one.
 	WindowsUnknown string `json:"windowsUnknown,omitempty"`
-	// The following fields are empty if no RolloutPolicy is for the channel, or nothing moves.
+	// The following fields are empty if the channel has no RolloutPolicy, or if no runtime changes its version.
 	Policy     string       `json:"policy,omitempty"`
 	Rollout    string       `json:"rollout,omitempty"`    // the name of the ModuleRollout
 	Supersedes string       `json:"supersedes,omitempty"` // the name of the active rollout that ends
@@ -478,16 +478,16 @@ type Effects struct {
 	// expected to have the version.
 	UpdateSeconds int64     `json:"updateSeconds,omitempty"`
 	Ends          time.Time `json:"ends,omitzero"`
-	// Late are the runtimes whose maintenance window is far away, or that have none.
+	// Late are the runtimes whose maintenance window opens late, and the runtimes without a window.
 	Late []plan.Late `json:"late,omitempty"`
-	// Hold is what keeps all rollouts of the policy from admitting anybody now.
+	// Hold is the reason why no rollout of the policy admits runtimes now.
 	Hold *v1beta2.RolloutBlocker `json:"hold,omitempty"`
 	// Urgency is Hotfix or Emergency, "" for a normal move, and Reason the reason for it.
 	Urgency v1beta2.RolloutUrgency `json:"urgency,omitempty"`
 	Reason  string                 `json:"reason,omitempty"`
-	// WayBack states whether runtimes can be taken back from the version, for users.
+	// WayBack is a text about whether runtimes can be taken back from the version.
 	WayBack string `json:"wayBack,omitempty"`
-	// Pinned is the number of runtimes that have pinned a version of the module, and take no part.
+	// Pinned is the number of runtimes that have pinned a version of the module. They take no part in the rollout.
 	Pinned int `json:"pinned,omitempty"`
 
 	members    *plan.Fleet       // decides which runtimes take part in a rollout of the channel
@@ -508,11 +508,11 @@ type effect struct {
 	To      string `json:"to,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Stage is "" if no RolloutPolicy is for the channel, or if the module is new in the runtime.
+	// Stage is "" if the channel has no RolloutPolicy, or if the module is new in the runtime.
 	Stage string `json:"stage,omitempty"`
 	// Until is the time at which the maintenance window opens; zero if nothing ends by itself.
 	Until time.Time `json:"until,omitzero"`
-	// Begins is the time at which its update is expected to begin; zero if it is not known.
+	// Begins is the time at which the update of the runtime is expected to begin; zero if the time is not known.
 	Begins time.Time `json:"begins,omitzero"`
 	// Remedy is what to do; "" if the message states it.
 	Remedy string `json:"remedy,omitempty"`

@@ -25,7 +25,7 @@ import (
 const release = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modulereleasemetas/sample"
 
 // newControlPlane starts a control plane with the catalog of package fixture and two runtimes: one follows channel
-// regular of module sample, the other has pinned a version. A third one is being deleted.
+// regular of module sample, the other has pinned a version. A third runtime is being deleted.
 func newControlPlane(t *testing.T) *fixture.Server {
 	t.Helper()
 	follows := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"},
@@ -54,7 +54,8 @@ func newControlPlane(t *testing.T) *fixture.Server {
 	return fixture.NewServer(t, objects...)
 }
 
-// TestChannelSet checks which runtimes the command reports, which objects it writes, and which input it refuses before.
+// TestChannelSet checks which runtimes the command reports, which objects it writes, and which input it refuses before
+// the first write.
 func TestChannelSet(t *testing.T) {
 	channels := func(regular string, more ...any) []any {
 		return append([]any{map[string]any{"channel": "regular", "version": regular},
@@ -136,7 +137,8 @@ func TestChannelSet(t *testing.T) {
 	}
 }
 
-// TestConcurrentChange: the report is about the ModuleReleaseMeta as it was read, so a changed one is not written.
+// TestConcurrentChange checks that klm does not write a ModuleReleaseMeta that was changed after klm has read it,
+// because the report is about the former content.
 func TestConcurrentChange(t *testing.T) {
 	s := newControlPlane(t)
 	s.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
@@ -203,7 +205,8 @@ func TestChannelWait(t *testing.T) {
 		t, Commands, s.Kubeconfig)
 }
 
-// TestStages: with a RolloutPolicy, klm shows the stages, and waits until the manager has made the rollout.
+// TestStages checks that klm shows the stages of a channel with a RolloutPolicy, and waits until the manager has
+// created the ModuleRollout.
 func TestStages(t *testing.T) {
 	policy := &v1beta2.RolloutPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "standard", Namespace: "kcp-system"},
@@ -345,7 +348,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestPlan: the plan of a rollout that is under way, and who cannot begin in it, and why.
+// TestPlan checks the plan of a rollout in progress: it names the runtimes that cannot begin, with the reasons.
 func TestPlan(t *testing.T) {
 	active := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "sample-regular-r2", Namespace: "kcp-system"},
 		Spec: v1beta2.ModuleRolloutSpec{Module: "sample", Channel: "regular", Revision: 2, From: "1.0.0", To: "2.0.0",

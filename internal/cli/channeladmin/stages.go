@@ -60,8 +60,8 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 	return c
 }
 
-// Preview returns the plan of a move of a channel, or, with the name of a ModuleRollout in its place, of what is left
-// of the rollout. It has no plan if the version moves nothing.
+// Preview returns the plan of a move of a channel. If the name of a ModuleRollout is given instead, Preview returns the
+// plan of the rest of that rollout. The report has no plan if no runtime changes its version.
 func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module, channel, version, rollout string) (
 	*Effects, error) {
 	o := setOptions{module: module, channel: channel, version: version, ChangeFlags: console.ChangeFlags{DryRun: true}}
@@ -72,7 +72,7 @@ func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module,
 	return r, err
 }
 
-// planRollout shows what is left of a rollout.
+// planRollout shows the plan of the rest of a rollout.
 func planRollout(ctx context.Context, a *console.App, o setOptions, name string) error {
 	c, err := connection.RolloutControlPlane(ctx, a)
 	if err != nil {
@@ -85,7 +85,7 @@ func planRollout(ctx context.Context, a *console.App, o setOptions, name string)
 	return a.Print(r)
 }
 
-// restOfRollout returns the plan of what is left of a rollout.
+// restOfRollout returns the plan of the rest of a rollout.
 func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions, name string) (
 	*Effects, error) {
 	active, err := c.Rollout(ctx, name)
@@ -140,7 +140,7 @@ func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o
 	return r, nil
 }
 
-// fleetOf returns the runtimes that take part in a rollout, as the coordinator finds them out.
+// fleetOf returns the runtimes that take part in a rollout. The coordinator selects the runtimes by the same rules.
 func (w *preview) fleetOf(manifests []*v1beta2.Manifest, kymas map[string]*v1beta2.Kyma) (*plan.Fleet,
 	[]rollout.Runtime) {
 	if w.remove {
@@ -172,13 +172,13 @@ func (w *preview) fleetOf(manifests []*v1beta2.Manifest, kymas map[string]*v1bet
 	return fleet, all
 }
 
-// addPlan adds the stages of the rollout that the manager will make. Without a RolloutPolicy there are none.
+// addPlan adds the stages of the rollout that the manager will make. Without a RolloutPolicy, a rollout has no stages.
 func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview) error {
 	if r.isRemoval() {
 		return nil
 	}
 	policies, err := c.Policies(ctx)
-	if console.ExitCode(err) == console.ExitForbidden { // who may only release versions can do so
+	if console.ExitCode(err) == console.ExitForbidden { // a user who may only release versions gets no plan
 		r.Note = "whether the version reaches the runtimes in stages is unknown: " + err.Error()
 		return nil
 	}
@@ -238,8 +238,9 @@ func (r *Effects) addWayBack(after *channel.Catalog) {
 	}
 }
 
-// setPlan adds the plan to the report. What the coordinator says about a runtime wins, because it knows more than the
-// request: a runtime that cannot be reached, or whose module does not work, does not begin.
+// setPlan adds the plan to the report. If the plan and the request differ about a runtime, the plan of the coordinator
+// takes precedence, because the coordinator has more information: a runtime that cannot be reached, or whose module
+// does not work, is not admitted.
 func (r *Effects) setPlan() {
 	r.Policy, r.Rollout, r.Supersedes = r.plan.Rollout.Spec.Policy, r.plan.Rollout.Name, r.plan.Supersedes
 	r.Plan, r.Stages = r.plan.Digest, r.plan.Stages
@@ -338,7 +339,7 @@ func (r *Effects) showStages(p *console.Page) {
 	}
 }
 
-// showForecast shows when all runtimes are expected to have the version, and what is in the way.
+// showForecast shows the time at which all runtimes are expected to have the version, and the obstacles.
 func (r *Effects) showForecast(p *console.Page) {
 	if r.Hold != nil {
 		p.Wrap("", "Nobody begins now: "+r.Hold.Message+"; what to do: "+r.Hold.Remedy)

@@ -67,7 +67,7 @@ func (o *setOptions) checkUrgency(release *v1beta2.ModuleReleaseMeta) error {
 	return nil
 }
 
-// annotate sets the line about the move in the annotation of a release. A normal move has none.
+// annotate sets the line about the move in the annotation of a release. A normal move has no line.
 func (o *setOptions) annotate(release *v1beta2.ModuleReleaseMeta) {
 	line := ""
 	if o.urgency.Is != "" {
@@ -113,7 +113,7 @@ func (r *Effects) asUrgent() string {
 	return ""
 }
 
-// urgencyText states what the urgency of a rollout leaves out, and why.
+// urgencyText states which steps an urgent rollout leaves out, and the reason for the urgency.
 func urgencyText(spec *v1beta2.ModuleRolloutSpec) string {
 	text := "It is a hotfix: it has the stages and soaks that spec.hotfix of the RolloutPolicy allows"
 	if spec.Urgency == v1beta2.UrgencyEmergency {

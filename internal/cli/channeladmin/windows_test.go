@@ -26,7 +26,8 @@ func managerWith(volume string, flags ...any) client.Object {
 		"spec":     map[string]any{"template": map[string]any{"spec": spec}}}}
 }
 
-// TestWindowsAreFound: klm uses the maintenance policy of the manager, and says so if it cannot.
+// TestWindowsAreFound checks that klm uses the maintenance policy of the manager, and reports if it cannot read the
+// policy.
 func TestWindowsAreFound(t *testing.T) {
 	const every = `["Mon","Tue","Wed","Thu","Fri","Sat","Sun"]`
 	policy := func(name, text string) client.Object {

@@ -26,7 +26,7 @@ type Catalog struct {
 	Releases  map[string]*v1beta2.ModuleReleaseMeta
 	Templates map[string]*v1beta2.ModuleTemplate
 	// Rollouts are the ModuleRollouts of channels that move, by name, and Policies all RolloutPolicies. Only ForTurns
-	// needs them; both are empty if no channel moves.
+	// needs Rollouts and Policies. Both are empty if no channel moves.
 	Rollouts map[string]*v1beta2.ModuleRollout
 	Policies []v1beta2.RolloutPolicy
 }
@@ -79,8 +79,8 @@ func (s *Catalog) ForResolve() channel.Catalog {
 	return c
 }
 
-// ForTurns is ForResolve for a runtime that takes part in rollouts: a channel with a RolloutPolicy means the version
-// whose turn it is.
+// ForTurns does the same as ForResolve for a runtime that takes part in rollouts. A channel with a RolloutPolicy is
+// resolved to the version for which the rollout has admitted the runtime.
 func (s *Catalog) ForTurns() channel.Catalog {
 	c := s.ForResolve()
 	c.Turn = admission.Of(admission.Lookups{

@@ -40,7 +40,8 @@ func kyma(namespace, name string) *v1beta2.Kyma {
 	return k
 }
 
-// TestKindOfCluster: which clusters commands accept, by what they serve, and which namespace and Kyma they use there.
+// TestKindOfCluster checks which clusters commands accept by the kinds that these serve, and which namespace and Kyma
+// the commands use.
 func TestKindOfCluster(t *testing.T) {
 	controlPlane, runtime := []string{"kymas", "manifests", "moduletemplates", "modulereleasemetas"},
 		[]string{"kymas", "moduletemplates", "modulereleasemetas"}
@@ -202,8 +203,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestMissingKyma checks the error about a missing Kyma: it lists the Kymas of a control plane, and names the managing
-// control plane of a runtime.
+// TestMissingKyma checks the error about a missing Kyma. In a control plane, the error lists the existing Kymas. In a
+// runtime, the error names the control plane that manages the runtime.
 func TestMissingKyma(t *testing.T) {
 	s := fixture.NewServer(t, kyma("kcp-system", "runtime-a"))
 	a, _ := appFor(s.Kubeconfig)
@@ -321,7 +322,8 @@ func TestCompareVersions(t *testing.T) {
 	}
 }
 
-// TestWaitForKyma: the waiting ends when the change is done or blocked, or after the timeout, and prints progress once.
+// TestWaitForKyma checks that WaitForKyma returns when the change is done or blocked, or at the timeout, and prints
+// each progress once.
 func TestWaitForKyma(t *testing.T) {
 	const path = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/a"
 	untilReady := func(k *v1beta2.Kyma) connection.Progress {
@@ -423,7 +425,7 @@ func TestWaitForKyma(t *testing.T) {
 	}
 }
 
-// TestAccessSecrets: only metadata is requested, of the Secrets with the label.
+// TestAccessSecrets checks that only the metadata of the Secrets with the label is requested.
 func TestAccessSecrets(t *testing.T) {
 	secret := func(name, runtime string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kcp-system",
@@ -452,7 +454,7 @@ func TestAccessSecrets(t *testing.T) {
 	}
 }
 
-// TestCompletion: names come from the cluster, and errors complete nothing.
+// TestCompletion checks that completions are the names in the cluster, and that an error causes no completion.
 func TestCompletion(t *testing.T) {
 	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "sample", Namespace: "kcp-system"},
 		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "fast", Version: "2.0.0"}}}}

@@ -34,7 +34,8 @@ func RolloutControlPlane(ctx context.Context, a *console.App) (*Cluster, error) 
 	return c, nil
 }
 
-// Rollouts reads the ModuleRollouts whose labels match a selector. A control plane without ModuleRollouts has none.
+// Rollouts reads the ModuleRollouts whose labels match a selector. If the control plane does not serve ModuleRollouts,
+// the result is empty.
 func (c *Cluster) Rollouts(ctx context.Context, selector labels.Selector) ([]v1beta2.ModuleRollout, error) {
 	if !c.Serves[ResourceRollouts] {
 		return nil, nil
@@ -44,7 +45,7 @@ func (c *Cluster) Rollouts(ctx context.Context, selector labels.Selector) ([]v1b
 	return list.Items, c.Explain(err, "reading the ModuleRollouts")
 }
 
-// Policies reads all RolloutPolicies. A control plane without RolloutPolicies has none.
+// Policies reads all RolloutPolicies. If the control plane does not serve RolloutPolicies, the result is empty.
 func (c *Cluster) Policies(ctx context.Context) ([]v1beta2.RolloutPolicy, error) {
 	if !c.Serves[ResourcePolicies] {
 		return nil, nil
@@ -77,7 +78,7 @@ func (c *Cluster) rolloutNames(ctx context.Context) []string {
 	return all
 }
 
-// RolloutNames returns a source for completion with the names of the rollouts that are accepted.
+// RolloutNames returns a source for completion with the names of the rollouts that the function accepts.
 func RolloutNames(a *console.App, accepts func(*v1beta2.ModuleRollout) bool) console.NameSource {
 	return func(ctx context.Context, _ []string) []string {
 		c, err := RolloutControlPlane(ctx, a)
@@ -99,7 +100,7 @@ func RolloutNames(a *console.App, accepts func(*v1beta2.ModuleRollout) bool) con
 }
 
 // RolloutChanges returns a channel that receives a value when a ModuleRollout may have changed, until ctx ends. With
-// the name "", it is about all of them.
+// the name "", the channel is about all ModuleRollouts.
 func (c *Cluster) RolloutChanges(ctx context.Context, name string) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	var which []client.ListOption

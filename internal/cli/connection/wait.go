@@ -31,8 +31,8 @@ func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, t
 	return waitFor(ctx, a, c, name, timeout, c.KymaChanges, func() *v1beta2.Kyma { return &v1beta2.Kyma{} }, check)
 }
 
-// waitFor is WaitForKyma for objects of any kind. changes reports changes of the object with a name, and empty returns
-// an object into which it is read.
+// waitFor is WaitForKyma for objects of any kind. changes reports changes of the object with a name. empty returns an
+// empty object, into which the object is decoded.
 func waitFor[T client.Object](ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration,
 	changes func(context.Context, string) <-chan struct{}, empty func() T, check func(T) Progress) error {
 	const readInterval = 2 * time.Second // needed because watches may be forbidden, and may end

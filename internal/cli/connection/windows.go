@@ -34,9 +34,9 @@ func RegisterPolicy(f *pflag.FlagSet, name *string) {
 		"manager names or mounts")
 }
 
-// MaintenancePolicy returns the maintenance policy of the manager: of the ConfigMap with the given name, or if it is
-// "", of the ConfigMap that the Deployment of the manager names in its flag or mounts. If that cannot be found out, the
-// policy is nil, and unknown states why.
+// MaintenancePolicy returns the maintenance policy of the manager. The policy is in the ConfigMap with the given name.
+// If the name is "", the policy is in the ConfigMap that the Deployment of the manager names in its flag or mounts. If
+// the policy cannot be determined, it is nil, and unknown states why.
 func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (p *channel.Policy, unknown string, err error) {
 	key, least := channel.PolicyKey, config.NewManager().MinMaintenanceWindowSize
 	d := &appsv1.Deployment{}
@@ -80,8 +80,8 @@ func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (p *channe
 	return p, "", nil
 }
 
-// policyOf returns the name of the ConfigMap with the maintenance policy, and the key in it: of the flag, or of the
-// volume in which the file of the policy is.
+// policyOf returns the name of the ConfigMap with the maintenance policy, and the key in this ConfigMap. Both come from
+// the flag, or from the volume that contains the file with the policy.
 func policyOf(d *appsv1.Deployment) (name, key string) {
 	if name, _ = ManagerFlag(d, PolicyFlag); name != "" {
 		return name, channel.PolicyKey
@@ -111,7 +111,8 @@ func policyOf(d *appsv1.Deployment) (name, key string) {
 	return "", ""
 }
 
-// ManagerFlag returns the value of a flag in the Deployment of the manager. The last one wins, as for the manager.
+// ManagerFlag returns the value of a flag in the Deployment of the manager. If the flag is given several times, the
+// last value is used, as in the manager.
 func ManagerFlag(d *appsv1.Deployment, name string) (value string, found bool) {
 	for _, c := range d.Spec.Template.Spec.Containers {
 		for i, arg := range slices.Backward(c.Args) {

@@ -117,7 +117,7 @@ func TestReadInput(t *testing.T) {
 	}
 }
 
-// TestGroup: a group shows its help, and suggests a command instead of an unknown one.
+// TestGroup checks that a group shows its help, and suggests a similar command if the given one is unknown.
 func TestGroup(t *testing.T) {
 	run := func(args ...string) error {
 		var out bytes.Buffer

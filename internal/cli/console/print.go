@@ -195,8 +195,8 @@ func (p *Page) Ago(t time.Time) string {
 	return duration.HumanDuration(max(p.Now.Sub(t), 0))
 }
 
-// When returns a time in UTC, such as Sat 28 Nov 22:00, with the year if it is another one. When returns "now" for the
-// present minute, and "-" for the zero time.
+// When returns a time in UTC, such as Sat 28 Nov 22:00, with the year if it is not the present year. When returns "now"
+// for the present minute, and "-" for the zero time.
 func (p *Page) When(t time.Time) string {
 	switch t = t.UTC(); {
 	case t.IsZero():

@@ -162,7 +162,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestPrint: every format, and an output that cannot be written.
+// TestPrint checks every format, and the error for an output that cannot be written.
 func TestPrint(t *testing.T) {
 	want := map[string]string{
 		config.FormatTable: "it is done\n", config.FormatWide: "it is done\n", config.FormatName: "kyma/a\n",

@@ -33,10 +33,10 @@ func (s *Screen) Show(r Report) error {
 }
 
 const (
-	// refreshDelay is the time in which changes are collected, and then shown together.
+	// refreshDelay is the time for which changes are collected before they are shown together.
 	refreshDelay = 500 * time.Millisecond
-	// refreshInterval is the time after which a report is made again without a change, because times in it pass, and
-	// because watches may be forbidden.
+	// refreshInterval is the time after which a report is made again without a change, because the report shows ages,
+	// and because watches may be forbidden.
 	refreshInterval = 10 * time.Second
 )
 

@@ -50,8 +50,8 @@ func (n *negated) Type() string { return "bool" }
 // IsBoolFlag lets the flag be given without a value.
 func (n *negated) IsBoolFlag() bool { return true }
 
-// ChangeFlags are the flags of commands that change something: whether they ask, whether they only show what they would
-// do, and whether they wait until it is done.
+// ChangeFlags are the flags of commands that change something. They state whether the command asks for confirmation,
+// whether it only shows the change, and whether it waits until the change is done.
 type ChangeFlags struct {
 	WaitFlags
 	Yes, DryRun bool

@@ -61,7 +61,7 @@ func run(ctx context.Context, a *console.App, o options) error {
 	if o.port < 0 || o.port > 65535 {
 		return console.Fail(console.ExitUsage, "--port: %d is not a port", o.port)
 	}
-	if _, err := connection.Open(a); err != nil { // a wrong kubeconfig ends the command; a silent cluster does not
+	if _, err := connection.Open(a); err != nil { // only a wrong kubeconfig ends the command
 		return err
 	}
 	var config net.ListenConfig
@@ -96,8 +96,8 @@ func run(ctx context.Context, a *console.App, o options) error {
 	return serve(ctx, a, listener, index, pages, nil)
 }
 
-// serve keeps the index up to date and serves the handler, until ctx ends or the listener fails. beside runs meanwhile;
-// it may be nil.
+// serve keeps the index up to date and serves the handler, until ctx ends or the listener fails. beside runs at the
+// same time; beside may be nil.
 func serve(ctx context.Context, a *console.App, listener net.Listener, index *fleetindex.Index, handler http.Handler,
 	beside func(context.Context)) error {
 	ctx, stop := context.WithCancel(ctx)
@@ -127,8 +127,8 @@ func serve(ctx context.Context, a *console.App, listener net.Listener, index *fl
 	return all.Wait()
 }
 
-// newServer returns a server with limits for slow clients. The pages limit the time of writing themselves, because a
-// stream of events has none.
+// newServer returns a server with limits for slow clients. The handlers of the pages set the deadline of each write,
+// because a stream of events has no deadline as a whole.
 func newServer(ctx context.Context, pages http.Handler) *http.Server {
 	return &http.Server{
 		Handler: pages, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,

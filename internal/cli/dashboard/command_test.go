@@ -40,7 +40,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// until calls is until it returns true, and fails the test after a while.
+// until calls the function is until it returns true. After a timeout, until fails the test.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
@@ -94,7 +94,8 @@ func start(t *testing.T, server *fixture.Server) (base string, get func(path str
 	return base, get
 }
 
-// TestOutage: a control plane that goes away is named above what was known, and the note goes away with the outage.
+// TestOutage checks that the page names a control plane that does not answer above the last known state, and that this
+// note disappears after the outage.
 func TestOutage(t *testing.T) {
 	server := fixture.NewServer(t, fixture.Facts()["healthy"].Kyma)
 	var away atomic.Bool
@@ -126,7 +127,7 @@ func TestOutage(t *testing.T) {
 	until(t, "the recovery", func() bool { return !strings.Contains(get(base), "What is shown may be old") })
 }
 
-// TestForbidden: a user without rights reads which one is missing.
+// TestForbidden checks that the page names the permission that the user lacks.
 func TestForbidden(t *testing.T) {
 	server := fixture.NewServer(t)
 	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
@@ -144,8 +145,8 @@ func TestForbidden(t *testing.T) {
 	})
 }
 
-// TestCommand: the command serves the fleet of the kubeconfig, follows its changes, and asks the API server nothing
-// when a page is viewed.
+// TestCommand checks that the command serves the fleet of the kubeconfig and follows its changes, and that a viewed
+// page causes no request to the API server.
 func TestCommand(t *testing.T) {
 	facts := fixture.Facts()["unreachable"]
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
@@ -186,7 +187,7 @@ func TestCommand(t *testing.T) {
 			get(base + path)
 		}
 	}
-	if after := total(); after > before+2 { // a watch may end meanwhile
+	if after := total(); after > before+2 { // a watch may end during the test
 		t.Errorf("120 page views made %d requests", after-before)
 	}
 	why := get(base + "runtimes/runtime-a")

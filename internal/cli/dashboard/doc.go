@@ -7,8 +7,9 @@
 // # How it works
 //
 // The command fills an index of the fleet (package fleetindex) with the rights of the user's kubeconfig, and serves the
-// pages (package page) at a port of 127.0.0.1. The printed address has a token that is used up by the first request,
-// which gets a cookie for it (local.go). So neither another user of the computer nor a page of another site gets in.
+// pages (package page) at a port of 127.0.0.1. The printed address has a token that is valid for one request. The
+// response to that request sets a cookie (local.go). Therefore neither another user of the computer nor a page of
+// another site has access.
 //
 // # What it does not do
 //

@@ -121,12 +121,12 @@ func runInCluster(ctx context.Context, a *console.App, o options) error {
 }
 
 // door is the handler of all requests: probes, the sign-in, and the pages behind it. While the provider does not
-// answer, nobody can sign in, and the door says so.
+// answer, the handler returns a page that says that nobody can sign in.
 type door struct {
 	index   *fleetindex.Index
 	host    string // the only accepted header Host, but for probes
 	signIn  atomic.Pointer[http.Handler]
-	problem atomic.Pointer[string] // why nobody can sign in; nil if nothing is known yet
+	problem atomic.Pointer[string] // why nobody can sign in; nil before the first attempt
 }
 
 // providerInterval is the time between two attempts to read the configuration of the provider.
@@ -163,7 +163,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/readyz":
 		http.Error(w, "the fleet was not read yet, or the OpenID Connect provider does not answer",
 			http.StatusServiceUnavailable)
-	case r.Host != d.host: // the name of a stranger that leads here
+	case r.Host != d.host: // a host name of somebody else that resolves to this server
 		refuse(w, http.StatusMisdirectedRequest, "The dashboard is not at this address",
 			"It was asked for as "+text.Clip(r.Host, maxHost)+".", "Open https://"+d.host+".")
 	case handler != nil:
@@ -178,7 +178,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refusal is a page without the fleet. It needs no index and no viewer.
+// refusal is a page without data of the fleet. refusal needs no index and no viewer.
 var refusal = template.Must(template.New("refusal").Parse(`<!doctype html><html lang="en"><meta charset="utf-8">
 <title>{{.Title}} · Lifecycle Manager</title><div class="problem"><h1>{{.Title}}</h1><p>{{.Message}}</p>
 <p class="remedy">{{.Remedy}}</p></div></html>

@@ -120,7 +120,7 @@ func rightFor(r *http.Request) string {
 	return "list " + parts[1]
 }
 
-// forward sends a request to the dashboard, with the host that the browser has asked for.
+// forward sends a request to the dashboard with the Host header of the browser.
 func forward(t *testing.T, w http.ResponseWriter, r *http.Request, target string) {
 	request, err := http.NewRequestWithContext(r.Context(), r.Method, target+r.URL.RequestURI(), r.Body)
 	if err != nil {
@@ -168,7 +168,8 @@ func browser(t *testing.T) *http.Client {
 	return &http.Client{Jar: jar}
 }
 
-// TestInCluster: a person signs in and sees the fleet; the API server is asked once what the person may see.
+// TestInCluster checks that a person signs in and sees the fleet, and that the dashboard requests the person's
+// permissions from the API server once.
 func TestInCluster(t *testing.T) {
 	h := newHost(t)
 	ann := browser(t)
@@ -198,7 +199,7 @@ func TestInCluster(t *testing.T) {
 	}
 }
 
-// TestViewerWithoutRights: who may not list Kymas sees no page, no cell and no event.
+// TestViewerWithoutRights checks that a person who may not list Kymas gets no page, no cell and no event.
 func TestViewerWithoutRights(t *testing.T) {
 	h := newHost(t)
 	h.Forbidden = []string{"list kymas"}
@@ -211,7 +212,7 @@ func TestViewerWithoutRights(t *testing.T) {
 	}
 }
 
-// TestUnknownRights: rights that cannot be asked for are no rights.
+// TestUnknownRights checks that a person has no access if the API server cannot be asked for the person's permissions.
 func TestUnknownRights(t *testing.T) {
 	h := newHost(t)
 	h.mu.Lock()
@@ -223,7 +224,8 @@ func TestUnknownRights(t *testing.T) {
 	}
 }
 
-// TestActsOnlyWithRights: actions are offered to who may change rollouts, and only with --actions.
+// TestActsOnlyWithRights checks that actions are offered only with --actions, and only to persons who may change
+// rollouts.
 func TestActsOnlyWithRights(t *testing.T) {
 	for name, test := range map[string]struct {
 		flags     []string
@@ -246,7 +248,8 @@ func TestActsOnlyWithRights(t *testing.T) {
 	}
 }
 
-// TestOtherHost: a name of a stranger that leads to the dashboard is refused.
+// TestOtherHost checks that a request with an unknown host name is refused, even if that name resolves to the
+// dashboard.
 func TestOtherHost(t *testing.T) {
 	h := newHost(t)
 	ann := browser(t)
@@ -266,7 +269,7 @@ func TestOtherHost(t *testing.T) {
 	}
 }
 
-// TestProviderDown: while the provider does not answer, the page says so, and the probe of readiness fails.
+// TestProviderDown checks that the page reports a provider that does not answer, and that the readiness probe fails.
 func TestProviderDown(t *testing.T) {
 	provider := fixture.NewProvider(t)
 	provider.Close()
@@ -325,8 +328,8 @@ func TestInClusterFlags(t *testing.T) {
 	}
 }
 
-// TestRole compares the requests that the pages make with the Role in the chart. Everything else is asked in the name
-// of a person, and the access Secrets are refused.
+// TestRole compares the requests that the pages make with the Role in the chart. All other requests are sent in the
+// name of a person. Requests for access Secrets are refused.
 func TestRole(t *testing.T) {
 	h := newHost(t, "--actions")
 	ann := browser(t)

@@ -19,17 +19,18 @@ import (
 const (
 	// tokenParam is the parameter of the printed address that has the token.
 	tokenParam = "token"
-	// cookiePrefix is the beginning of the name of the cookie that the token is turned into. Cookies are the same for
-	// all ports of a host, so the name ends with the port: two dashboards do not log each other out.
+	// cookiePrefix is the beginning of the name of the cookie that replaces the token. Browsers share cookies between
+	// all ports of a host. Therefore the name ends with the port, so that two dashboards do not overwrite each other's
+	// cookie.
 	cookiePrefix = "klm-dashboard-"
 )
 
-// localHost authenticates the one browser of the user. The printed address has a token. The first request with it gets
-// a cookie with another secret, and uses the token up: an address in a history, a log or a list of processes is
-// worthless afterwards.
+// localHost authenticates the one browser of the user. The printed address has a token. The response to the first
+// request with this token sets a cookie with another secret, and the token becomes invalid. Therefore an address in a
+// history, a log or a list of processes gives no access afterwards.
 type localHost struct {
 	cookie  string // name of the cookie
-	session string // value of the cookie; it is made here, so nobody can choose it
+	session string // value of the cookie; made here, so that no client can choose it
 	viewer  func() *pageserver.Viewer
 
 	mu    sync.Mutex
@@ -42,8 +43,8 @@ func newLocalHost(port string) (host *localHost, token string) {
 	return &localHost{cookie: cookiePrefix + port, token: token, session: rand.Text()}, token
 }
 
-// authenticate returns the viewer of a request with the cookie. A request with the token gets the cookie, and is led to
-// the same page without the token.
+// authenticate returns the viewer of a request with the cookie. A request with the token gets the cookie and a page
+// that leads to the same path without the token.
 func (h *localHost) authenticate(w http.ResponseWriter, r *http.Request) *pageserver.Viewer {
 	if token := r.URL.Query().Get(tokenParam); token != "" && h.use(token) {
 		//nolint:gosec // not Secure: the address is http, and on this machine
@@ -72,7 +73,7 @@ const refused = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Not
 <p class="remedy">Use the browser that opened it first, or end the command and start klm dashboard again.</p></div></html>
 `
 
-// use reports whether the token is the right one, and uses it up.
+// use reports whether the token is valid, and makes it invalid.
 func (h *localHost) use(token string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,8 +93,8 @@ func (h *localHost) hasCookie(r *http.Request) bool {
 	return false
 }
 
-// proceed answers with a page that leads to the same path without the token. A redirect would not do: after a click in
-// another site, such as a terminal in the browser, the browser would follow it without the cookie.
+// proceed answers with a page that leads to the same path without the token. A redirect is not possible: after a click
+// in another site, such as a terminal in the browser, the browser follows a redirect without the cookie.
 func proceed(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	q.Del(tokenParam)

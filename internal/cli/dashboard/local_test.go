@@ -76,7 +76,7 @@ func (o *opened) get(t *testing.T, path string, cookie *http.Cookie, change ...f
 	return w.StatusCode, string(body), nil
 }
 
-// TestToken: the token works once, and only its cookie gives access.
+// TestToken checks that the token is valid once, and that afterwards only the cookie gives access.
 func TestToken(t *testing.T) {
 	o := open(t)
 	for _, path := range []string{"/", "/?token=wrong", "/fleet/cells", "/events", "/?token="} {
@@ -114,8 +114,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestRebinding: a name of a stranger that leads to this computer, and a page of another site, get nothing, also with
-// the cookie.
+// TestRebinding checks that requests with a foreign host name that resolves to this computer, and requests from pages
+// of another site, are refused even with the cookie.
 func TestRebinding(t *testing.T) {
 	o := open(t)
 	_, _, cookie := o.get(t, "/?token="+o.token, nil)
@@ -135,7 +135,7 @@ func TestRebinding(t *testing.T) {
 			t.Errorf("%s: %d, want %d: %s", name, status, c.status, body)
 		}
 	}
-	// A rebound name must not even use up the token.
+	// A request with a rebound host name must not invalidate the token.
 	o = open(t)
 	o.get(t, "/?token="+o.token, nil, func(r *http.Request) { r.Host = "evil.example" })
 	if status, _, cookie := o.get(t, "/?token="+o.token, nil); status != http.StatusOK || cookie == nil {
@@ -143,7 +143,7 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// TestSlowClients: a client that sends its header slowly loses the connection.
+// TestSlowClients checks that the connection of a client that sends its header slowly is closed.
 func TestSlowClients(t *testing.T) {
 	server := newServer(t.Context(), http.NotFoundHandler())
 	if server.ReadHeaderTimeout == 0 || server.ReadTimeout == 0 || server.IdleTimeout == 0 ||

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// reviewAge is how long an answer of the API server about the rights of a person counts.
+	// reviewAge is the time for which an answer of the API server about the permissions of a person is used.
 	reviewAge = time.Minute
 	// reviewTimeout limits one question about rights.
 	reviewTimeout = 10 * time.Second
@@ -28,7 +28,7 @@ const (
 )
 
 // viewers decides what each person who has signed in may see and do, by asking the API server. All Kymas of a fleet are
-// in one namespace, so who may list them sees all pages, and nobody else sees any.
+// in one namespace. Therefore a person who may list the Kymas sees all pages, and other persons see none.
 type viewers struct {
 	index   *fleetindex.Index
 	actions bool
@@ -41,14 +41,14 @@ type viewers struct {
 // viewerRights are the rights of one person.
 type viewerRights struct {
 	until  time.Time
-	viewer *pageserver.Viewer // nil: may not see the fleet
+	viewer *pageserver.Viewer // nil: the person may not see the fleet
 }
 
 func newViewers(index *fleetindex.Index, actions bool, now func() time.Time) *viewers {
 	return &viewers{index: index, actions: actions, now: now, known: map[string]*viewerRights{}}
 }
 
-// authenticate returns the viewer of a request that the sign-in has let through.
+// authenticate returns the viewer of a request whose session the sign-in has accepted.
 func (v *viewers) authenticate(w http.ResponseWriter, r *http.Request) *pageserver.Viewer {
 	user, ok := signin.UserOf(r)
 	cluster := v.index.Snapshot().Cluster
@@ -133,7 +133,7 @@ func allow(ctx context.Context, c *connection.Cluster, user signin.User, to *pag
 	return err
 }
 
-// groupAuthenticated is the group that the API server adds to everybody who has signed in.
+// groupAuthenticated is the group that the API server adds to every authenticated user.
 const groupAuthenticated = "system:authenticated"
 
 // review asks the API server whether a person may do something in the namespace of the Kymas.
@@ -149,8 +149,8 @@ func review(ctx context.Context, c *connection.Cluster, user signin.User, verb, 
 	return r.Status.Allowed && !r.Status.Denied, nil
 }
 
-// actAs returns the cluster as a person sees it: the API server decides by the rights of that person, and its audit log
-// has the name.
+// actAs returns the cluster with impersonation of a person: the API server checks the permissions of that person, and
+// its audit log contains the person's name.
 func actAs(c *connection.Cluster, user signin.User) (*connection.Cluster, error) {
 	config := rest.CopyConfig(c.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user.Name, Groups: user.Groups}

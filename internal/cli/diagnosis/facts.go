@@ -181,7 +181,7 @@ func readCatalogFor(ctx context.Context, c *connection.Cluster, requested *v1bet
 			mu.Unlock()
 			versions := []string{version}
 			if of := r.ChannelStatus(requested.ModuleChannel(m.Name)); m.Version == "" && of != nil &&
-				of.Version != version { // the channel moves, and a runtime may keep the version of before
+				of.Version != version { // the channel moves, and a runtime may keep the former version
 				versions = append(versions, of.Version)
 				mu.Lock()
 				moving = append(moving, of.Rollout)

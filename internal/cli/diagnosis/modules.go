@@ -19,7 +19,7 @@ type ModuleRow struct {
 	Channel string `json:"channel,omitempty"`
 	Pinned  string `json:"pinned,omitempty"`  // the version that the module is pinned to
 	Version string `json:"version,omitempty"` // the installed version
-	// While a change of the version has not ended: the version before, "" if there was none, and the new version.
+	// The former and the new version while the version changes. The former version is "" if there was none.
 	From     string                       `json:"from,omitempty"`
 	To       string                       `json:"to,omitempty"`
 	State    v1beta2.State                `json:"state"`

@@ -224,7 +224,7 @@ func versionInRuntime(entry *v1beta2.ModuleStatus) string {
 // resolve sets the desired and the next version of a requested module, as package channel decides. entry may be nil.
 func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module, entry *v1beta2.ModuleStatus) {
 	request := f.Request(requested, spec, m.Installed)
-	if is := f.Manifest(m.Name); is != nil { // a turn depends on the version that was ordered last
+	if is := f.Manifest(m.Name); is != nil { // the result depends on the version that was requested last
 		request.ManifestVersion = cmp.Or(is.Annotations[v1beta2.AnnotationRequestedVersion], is.Spec.Version)
 	}
 	d := channel.Resolve(f.Catalog.ForTurns(), request)

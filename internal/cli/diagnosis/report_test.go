@@ -23,7 +23,8 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestModuleList: one line for each module; an empty list says how to get one.
+// TestModuleList checks that the list has one line for each module, and that an empty list names the command that
+// enables a module.
 func TestModuleList(t *testing.T) {
 	fixture.GoldenFormats(t, "module_list.txt", diagnosis.ListModules(fixture.Facts()["downgrade"].Kyma))
 	fixture.GoldenFormats(t, "module_none.txt", diagnosis.ModuleList{})
@@ -70,7 +71,8 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// TestWaitsForTurn: while a channel moves in stages, a runtime keeps its version, and klm why states what it waits for.
+// TestWaitsForTurn checks that klm why states what a runtime waits for while its channel moves in stages and the
+// runtime keeps its version.
 func TestWaitsForTurn(t *testing.T) {
 	rollout := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "sample-regular-r2"},
 		Spec: v1beta2.ModuleRolloutSpec{Module: "sample", Channel: "regular", From: "1.0.0", To: "2.0.0", Policy: "p",
@@ -92,7 +94,7 @@ func TestWaitsForTurn(t *testing.T) {
 		reason        string
 		prepare       func(f *diagnosis.Facts)
 		desired, next string
-		rollout       string // part of what it waits for
+		rollout       string // part of the text about what the runtime waits for
 	}{
 		"Waits": {"its stage has not begun", func(f *diagnosis.Facts) { moved(f.Catalog, "2.0.0") }, "1.0.0", "",
 			"in stage rest of ModuleRollout sample-regular-r2"},

@@ -2,11 +2,11 @@ package diagnosis
 
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
-// Step is one step of the way of a module to its version. State is done, held, or later.
+// Step is one of the steps that a module takes until it has its version. State is done, held, or later.
 type Step struct{ Name, State string }
 
-// stepNames are the steps of a module to its version, and stepOf has the step that each reason holds. Any other reason
-// of a module that is not Ready holds the application of its objects.
+// stepNames are the steps that a module takes until it has its version. stepOf maps a reason to the step that it
+// blocks. Every other reason of a module that is not Ready blocks the step that applies the objects.
 var (
 	stepNames = []string{"channel", "rollout", "upgrade path", "window", "content", "apply", "ready"}
 	stepOf    = map[string]int{
@@ -39,7 +39,7 @@ var (
 // stepApply is the number of the step that applies the objects.
 const stepApply = 5
 
-// Steps returns the steps of a module that is held by a reason, "" if nothing holds it.
+// Steps returns the steps of a module that a reason blocks. The reason is "" if nothing blocks the module.
 func (m *Module) Steps(reason string) []Step {
 	held := len(stepNames)
 	switch at, known := stepOf[reason]; {

@@ -31,7 +31,7 @@ func Why(ctx context.Context, a *console.App, c *connection.Cluster, name, modul
 	})
 }
 
-// readReport reads the facts about a runtime and returns their report. In a control plane, the report also says
+// readReport reads the facts about a runtime and returns their report. In a control plane, the report also shows
 // whether a manager works.
 func readReport(ctx context.Context, a *console.App, c *connection.Cluster, name, module string) (*Report, error) {
 	observed := make(chan *liveness.Observation, 1)

@@ -34,8 +34,8 @@ func runtimeA() []client.Object {
 	return []client.Object{k, &m, access}
 }
 
-// TestPauseAndResume: the annotation is that of the runtime or of the module, and the state decides what resuming
-// means.
+// TestPauseAndResume checks that the annotation of the runtime or of the module is set and removed, and that the effect
+// of a resumption depends on the state.
 func TestPauseAndResume(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
 	annotation := func(key string) string {
@@ -201,8 +201,8 @@ func TestRuntimeAdd(t *testing.T) {
 	})
 }
 
-// TestOwner: the cluster of another owner is refused before anything is written, taking it over is asked for, and a
-// removal leaves it unchanged.
+// TestOwner checks that the cluster of another owner is refused before anything is written, that a takeover asks for
+// confirmation, and that a removal leaves such a cluster unchanged.
 func TestOwner(t *testing.T) {
 	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "kyma-system", UID: "u",
 		Annotations: map[string]string{v1beta2.AnnotationOwner: ownership.Owner{ControlPlane: "other",
@@ -281,8 +281,8 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestRuntimeRemove: it asks, deletes the Kyma, waits, and deletes the access Secret last; or first, if the cluster
-// does not exist.
+// TestRuntimeRemove checks that the command asks, deletes the Kyma, waits, and then deletes the access Secret. If the
+// cluster does not exist, the access Secret is deleted first.
 func TestRuntimeRemove(t *testing.T) {
 	const kyma, secret = "DELETE " + kymas + "/runtime-a", "DELETE " + secrets + "/runtime-a-access"
 	cases := map[string]struct {

@@ -9,7 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestRuntimeProgress: adding and removing a runtime end when they are done, and when waiting does not help.
+// TestRuntimeProgress checks that the commands to add and to remove a runtime stop waiting when the change is done, and
+// when waiting does not help.
 func TestRuntimeProgress(t *testing.T) {
 	none := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "other"}, v1beta2.ModuleStatus{Name: "other"})
 	fixture.CheckProgress(t, "removed", "done", removeProgress(nil))

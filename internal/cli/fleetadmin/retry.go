@@ -203,7 +203,7 @@ func retryTarget(f *diagnosis.Facts, module string) client.Object {
 func requestRetry(ctx context.Context, c *connection.Cluster, o client.Object, now time.Time) error {
 	value := now.UTC().Format(time.RFC3339Nano)
 	if value == o.GetAnnotations()[v1beta2.AnnotationRetry] {
-		value += "+" // a second request at the same time of a clock
+		value += "+" // a second request with the same timestamp
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"annotations": map[string]string{v1beta2.AnnotationRetry: value}}})

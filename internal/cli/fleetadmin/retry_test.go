@@ -116,7 +116,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestRetryState: runtimes in a state, and the question if they are many.
+// TestRetryState checks the retry of all runtimes in a state, and the question before the retry of many.
 func TestRetryState(t *testing.T) {
 	var fleet []client.Object
 	for n := range 6 {
@@ -165,7 +165,8 @@ func TestRetryState(t *testing.T) {
 	}
 }
 
-// TestNoManager: status and why say it first, and end with an exit code of their own.
+// TestNoManager checks that klm status and klm why first report that no manager works, and end with a separate exit
+// code.
 func TestNoManager(t *testing.T) {
 	objects := append(runtimeIn("runtime-a", v1beta2.StateReady, ""), leaderLease(4*time.Minute))
 	objects[0].(*v1beta2.Kyma).Status.LastOperation.LastUpdateTime = fixture.Ago(time.Hour)

@@ -73,7 +73,7 @@ func (o *removeOptions) plan(ctx context.Context, a *console.App, c *connection.
 		return p, err
 	}
 	f.Now = a.Now()
-	var found *removal.Found // counted only if somebody reads it before the removal
+	var found *removal.Found // counted only if the user sees the numbers before the removal
 	others := handover.OwnerProblem(f.Kyma)
 	if !o.Yes && !o.gone && others == "" && len(f.Manifests) > 0 {
 		if found, err = countRuntime(ctx, a, c, f, name, o.context); err != nil {
@@ -126,7 +126,8 @@ func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connectio
 }
 
 // showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal.
-// others is why the cluster is not that of the runtime, or "" if it is. found is nil if nothing was counted.
+// others is the reason why the cluster does not belong to the runtime, or "" if it does. found is nil if nothing was
+// counted.
 func showRemoval(f *diagnosis.Facts, p *console.Page, o *removeOptions, others string, found *removal.Found) {
 	k := f.Kyma
 	objects := 0

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestWhyCode: the exit code is 3 if something is in the way, and the message names it.
+// TestWhyCode checks that the exit code is 3 if there is a blocker, and that the message names the blocker.
 func TestWhyCode(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
 	fixture.Case{Reason: "nothing is in the way", Args: "why runtime-a", Code: console.ExitOK,

@@ -22,7 +22,7 @@ import (
 
 func commands(a *console.App) []*cobra.Command { return []*cobra.Command{Command(a)} }
 
-// at returns a time in August 2026, in which it is now the first, a Saturday.
+// at returns a time in August 2026. In these tests the present day is Saturday, 1 August.
 func at(day, hour int) metav1.Time {
 	return metav1.NewTime(time.Date(2026, 8, day, hour, 0, 0, 0, time.UTC))
 }

@@ -35,7 +35,7 @@ func (r *report) Names() []string {
 	return all
 }
 
-// levels are the signs of hours, from no runtime to all of those with windows.
+// levels are the symbols of an hour: the first stands for no runtime, the last for all runtimes with windows.
 var levels = [calendar.Levels + 1]string{"· ", "▁▁", "▂▂", "▃▃", "▄▄", "▅▅", "▆▆", "▇▇", "██"}
 
 // Show implements [console.Report].
@@ -67,7 +67,8 @@ func (r *report) filters() string {
 	return ", only " + strings.Join(parts, ", ")
 }
 
-// Sums returns the sentence about the runtimes of a calendar: with a window in the month, and in other ways.
+// Sums returns the sentence with the numbers of runtimes of a calendar: runtimes with a window in the month, and the
+// others.
 func Sums(c *calendar.Calendar, number func(int) string) string {
 	unresolved := c.Runtimes - c.Windowed - c.AnyTime - c.Later
 	return fmt.Sprintf("%s with a maintenance window in this month, %s with a later one, %s that need none (any time), "+
@@ -230,7 +231,8 @@ func (r *report) showDeferrals(p *console.Page) {
 // at returns a time in the time zone of the calendar.
 func (r *report) at(t time.Time) string { return At(r.Month, t) }
 
-// At returns a time in the time zone of a month, with its year if it is another one, and - for the zero time.
+// At returns a time in the time zone of a month. The text has the year if it is not the year of the month. At returns -
+// for the zero time.
 func At(m calendar.Month, t time.Time) string {
 	if t.IsZero() {
 		return "-"

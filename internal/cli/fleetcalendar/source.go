@@ -35,12 +35,14 @@ import (
 // Source is what a calendar is made of.
 type Source struct {
 	Now time.Time
-	// Maintenance is the maintenance policy of the manager. Nil: it is not known, and Unknown states why.
+	// Maintenance is the maintenance policy of the manager. nil means that the policy is not known; Unknown then states
+	// why.
 	Maintenance *channel.Policy
 	Unknown     string
 	// Members are the runtimes, sorted by name.
 	Members []*fleetlist.Member
-	// Catalog has the rollouts and policies. Only with a filter by module, its releases are needed.
+	// Catalog has the rollouts and policies. The releases of the catalog are needed only if the calendar is filtered by
+	// module.
 	Catalog *connection.Catalog
 	// Filter selects modules. Nil: all of them.
 	Filter *console.Listing
@@ -82,8 +84,7 @@ func runtimeOf(m *fleetlist.Member) calendar.Runtime {
 	return r
 }
 
-// policiesFor returns the RolloutPolicies that are for a channel of the accepted modules, or that a rollout of them
-// has.
+// policiesFor returns the RolloutPolicies that apply to a channel or to a rollout of the accepted modules.
 func policiesFor(s *connection.Catalog, rollouts []*v1beta2.ModuleRollout,
 	accepts func(module string) bool) []v1beta2.RolloutPolicy {
 	names := map[string]bool{}

@@ -22,7 +22,8 @@ type Verb struct {
 	console.ChangeFlags
 	// Question is the question before the change, with %s for the runtimes: "Remove %s?".
 	Question string
-	// Asks is true if klm asks before the change of one runtime, too. It always asks before the change of several.
+	// Asks is true if klm also asks before the change of a single runtime. klm always asks before the change of several
+	// runtimes.
 	Asks bool
 	// Plan checks the change of one runtime, and writes what it would do to a.Err. The changes of several runtimes are
 	// checked at the same time.

@@ -47,7 +47,7 @@ func (m *Member) Matches(l *console.Listing) bool {
 	return false
 }
 
-// reasons returns the reasons of everything that is in the way of the runtime.
+// reasons returns the reasons of all blockers of the runtime and its modules.
 func (m *Member) reasons() []string {
 	reason, _ := m.Blocker()
 	all := []string{reason}

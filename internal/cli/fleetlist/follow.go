@@ -18,14 +18,15 @@ import (
 type Follower struct {
 	// Changed receives the same as the channel of [Watch].
 	Changed func(Change)
-	// Failed receives the error of a list or a watch. Follow goes on after it. Opened is called when a watch begins.
+	// Failed receives the error of a list or a watch. Follow continues after such an error. Opened is called when a
+	// watch begins.
 	Failed func(error)
 	Opened func()
 }
 
 // Follow does the same as [Watch], but reads the columns of kubectl get and the metadata, for which an API server needs
 // a fraction of the time. Follow reads whole Kymas if their CRD has no such columns, and a single one if its summary is
-// incomplete. Follow goes on after every failure, and returns when ctx ends.
+// incomplete. Follow continues after every failure, and returns when ctx ends.
 func Follow(ctx context.Context, c *connection.Cluster, f Follower) error {
 	t := &tableFollower{c: c}
 	source := watch.Source[Member]{

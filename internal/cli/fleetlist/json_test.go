@@ -100,7 +100,7 @@ func FuzzSplit(f *testing.F) {
 			strings.Contains(strings.ToLower(string(data)), `"continue"`) &&
 				strings.Count(strings.ToLower(string(data)), `"continue"`) > 1 ||
 			string(data) != strings.ToLower(string(data)) {
-			return // keys that are there twice, or in other letters, come from no API server
+			return // no API server sends a key twice, or in other letter case
 		}
 		if err != nil && strings.HasPrefix(strings.TrimSpace(string(data)), "{") {
 			t.Fatalf("valid and refused: %q", data)

@@ -64,8 +64,8 @@ type memberMeta struct {
 // memberAnnotations are the annotations of a Kyma that are kept.
 type memberAnnotations struct {
 	Paused *string `json:"operator.kyma-project.io/paused"`
-	// Deferring are the annotations that defer updates, as they are, and the last request if it defers updates. It is
-	// nil for nearly all Kymas, and empty for a member of [ListBrief].
+	// Deferring contains the annotations that defer updates, unparsed, and the annotation with the last request if that
+	// request defers updates. It is nil for nearly all Kymas, and empty for a member of [ListBrief].
 	Deferring map[string]string `json:"-"`
 }
 

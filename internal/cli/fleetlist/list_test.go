@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestBlocker: the reason that counts, of modules and of the Kyma.
+// TestBlocker checks which reason of the Kyma and its modules is returned.
 func TestBlocker(t *testing.T) {
 	notReady := []MemberCondition{{Type: v1beta2.ConditionReady, Status: "False", Reason: "RuntimeUnreachable",
 		Message: "not ready: no answer"}}

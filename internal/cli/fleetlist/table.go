@@ -263,7 +263,7 @@ func memberOf(cell func(column int) any) (m *Member, ok bool) {
 			ready++
 		}
 	}
-	// A manager that does not know the summary leaves an old one behind.
+	// An older manager does not update the summary, so the summary may be outdated.
 	return m, ok && (s.ModulesReady == "" && ready == 0 ||
 		s.ModulesReady == fmt.Sprintf("%d/%d", ready, len(modules)))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
-// fleet is five runtimes, of which each is different.
+// fleet has five runtimes, which all differ.
 func fleet() []*fleetlist.Member {
 	var all []*fleetlist.Member
 	for n, state := range []v1beta2.State{v1beta2.StateReady, v1beta2.StateError, v1beta2.StateWarning,
@@ -45,7 +45,7 @@ func fleet() []*fleetlist.Member {
 	return all
 }
 
-// TestReports: the worst comes first, and only columns that are used are shown.
+// TestReports checks that the runtimes with the worst states are first, and that columns without values are not shown.
 func TestReports(t *testing.T) {
 	var count tally
 	for _, m := range fleet() {

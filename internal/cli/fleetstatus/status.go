@@ -79,7 +79,7 @@ func read(ctx context.Context, c *connection.Cluster, l *console.Listing, worst 
 	return r, nil
 }
 
-// statusOf prints the report about several control planes. If one of them cannot be read, the others are counted.
+// statusOf prints the report about several control planes. If a control plane cannot be read, the others are counted.
 func statusOf(ctx context.Context, a *console.App, contexts []string, l *console.Listing, worst int) error {
 	reports := make([]*fleetReport, len(contexts))
 	err := connection.EachControlPlane(ctx, a, contexts, func(i int, c *connection.Cluster) (err error) {

@@ -50,7 +50,7 @@ type takeOptions struct {
 	context string
 }
 
-// plan shows whose the cluster of a runtime is, and what a takeover does.
+// plan shows the owner of the cluster of a runtime, and the effects of a takeover.
 func (o *takeOptions) plan(ctx context.Context, a *console.App, c *connection.Cluster, name string) (
 	p fleetlist.Plan, err error) {
 	k, err := c.Kyma(ctx, name)

@@ -130,7 +130,7 @@ func TestRefusedValues(t *testing.T) {
 	}
 }
 
-// TestExplainApply: errors of package apply get an exit code and say what to do.
+// TestExplainApply checks that errors of package apply get an exit code and a remedy.
 func TestExplainApply(t *testing.T) {
 	in := &installer{Cluster: fixture.ControlPlane}
 	cases := map[string]struct {
@@ -181,7 +181,8 @@ func applyError(t *testing.T, s *fixture.Server) error {
 	return err
 }
 
-// TestTimeout: only the end of the time becomes an error of its own, and one that has a code already is kept.
+// TestTimeout checks that only the timeout is converted into an error of its own, and that an error that already has an
+// exit code is kept.
 func TestTimeout(t *testing.T) {
 	in := &installer{Cluster: fixture.ControlPlane}
 	ended, cancel := context.WithTimeout(t.Context(), 0)

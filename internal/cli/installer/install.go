@@ -270,7 +270,7 @@ func (in *installer) report() previewReport {
 // previewReport is the report of klm install --dry-run.
 type previewReport struct {
 	Values []valueChange `json:"values"`
-	// Note says why the values of the installation before are unknown.
+	// Note states why the values of the former installation are unknown.
 	Note      string         `json:"note,omitempty"`
 	Changes   []trial.Change `json:"changes"`
 	Unchanged int            `json:"unchanged"`

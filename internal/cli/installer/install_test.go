@@ -97,7 +97,8 @@ const (
 	inventoryPath  = "/api/v1/namespaces/kcp-system/configmaps/lifecycle-manager-inventory"
 )
 
-// TestInstall: the values of the installation before are kept, and an installation is not changed without an answer.
+// TestInstall checks that the values of the former installation are kept, and that an existing installation is not
+// changed without a confirmation.
 func TestInstall(t *testing.T) {
 	s := newCluster(t)
 	stored := func() string {
@@ -147,7 +148,7 @@ func TestInstall(t *testing.T) {
 		before := len(s.Writes())
 		c.Check(t, Commands, s.Kubeconfig)
 		wrote := false
-		for _, w := range s.Writes()[before:] { // the dry run of a new object is an access review, too
+		for _, w := range s.Writes()[before:] { // the dry run of a new object also causes an access review
 			wrote = wrote || !strings.Contains(w, "/selfsubject")
 		}
 		if wrote != c.writes {
@@ -167,7 +168,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestOlderInstallation: an older klm recorded no values, so klm says that, and takes only those of the command.
+// TestOlderInstallation checks an installation by an older klm, which recorded no values: klm reports this, and uses
+// only the values of the command.
 func TestOlderInstallation(t *testing.T) {
 	s := newCluster(t)
 	first := fixture.Run(t, Commands, s.Kubeconfig, "", "install", "--image=registry.example.com/m:1", "--set=replicas=2")
@@ -190,7 +192,8 @@ func TestOlderInstallation(t *testing.T) {
 		Code: console.ExitForbidden, Want: []string{"get configmaps"}}.Check(t, Commands, s.Kubeconfig)
 }
 
-// TestFlavour: the flavour decides about the namespace, also if it is in a file, and is kept.
+// TestFlavour checks that the flavour determines the namespace, also if the flavour is in a file of values, and that
+// the next installation keeps the flavour.
 func TestFlavour(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	if err := os.WriteFile(file, []byte("flavour: in-cluster\n"), 0o600); err != nil {
@@ -211,7 +214,8 @@ func TestFlavour(t *testing.T) {
 	}
 }
 
-// TestMissing: what the manager needs and nobody has created is named, with the command that creates it.
+// TestMissing checks that klm names each missing object that the manager needs, with the command that creates the
+// object.
 func TestMissing(t *testing.T) {
 	s := newCluster(t)
 	fixture.Case{Reason: "the Secret and the ConfigMap", Args: "install --image=registry.example.com/m:1 " +

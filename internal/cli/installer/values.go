@@ -16,9 +16,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// The values of an installation are stored in its inventory. The next installation begins with them: its own values
-// replace single values, and values of the chart's defaults are not stored. So a new version of the chart can change
-// its defaults. Credentials are refused, because a ConfigMap is not a place for them.
+// The values of an installation are stored in its inventory. The next installation starts with the stored values, and
+// its own values replace single ones. Values that equal the defaults of the chart are not stored, so that a new version
+// of the chart can change its defaults. Credentials are refused, because a ConfigMap is not a place for them.
 
 // flavourKey is the value of the chart for the flavour. It is stored with the other values.
 const flavourKey = "flavour"

@@ -126,7 +126,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreNoCredentials: the values of the chart can all be given explicitly.
+// TestDefaultsAreNoCredentials checks that no default value of the chart is refused as a credential.
 func TestDefaultsAreNoCredentials(t *testing.T) {
 	data, err := os.ReadFile("../../../deploy/chart/values.yaml")
 	if err != nil {
@@ -151,7 +151,8 @@ func TestChangesOf(t *testing.T) {
 	}
 }
 
-// TestStoredValuesRender: numbers and versions that look like numbers have the same effect when they were stored.
+// TestStoredValuesRender checks that numbers, and versions that look like numbers, have the same effect after they were
+// stored.
 func TestStoredValuesRender(t *testing.T) {
 	for _, tag := range []string{"1.10", "20240101", "v1", "1e3"} {
 		first, err := installOptions{image: "example.com/manager:" + tag, set: []string{"replicas=2"}}.values(nil)
@@ -178,7 +179,8 @@ func TestStoredValuesRender(t *testing.T) {
 	}
 }
 
-// TestReadInventory: each namespace has its own values, and what cannot be read is no reason to forget them.
+// TestReadInventory checks that each namespace has its own values, and that values are not dropped because the
+// inventory cannot be read.
 func TestReadInventory(t *testing.T) {
 	config := func(namespace string, data map[string]string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: inventoryName}, Data: data}
@@ -222,7 +224,7 @@ func TestReadInventory(t *testing.T) {
 	}
 }
 
-// TestNote: an installation whose values are unknown is named; nothing is assumed about it.
+// TestNote checks the note about an installation whose values are unknown.
 func TestNote(t *testing.T) {
 	cases := map[string]struct {
 		exists bool

@@ -55,7 +55,7 @@ func deployment(ready, desired int64) client.Object {
 	}}
 }
 
-// TestReport: each row of the table at Observation.Report, and what people read.
+// TestReport checks each row of the table at Observation.Report, and the text for people.
 func TestReport(t *testing.T) {
 	sharded := append(append(shards("a_1", 0, 40), shards("b_2", 40, 64)...), leader("shards_a_9", time.Second),
 		replica("a_1", "0.2.0", time.Second), replica("b_2", "0.1.0", 3*time.Second))
@@ -184,7 +184,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestDiffers: klm status --watch shows the fleet again if a manager starts or stops, and not for each renewal.
+// TestDiffers checks that klm status --watch shows the fleet again if a manager starts or stops, but not after each
+// renewal of a Lease.
 func TestDiffers(t *testing.T) {
 	read := func(objects ...client.Object) *liveness.Observation {
 		control, err := connection.ControlPlane(t.Context(), fixture.App(fixture.NewServer(t, objects...).Kubeconfig))

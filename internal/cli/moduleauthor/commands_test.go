@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestAuthor: the way of a module from its skeleton to a signed version in an archive, and the errors on that way.
+// TestAuthor checks the commands from the skeleton of a module to a signed version in an archive, and their errors.
 func TestAuthor(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

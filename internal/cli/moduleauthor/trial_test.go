@@ -9,7 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 )
 
-// TestImageFlags: the program runs an image in every repository in which the versions have it.
+// TestImageFlags checks that one --image becomes a flag for each repository in which the tested versions have the
+// image.
 func TestImageFlags(t *testing.T) {
 	trial := &trial.Trial{
 		Module: &author.Module{Images: []string{"127.0.0.1:5000/team/operator:2.0.0",

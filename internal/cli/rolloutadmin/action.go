@@ -10,7 +10,7 @@ import (
 
 // Action is a change of a rollout that makes sense now.
 type Action struct {
-	// Verb is that of [Act], and Title its name for people. Text states what the change does.
+	// Verb is the verb for [Act]. Title is the name of the action for people. Text states what the change does.
 	Verb, Title, Text string
 	// Stage is the stage that is approved; "" for other verbs.
 	Stage string
@@ -18,9 +18,9 @@ type Action struct {
 	HasReason, NeedsReason bool
 	// NeedsApprove means that the change needs the verb approve for rollouts, in addition to patch.
 	NeedsApprove bool
-	// IsDanger means that nothing takes the change back.
+	// IsDanger means that the change cannot be undone.
 	IsDanger bool
-	// Command and Kubectl are the commands that do the same. Kubectl is "" if one line does not do.
+	// Command and Kubectl are the commands that do the same. Kubectl is "" if the change needs more than one line.
 	Command, Kubectl string
 }
 
@@ -35,7 +35,7 @@ func ActionsFor(o *v1beta2.ModuleRollout, program string) []Action {
 	}
 	var all []Action
 	isApproval := func(g v1beta2.RolloutGate) bool { return g.Approval != nil }
-	// Nobody can begin while the rollout is halted, so an approval would have no effect.
+	// A halted rollout admits no runtime, so an approval would have no effect.
 	if i := int(o.Status.Stage.Index); i < len(o.Spec.Stages) && o.Status.Plan != "" &&
 		o.Status.Phase != v1beta2.RolloutHalted && slices.ContainsFunc(o.Spec.Stages[i].Gates, isApproval) {
 		a := at("approve", "Approve stage "+o.Status.Stage.Name, "The next stage may begin when all gates have passed.")

@@ -25,7 +25,8 @@ type change struct {
 	yes, dryRun   bool
 	// effect states what the change does, for the question and for --dry-run.
 	effect string
-	// question is asked before the change, and confirmed is the question that was answered with yes. "" asks nothing.
+	// question is asked before the change; "" means that nothing is asked. confirmed is the question that was answered
+	// with yes.
 	question, confirmed string
 	now                 time.Time
 }
@@ -56,7 +57,7 @@ klm rollout resume sample-regular-r3 --reason="the three failures are a known di
 
 func resume(ctx context.Context, c *connection.Cluster, r *v1beta2.ModuleRollout, o *change) error {
 	isStopped := r.Status.Phase == v1beta2.RolloutHalted
-	for _, b := range r.Status.Blockers { // any other blocker does not go by a resumption
+	for _, b := range r.Status.Blockers { // a resumption removes no other blocker
 		isStopped = isStopped || rollout.EndsByResumption(b.Code)
 	}
 	switch {
@@ -171,7 +172,8 @@ func Act(ctx context.Context, c *connection.Cluster, verb, name, stage, reason s
 	return o.effect, err
 }
 
-// try reads a rollout, checks and changes it, and writes it. A change by somebody else in between is considered.
+// try reads a rollout, checks and changes it, and writes it. If another client changes the rollout at the same time,
+// try reads the rollout again and repeats the check.
 func (o *change) try(ctx context.Context, c *connection.Cluster, name string, apply applier,
 	write func(before, after *v1beta2.ModuleRollout) error) error {
 	const maxTries = 5 // the manager writes the status every few seconds

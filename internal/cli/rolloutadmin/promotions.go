@@ -206,7 +206,7 @@ klm promotions release sample regular`,
 		})
 }
 
-// orderVerb returns a command that changes what persons order about the promotion into one channel.
+// orderVerb returns a command that changes the orders of persons about the promotion into one channel.
 func orderVerb(a *console.App, use, short, long, example string,
 	order func(*v1beta2.ModuleReleaseMeta, string) (promotion.Order, string, error)) *cobra.Command {
 	dryRun := false

@@ -202,7 +202,8 @@ func TestNameIn(t *testing.T) {
 	}
 }
 
-// TestDescribeRemoval: what is removed depends on who manages the module and its custom resources.
+// TestDescribeRemoval checks the text about the removed objects, which depends on whether the module and its custom
+// resources are managed.
 func TestDescribeRemoval(t *testing.T) {
 	resource := &v1beta2.ObjectReference{Kind: "Sample",
 		Metadata: v1beta2.ObjectReferenceMeta{Namespace: "kyma-system", Name: "own"}}

@@ -6,8 +6,8 @@
 //
 // # How it works
 //
-// Every command changes spec.modules or annotations of the Kyma in the runtime, after a check against the catalog
-// there, and waits until the control plane has reconciled it.
+// Every command changes spec.modules or annotations of the Kyma in the runtime, after a check against the catalog copy
+// in the runtime, and waits until the control plane has reconciled the Kyma.
 //
 // # What it does not do
 //

@@ -22,7 +22,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestArchive: the archive has all objects and no secrets, and says what could not be read.
+// TestArchive checks that the archive has all objects and no secrets, and lists the objects that could not be read.
 func TestArchive(t *testing.T) {
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
 	manifest.Namespace = "kcp-system"

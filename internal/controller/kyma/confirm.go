@@ -12,7 +12,7 @@ import (
 
 // A Kyma in a runtime that requests no modules any more uninstalls all of them. A person who removes the last module
 // changes the generation of the Kyma. An answer with another UID, or with the same generation as the answer before, may
-// be that of a proxy, or of an API server that was restored. Such an answer counts only if a second read confirms it.
+// be that of a proxy, or of an API server that was restored. Such an answer is used only if a second read confirms it.
 
 // confirmDelay is the minimum time between the two reads.
 const confirmDelay = 10 * time.Second

@@ -303,7 +303,7 @@ type findings struct {
 	// set by sync: the status of a new Kyma will change within about 2 seconds, so it is not saved now
 	isTransient   bool
 	refused       error           // set by sync: the runtime belongs to another owner, so nothing is changed there
-	credential    *access.Finding // set by connect: what is known about the credential; nil without a connection
+	credential    *access.Finding // set by connect: facts about the credential; nil without a connection
 	policyProblem error           // why the last read maintenance policy is not in force; or nil
 }
 
@@ -338,7 +338,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		Client: r.Client, Controller: "kyma", Object: kyma, AfterStep: r.AfterStep, Saves: r.Saves, Runtime: req.Name,
 		Report:    func(out loop.Outcome) { n.report(out); n.recordMetrics() },
 		DeferSave: func() bool { return n.found.isTransient },
-		// A missing summary is not worth a patch: the next change of the status sets it.
+		// A missing summary alone causes no patch: the next change of the status sets it.
 		BeforeSave: func() { kyma.Status.Summary = v1beta2.Summarize(kyma.Status.Modules) },
 		AfterSave:  n.recordChanges,
 		Publish:    n.publish,

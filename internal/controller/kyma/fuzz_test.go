@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/runtimekyma"
 )
 
-// FuzzRemote decodes the Kyma that a runtime shows, and encodes the request that is stored of it. The memory is limited
-// by the number of values, and what is stored by lastRequestLimit.
+// FuzzRemote decodes the Kyma from a runtime, and encodes the request that is stored. The number of values limits the
+// memory, and lastRequestLimit limits the stored request.
 func FuzzRemote(f *testing.F) {
 	schema, err := runtimekyma.New()
 	if err != nil {

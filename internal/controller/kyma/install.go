@@ -234,8 +234,8 @@ func (n *run) removeManifest(ctx context.Context, m *plan.Module) error {
 }
 
 // upgradeDeleted writes a higher version into a Manifest that is being deleted: the deletion may wait for an operator
-// that only this version mends. A failure is logged and does not become an error of the Kyma, because the deletion
-// continues without the upgrade.
+// that is repaired only in this version. A failure is logged and does not become an error of the Kyma, because the
+// deletion continues without the upgrade.
 func (n *run) upgradeDeleted(ctx context.Context, m *plan.Module) {
 	if m.Upgrade == nil {
 		return

@@ -29,7 +29,7 @@ func kinds(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-// TestFinalizersOfOthersStay checks that a finalizer stays that somebody else adds after our read of the object.
+// TestFinalizersOfOthersStay checks that a finalizer is kept if another client adds it after we have read the object.
 func TestFinalizersOfOthersStay(t *testing.T) {
 	const other = "example.com/other"
 	cases := map[string]struct {

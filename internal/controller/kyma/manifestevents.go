@@ -90,7 +90,7 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 		was = v1beta2.StateProcessing // the state that the reconcile with the own write has reported
 	}
 	applied := plan.InstalledVersion(before) != plan.InstalledVersion(now)
-	// visible means that the Kyma shows the version and the message of the Manifest
+	// visible: the Kyma shows the version and the message of the Manifest
 	visible := is != v1beta2.StateProcessing || time.Since(plan.ProcessingSince(now)) >= plan.SlowModuleDelay
 	changed := was != is || visible && (applied ||
 		plan.VisibleMessage(before) != plan.VisibleMessage(now))
@@ -192,8 +192,8 @@ func (r *Reconciler) hasOtherProcessing(ctx context.Context, m *v1beta2.Manifest
 	return false
 }
 
-// releaseIfApplied admits the next new runtime when all objects of this runtime are applied. From then on, the control
-// plane has no influence on the time until the runtime is Ready.
+// releaseIfApplied admits the next new runtime when all objects of this runtime are applied. From then on, the time
+// until the runtime is Ready does not depend on the control plane.
 func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
 	kyma := now.Labels[v1beta2.LabelKymaName]

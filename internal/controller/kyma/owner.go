@@ -110,7 +110,7 @@ func (n *run) settleOwner(ctx context.Context) error {
 }
 
 // verifyOnDemand verifies the owner of a runtime for the other controllers if the Kyma is not reconciled: it has the
-// label skip-reconciliation, or it does not exist although its Manifests do. verifyOnDemand writes nothing.
+// label skip-reconciliation, or the Kyma does not exist although its Manifests exist. verifyOnDemand writes nothing.
 func (r *Reconciler) verifyOnDemand(ctx context.Context, key types.NamespacedName, kyma *v1beta2.Kyma) error {
 	if !r.Runtimes.IsOwnerWanted(key.Name) {
 		return nil

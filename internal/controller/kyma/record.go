@@ -24,7 +24,7 @@ type record struct {
 	deletable   []v1beta2.Resource      // the objects to delete, once it is known which; see deletableResources
 	isCompared  bool                    // markRestored has compared the statuses
 	recreated   []string                // modules whose lost Manifests were created again; see restored.Unreported
-	releasedUID types.UID               // UID of the Kyma without our finalizer, which may be in the cache still
+	releasedUID types.UID               // UID of the Kyma without our finalizer; the cache may still have that Kyma
 }
 
 // edit calls f with the record of the Kyma, under the lock. If the record belongs to another connection, an empty

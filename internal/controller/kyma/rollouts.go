@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// A change of a rollout enqueues only the Kymas whose version changes by it. A Kyma whose turn has not come is not
-// enqueued, and costs nothing:
+// A change of a rollout enqueues only the Kymas whose version changes. A Kyma that is not admitted yet is not enqueued,
+// and causes no request:
 //
 //	a version in a channel with a RolloutPolicy   no Kyma: the coordinator makes a rollout
 //	runtimes are admitted                         these Kymas
@@ -110,7 +110,7 @@ func (r *Reconciler) onReleaseStatus() handler.EventHandler {
 				continue
 			}
 			if c.Policy == "" {
-				r.catalog.Invalidate() // nothing moves in stages any more: the other runtimes get the catalog copy now
+				r.catalog.Invalidate() // the rollout in stages has ended: the other runtimes get the catalog copy now
 			} else {
 				r.catalog.InvalidateLater()
 			}
@@ -122,8 +122,9 @@ func (r *Reconciler) onReleaseStatus() handler.EventHandler {
 	}}
 }
 
-// enqueueFirst enqueues the Kymas that a rollout admits. A release names its rollout after the rollout has admitted the
-// first runtimes, so the change of the rollout may have been seen when it was not yet the rollout of the channel.
+// enqueueFirst enqueues the Kymas that a rollout admits. The status of a release names the rollout only after the
+// rollout has admitted the first runtimes. Therefore the event of the rollout may have arrived when the rollout was not
+// yet the rollout of the channel.
 func (r *Reconciler) enqueueFirst(ctx context.Context, name string) {
 	active := &v1beta2.ModuleRollout{}
 	switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, active); {

@@ -142,8 +142,8 @@ func (r *Reconciler) readRemote(ctx context.Context, rt *runtimes.Runtime, kyma 
 	return r.schema.Decode(u)
 }
 
-// refuse ends a reconcile without any change, because of what the runtime has or whose it is. The runtime is checked
-// again after the poll interval. The status then has the reason, see report.
+// refuse ends a reconcile without any change, because the Kyma in the runtime is not valid or because the runtime has
+// another owner. The runtime is checked again after the poll interval. The status shows the reason, see report.
 func (n *run) refuse(why error) error {
 	n.found.refused, n.remote = why, nil
 	return loop.Later(loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name), "the runtime to be corrected")

@@ -299,8 +299,8 @@ func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Dri
 	return found
 }
 
-// ownersTurnLeft returns the time until the first owner has to have corrected its object. It returns false if no object
-// waits for its owner.
+// ownersTurnLeft returns the remaining time until the first owner must have corrected its object. ownersTurnLeft
+// returns false if no object waits for its owner.
 func (m *memory) ownersTurnLeft(now time.Time) (time.Duration, bool) {
 	left, waits := ownerGrace, false
 	for _, since := range m.ownersTurn {

@@ -213,7 +213,8 @@ func TestMissedEvents(t *testing.T) {
 	}
 }
 
-// TestWaitForOwners: a change of a shared object is the owner's to correct for ownerGrace, and a conflict after that.
+// TestWaitForOwners checks that the owner of a shared object has ownerGrace to correct a change, and that the change is
+// a conflict after that time.
 func TestWaitForOwners(t *testing.T) {
 	shared := apply.Ref{Kind: "ConfigMap", Name: "shared"}
 	found := func() []apply.Drifted {

@@ -24,8 +24,9 @@ func (m *memory) Create(_ context.Context, o client.Object, _ ...client.CreateOp
 	return nil
 }
 
-// goneBad is a fleet of n runtimes after a halt: every tenth has 2.0.0, which fails in every twentieth of them. The
-// version declares the way back, and a person has set the channel back to 1.0.0.
+// goneBad returns a fleet of n runtimes after a halt. Every tenth runtime has version 2.0.0, which fails in every
+// twentieth of these runtimes. The version declares that a downgrade is possible, and a person has set the channel back
+// to 1.0.0.
 func goneBad(n int) *memory {
 	m := &memory{objects: map[reflect.Type]map[string]client.Object{}, lists: largeFleet(n).lists,
 		writes: map[string]int{}}
@@ -70,9 +71,10 @@ func bad(o *v1beta2.Manifest, fails bool) {
 	}
 }
 
-// BenchmarkTakeBack takes the runtimes that have a bad version back, without API servers: passes of the coordinator,
-// and between them controllers that obey it, each update of which is done at the next pass. It fails if any other
-// runtime gets another version, or if one that works goes before those that fail.
+// BenchmarkTakeBack measures how runtimes with a bad version are taken back, without API servers. Between two
+// reconciles of the coordinator, simulated controllers complete the updates of the admitted runtimes. The benchmark
+// fails if any other runtime gets another version, or if a runtime that works is admitted before the runtimes that
+// fail.
 func BenchmarkTakeBack(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprintf("%d-of-%d", n/10, n), func(b *testing.B) {
@@ -86,7 +88,7 @@ func BenchmarkTakeBack(b *testing.B) {
 	}
 }
 
-// takeBack runs passes until nobody has the bad version any more, and reports their number and what was written.
+// takeBack reconciles until no runtime has the bad version, and reports the number of reconciles and of writes.
 func takeBack(b *testing.B, m *memory, holders int) {
 	b.Helper()
 	read := func(name string, into client.Object) bool {

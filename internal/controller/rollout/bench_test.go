@@ -152,7 +152,7 @@ func largeFleet(n int) *memory {
 	return m
 }
 
-// BenchmarkPass measures a pass of the coordinator in the middle of a rollout, without the API server.
+// BenchmarkPass measures a reconcile of the coordinator in the middle of a rollout, without the API server.
 func BenchmarkPass(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -199,8 +199,8 @@ func BenchmarkPass(b *testing.B) {
 	}
 }
 
-// processorTime returns the time that the process has used of all processors, which does not depend on what else runs
-// on the machine.
+// processorTime returns the processor time that the process has used. Other programs on the machine do not affect this
+// time.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage
@@ -210,7 +210,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// BenchmarkSlim measures the memory of an object in the cache of a whole fleet, which only replicas with shards have.
+// BenchmarkSlim measures the memory of an object in the cache of a whole fleet. Only replicas with shards have such a
+// cache.
 func BenchmarkSlim(b *testing.B) {
 	for of, list := range largeFleet(100).lists {
 		b.Run(of.Elem().Name(), func(b *testing.B) {
@@ -238,7 +239,7 @@ func BenchmarkSlim(b *testing.B) {
 	}
 }
 
-// decoded returns an object of a fleet as a watch decodes it: it shares no memory with another one.
+// decoded returns an object of a fleet as a watch decodes it: the object shares no memory with another object.
 func decoded(b *testing.B, o machinery.Object, i int) client.Object {
 	b.Helper()
 	data, err := json.Marshal(o)

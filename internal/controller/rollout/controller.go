@@ -15,15 +15,15 @@
 //
 // The decisions are those of the pure package internal/rollout. A status is written with the resourceVersion that was
 // read, so that a second coordinator, for example a leader that has lost its Lease, cannot overwrite it. The Kyma
-// controllers of all replicas read the status and obey it.
+// controllers of all replicas act on the status of the ModuleRollout.
 //
-// While a rollout is under way, a module is reconciled at most once in [Period], however many runtimes change. While
-// nothing moves, changes of Kymas and Manifests cause no reconcile at all.
+// While a rollout is under way, a module is reconciled at most once in [Period], however many runtimes change. Without
+// an active rollout, changes of Kymas and Manifests cause no reconcile.
 //
 // # What it does not do
 //
 // The package changes no Kyma and no Manifest: the Kyma controller orders versions, and marks them with the name of the
-// rollout in the same write. It makes no request to a runtime.
+// rollout in the same write. The package makes no request to a runtime.
 package rollout
 
 import (
@@ -67,8 +67,8 @@ type Options struct {
 	// Client reads ModuleReleaseMetas, ModuleRollouts and RolloutPolicies from the cache, and writes. Its reads include
 	// its own writes.
 	Client client.Client
-	// Live reads ModuleReleaseMetas from the API server, with their managed fields. nil: no promotion is applied, and
-	// it is not known who has moved a channel.
+	// Live reads ModuleReleaseMetas from the API server, with their managed fields. nil means that no promotion is
+	// applied, and that the user who has moved a channel is not known.
 	Live client.Reader
 	// Fleet has the Kymas and Manifests of all runtimes.
 	Fleet cache.Cache
@@ -77,12 +77,14 @@ type Options struct {
 	// Catalog returns the catalog with which requests are resolved, and a function that reports whether a read of it
 	// has failed.
 	Catalog func(ctx context.Context) (channel.Catalog, func() error)
-	// Registry has the component of a version, which is read before anybody is updated. nil: nothing is checked.
+	// Registry has the component of a version, which is read before the first runtime is admitted. nil means that no
+	// version is checked.
 	Registry *registry.Registry
-	// MaxUpdating is the largest number of runtimes that all rollouts with stages update at the same time. 0: only the
-	// policies limit it.
+	// MaxUpdating is the largest number of runtimes that all rollouts with stages update at the same time. 0 means that
+	// only the policies limit the number.
 	MaxUpdating int
-	// GateAllow are prefixes of addresses that gates may call. Without any, a gate that needs a request never passes.
+	// GateAllow are prefixes of addresses that gates may call. If the list is empty, a gate that needs a request never
+	// passes.
 	GateAllow []string
 	// Events records events on ModuleRollouts. nil means that none are recorded.
 	Events events.EventRecorder
@@ -183,7 +185,8 @@ func (r *Reconciler) allModules(ctx context.Context, _ client.Object) []reconcil
 }
 
 // onFleet returns the handler for changes of Kymas and Manifests. Only modules with an active rollout are reconciled:
-// after the first change at once, so that a failure halts a rollout without a delay, and then at most once in Period.
+// after the first change without a delay, so that a failure halts a rollout at once, and then at most once per
+// [Period].
 func (r *Reconciler) onFleet() handler.TypedEventHandler[client.Object, reconcile.Request] {
 	enqueue := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
 		for _, module := range r.activeModulesOf(o) {
@@ -251,7 +254,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	p := &pass{Reconciler: r, release: release, now: time.Now()}
 	err := p.run(ctx)
 	if isConflict(err) {
-		return reconcile.Result{RequeueAfter: Period}, nil // somebody has written meanwhile; the next pass reads it
+		return reconcile.Result{RequeueAfter: Period}, nil // another client has written; the next pass reads again
 	}
 	if err != nil {
 		return reconcile.Result{}, err
@@ -286,8 +289,8 @@ func (r *Reconciler) untilPass(module string) time.Duration {
 	return max(0, Period-time.Since(r.lastPass[module]))
 }
 
-// pace returns how long a reconcile of a module has to wait, so that there is at most one in Period while a rollout is
-// active.
+// pace returns the delay of a reconcile of a module. The delay ensures that a module with an active rollout is
+// reconciled at most once per Period.
 func (r *Reconciler) pace(module string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

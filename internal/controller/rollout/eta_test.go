@@ -37,7 +37,7 @@ func (f *fleet) members(n int) []rollout.Runtime {
 	return all
 }
 
-// planned returns what the planner says about a rollout now.
+// planned returns the present plan of a rollout.
 func (f *fleet) planned(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, n int) *plan.Plan {
 	f.Helper()
 	p, err := plan.For(r, policy, f.members(n), time.Now())

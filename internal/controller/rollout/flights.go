@@ -16,14 +16,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// The limits of the fleet need to know what the other rollouts are updating. The coordinator remembers the runtimes in
-// flight of each active rollout from its last pass. After a start, and for a rollout that cannot be computed, it finds
-// them out from the Manifests.
+// The limits of the fleet depend on the runtimes that the other rollouts are updating. The coordinator keeps the
+// runtimes in flight of each active rollout from its last reconcile. After a start of the manager, and for a rollout
+// that cannot be computed, the coordinator determines these runtimes from the Manifests.
 
 // setFlight records the runtimes that a rollout is updating.
 func (p *pass) setFlight(r *v1beta2.ModuleRollout, kymas []string) {
 	if r.Spec.Policy == "" {
-		return // everybody begins at once, so no limit applies
+		return // all runtimes are admitted at once, so no limit applies
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -34,8 +34,8 @@ func (p *pass) setFlight(r *v1beta2.ModuleRollout, kymas []string) {
 	p.flights[r.Name] = f
 }
 
-// forget removes the flight and the metrics of a rollout that has ended. Its updates that are still under way use no
-// slot of other rollouts.
+// forget removes the flight and the metrics of a rollout that has ended. Its updates that are still in progress do not
+// count in the limits of other rollouts.
 func (p *pass) forget(r *v1beta2.ModuleRollout) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,8 +44,9 @@ func (p *pass) forget(r *v1beta2.ModuleRollout) {
 	count(r)
 }
 
-// flightOf returns what an active rollout is updating. If this process has not computed it yet, the result has the
-// runtimes that are admitted, and those that the rollout has marked and that are not Ready; these may be a few more.
+// flightOf returns what an active rollout is updating. If this process has not computed the rollout yet, the result has
+// the admitted runtimes, and the runtimes that are not Ready and whose Manifest names the rollout. The result may then
+// have a few runtimes too many.
 func (p *pass) flightOf(ctx context.Context, r *v1beta2.ModuleRollout) (flight, error) {
 	p.mu.Lock()
 	f, seen := p.flights[r.Name]
@@ -103,14 +104,14 @@ func count(r *v1beta2.ModuleRollout) {
 	}
 }
 
-// beside is what the other active rollouts with stages are updating.
+// beside describes the updates of the other active rollouts with stages.
 type beside struct {
-	busy     map[string]bool // runtimes of them that may not take part in another rollout
+	busy     map[string]bool // runtimes in these updates, which may not take part in another rollout
 	inPolicy int             // number of updates of rollouts with the same policy
 	inFleet  int             // number of updates of all of them
 }
 
-// flightsBeside returns what the other active rollouts are updating. policy is the policy in force for the rollout.
+// flightsBeside returns the updates of the other active rollouts. policy is the policy in force for the rollout.
 func (p *pass) flightsBeside(ctx context.Context, r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy) (beside,
 	error) {
 	is := beside{busy: map[string]bool{}}

@@ -49,7 +49,7 @@ func (p *pass) readGates(ctx context.Context, r *v1beta2.ModuleRollout) map[stri
 	return results
 }
 
-// Read reads one gate. Everything but a clear answer is unknown.
+// Read reads one gate. The result is unknown unless the answer is clear.
 func (g *Gates) Read(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1beta2.RolloutGate) (
 	v1beta2.GateState, string) {
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)

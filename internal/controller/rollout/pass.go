@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// pass is one reconcile of one module.
+// pass has the data of one reconcile of one module.
 type pass struct {
 	*Reconciler
 	release  *v1beta2.ModuleReleaseMeta
@@ -39,7 +39,7 @@ type pass struct {
 	kymas    map[string]*v1beta2.Kyma
 }
 
-// after requests the next pass after a delay.
+// after requests the next reconcile after a delay.
 func (p *pass) after(d time.Duration) {
 	if d > 0 && (p.next == 0 || d < p.next) {
 		p.next = max(d, Period)
@@ -87,7 +87,7 @@ func (p *pass) run(ctx context.Context) error {
 		return err
 	}
 	rollout.SetConditions(&next.Conditions, p.release.Generation, worst, message, p.now)
-	if len(moves) > 0 && loop.Equal(&p.release.Status, next) { // the status states what follows before it happens
+	if len(moves) > 0 && loop.Equal(&p.release.Status, next) { // the saved status has the moves before they are made
 		return p.applyPromotion(ctx, moves[0])
 	}
 	if len(moves) > 0 {
@@ -131,8 +131,8 @@ func (p *pass) read(ctx context.Context) error {
 	return nil
 }
 
-// endStrays ends the active rollouts that nothing follows. Whether the status names a rollout is found out at the API
-// server, because a rollout may be seen before the status that names it.
+// endStrays ends the active rollouts that no channel names. endStrays reads the status of the release from the API
+// server, because the cache may have a rollout before it has the status that names the rollout.
 func (p *pass) endStrays(ctx context.Context) error {
 	strays := rollout.Strays(p.release, p.channels(), p.rollouts)
 	if len(strays) == 0 {
@@ -186,7 +186,7 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	target, _ := p.release.Current(of)
 	inSpec, _ := p.release.Target(of)
 	if was.Version == target && was.Target == target && was.Rollout == "" && (was.TakenBack == "" ||
-		was.TakenBack == inSpec) { // nothing moves: the usual case
+		was.TakenBack == inSpec) { // no version has changed: the usual case
 		phase, why := settled(was)
 		return *was, phase, why, nil
 	}
@@ -217,7 +217,7 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	if err := cmp.Or(unread, p.failed()); err != nil {
 		return s, "", "", err
 	}
-	if conflict != nil && recorded.Make != nil { // a rollout that is under way goes on with its own stages
+	if conflict != nil && recorded.Make != nil { // a rollout in progress continues with its own stages
 		p.unseen(was.Rollout)
 		return *was, v1beta2.RolloutHeld, v1beta2.ReasonPolicyConflict + ": " + conflict.Error(), nil
 	}
@@ -261,7 +261,7 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	return s, status.Phase, status.Message, nil
 }
 
-// moverOf returns the field manager that wrote the version of a channel, or "" if that is not known.
+// moverOf returns the field manager that wrote the version of a channel, or "" if the field manager is not known.
 func (p *pass) moverOf(ctx context.Context, of string) (string, error) {
 	live, err := p.live(ctx)
 	if err != nil {
@@ -307,7 +307,8 @@ func (p *pass) withdraw(ctx context.Context, version string, halted *v1beta2.Mod
 	return nil
 }
 
-// wayBack returns whether runtimes can be taken back from the version of a rollout, nil for one that goes back itself.
+// wayBack returns whether runtimes can be taken back from the version of a rollout. wayBack returns nil for a rollout
+// to a lower version.
 func (p *pass) wayBack(ctx context.Context, r *v1beta2.ModuleRollout) *v1beta2.RolloutWayBack {
 	if r.Spec.IsBack() || r.Spec.From == "" {
 		return nil
@@ -328,7 +329,7 @@ func (p *pass) wayBack(ctx context.Context, r *v1beta2.ModuleRollout) *v1beta2.R
 	return w
 }
 
-// goesBack returns why going back to a lower version is not safe, or nil if it is.
+// goesBack returns the reason why a rollout to a lower version is not safe, or nil if it is safe.
 func (p *pass) goesBack(from, to string) error { return p.catalog.GoesBack(p.release.Name, from, to) }
 
 // withStatus returns a copy of the release with another status of one channel.
@@ -338,8 +339,8 @@ func (p *pass) withStatus(s v1beta2.ChannelStatus) *v1beta2.ModuleReleaseMeta {
 	return release
 }
 
-// settle returns how long a new version of a channel has to stay before it becomes a move. The first version of a
-// channel is recorded at once.
+// settle returns the time for which a new version of a channel must stay unchanged before a rollout is made. The first
+// version of a channel is recorded at once.
 func (p *pass) settle(of string, was *v1beta2.ChannelStatus, target string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -375,8 +376,8 @@ func (p *pass) lastRevision(of string) int64 {
 	return last
 }
 
-// runtimes returns what is known about the runtimes that have the module in a channel. Their admins may defer the
-// update until a time.
+// runtimes returns the known facts about the runtimes that have the module in a channel, and the times until which
+// their admins defer the update.
 func (p *pass) runtimes(ctx context.Context, of string, deferUntil time.Time) ([]rollout.Runtime, error) {
 	var manifests v1beta2.ManifestList
 	if err := p.Fleet.List(ctx, &manifests, client.InNamespace(p.Namespace),
@@ -508,10 +509,10 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	p.setFlight(r, result.InFlight)
 	p.after(result.Next)
 	if n := result.Status.Runtimes.Waiting; n > 0 && !result.Status.Phase.IsOver() {
-		p.after(time.Minute) // what blocks them may end without a change of a Kyma, as a maintenance policy does
+		p.after(time.Minute) // e.g. a maintenance window opens without a change of a Kyma
 	}
 	if len(result.InFlight) > 0 || in.Preflight != nil || len(result.Status.Stage.Gates) > 0 {
-		p.after(30 * time.Second) // gates, deadlines, and whatever a missed event was about
+		p.after(30 * time.Second) // for gates, deadlines, and changes whose events were missed
 	}
 	if s := &result.Status; s.Phase == v1beta2.RolloutHalted && r.Spec.TakesBack() && s.WayBack != nil &&
 		s.WayBack.Declared && r.Spec.State == v1beta2.RolloutRunning {
@@ -522,7 +523,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		return nil, err
 	}
 	p.eventsOf(r, before)
-	if r.Status.Phase.IsOver() { // the next pass may not see it any more
+	if r.Status.Phase.IsOver() { // the next pass may no longer find the change
 		p.forget(r)
 	} else {
 		count(r)
@@ -658,7 +659,7 @@ type preflightResult struct {
 // preflightInterval is the time for which a result of a check is used.
 const preflightInterval = time.Minute
 
-// preflight checks that the version of a rollout can be installed, before anybody begins.
+// preflight checks that the version of a rollout can be installed, before the first runtime is admitted.
 func (p *pass) preflight(ctx context.Context, r *v1beta2.ModuleRollout) *v1beta2.RolloutBlocker {
 	name := channel.TemplateName(r.Spec.Module, r.Spec.To)
 	t := &v1beta2.ModuleTemplate{}

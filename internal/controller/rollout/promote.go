@@ -42,7 +42,7 @@ func (p *pass) promote(ctx context.Context, statuses []v1beta2.ChannelStatus) []
 		was := s.Promotion
 		if is.Status != nil {
 			if from := next.ChannelStatus(is.Status.From); from != nil && from.ProvenAt.IsZero() && from.Version != "" {
-				from.ProvenAt = metav1.NewTime(p.now) // it is not known since when, so it counts from now on
+				from.ProvenAt = metav1.NewTime(p.now) // the begin is not known, so the time counts from now on
 				p.after(Period)
 			}
 		}
@@ -125,9 +125,8 @@ func (p *pass) propose(ctx context.Context, to string, was *v1beta2.ChannelPromo
 	s.Notified, s.WebhookError = s.Version, ""
 }
 
-// applyPromotion moves a channel to the promoted version. It owns this one field, and its request is refused if
-// somebody
-// has changed the release since it was judged.
+// applyPromotion moves a channel to the promoted version. The apply owns only this field, and the API server refuses
+// the request if the release has changed since the promotion was judged.
 func (p *pass) applyPromotion(ctx context.Context, s *v1beta2.ChannelStatus) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": p.release.Name, "namespace": p.release.Namespace,

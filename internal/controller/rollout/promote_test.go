@@ -20,8 +20,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// promoted returns a fleet in which version 2.0.0 of channel fast may be promoted to regular, and the channels as a
-// manager has written them.
+// promoted returns a fleet in which version 2.0.0 of channel fast may be promoted to channel regular. The named field
+// manager has written the channels.
 func promoted(t *testing.T, mode v1beta2.PromotionMode, webhook string) *fleet {
 	t.Helper()
 	all := objects(2)
@@ -65,7 +65,7 @@ func (f *fleet) promotion() *v1beta2.ChannelPromotion {
 	return p
 }
 
-// TestPropose: a proposal is an event and one request to the webhook, and moves nothing.
+// TestPropose checks that a proposal causes an event and one request to the webhook, and moves no channel.
 func TestPropose(t *testing.T) {
 	requests, code := 0, http.StatusServiceUnavailable
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -105,8 +105,8 @@ func TestPropose(t *testing.T) {
 	}
 }
 
-// TestApply: the manager applies the one entry if klm owns it; that of another owner is not changed, and the reason is
-// named.
+// TestApply checks that the manager applies the entry of the channel if klm owns it. An entry of another owner is not
+// changed, and the status has the reason.
 func TestApply(t *testing.T) {
 	f := promoted(t, v1beta2.PromotionApply, "")
 	f.own("argocd", "2.0.0", "1.0.0")

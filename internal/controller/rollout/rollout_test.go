@@ -105,7 +105,7 @@ func (f *fleet) rollout(name string) *v1beta2.ModuleRollout {
 	return r
 }
 
-// pass reconciles the module a few times, as the events of its own writes do.
+// pass reconciles the module a few times, because the own writes also trigger reconciles.
 func (f *fleet) pass() {
 	f.Helper()
 	for range 4 {
@@ -128,7 +128,7 @@ func (f *fleet) move(version string) {
 	}
 }
 
-// order does what the Kyma and Manifest controllers do with an admitted runtime.
+// order makes the changes that the Kyma and Manifest controllers make for an admitted runtime.
 func (f *fleet) order(kyma, version string, state v1beta2.State) {
 	f.Helper()
 	m := &v1beta2.Manifest{}
@@ -187,7 +187,7 @@ func onePolicy() *v1beta2.RolloutPolicy {
 			Stages: []v1beta2.RolloutStage{{Name: "all"}}}}
 }
 
-// TestMoveIsRecorded checks a move without a policy: it is recorded, and does not have to be admitted.
+// TestMoveIsRecorded checks a move without a policy: the move is recorded, and no runtime has to be admitted.
 func TestMoveIsRecorded(t *testing.T) {
 	f := newFleet(t, objects(3)...)
 	f.pass()
@@ -254,8 +254,8 @@ func TestMaxUpdating(t *testing.T) {
 	}
 }
 
-// TestRefusedRequest: a request for a pinned version or another channel takes no part in the rollout, also while it is
-// refused and the Manifest still has the channel.
+// TestRefusedRequest checks that a runtime that requests a pinned version or another channel takes no part in the
+// rollout, even while the request is refused and the Manifest still has the channel.
 func TestRefusedRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		request, reason string
@@ -284,7 +284,7 @@ func TestRefusedRequest(t *testing.T) {
 	}
 }
 
-// TestRemade checks that deleting a rollout, or the status of the release, is no way past a gate.
+// TestRemade checks that a gate cannot be bypassed by deleting the rollout or the status of the release.
 func TestRemade(t *testing.T) {
 	for name, lose := range map[string]func(*fleet){
 		"Rollout": func(f *fleet) {
@@ -355,8 +355,8 @@ func TestSuperseded(t *testing.T) {
 	}
 }
 
-// TestEndedUsesNoSlot checks that a rollout that has ended uses no slot of the policy, keeps no runtime busy for the
-// next one, and has no metric.
+// TestEndedUsesNoSlot checks that a rollout that has ended does not count in the limit of the policy, blocks no runtime
+// for the next rollout, and has no metric.
 func TestEndedUsesNoSlot(t *testing.T) {
 	begin := func(t *testing.T) *fleet {
 		f := newFleet(t, append(objects(1), onePolicy(), &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{
@@ -402,7 +402,8 @@ func TestEndedUsesNoSlot(t *testing.T) {
 	})
 }
 
-// TestPolicyInvalid checks that a rollout that cannot be planned is held, in its status and in the metrics.
+// TestPolicyInvalid checks that a rollout that cannot be planned is held, and that its status and the metrics show
+// this.
 func TestPolicyInvalid(t *testing.T) {
 	policy := onePolicy()
 	policy.Spec.Stages = append([]v1beta2.RolloutStage{{Name: "own", Selector: &v1beta2.StageSelector{
@@ -422,7 +423,7 @@ func TestPolicyInvalid(t *testing.T) {
 	}
 }
 
-// TestPolicyConflict checks that nothing moves while two policies are equally exact.
+// TestPolicyConflict checks that no runtime is admitted while two policies match a channel with the same precision.
 func TestPolicyConflict(t *testing.T) {
 	other := onePolicy()
 	other.Name = "other"
@@ -560,8 +561,8 @@ func otherRollout() *v1beta2.ModuleRollout {
 		Status: v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutUpdating}}
 }
 
-// TestRemovedChannel: after a restart, the rollout of a channel that was removed meanwhile keeps nobody waiting, and it
-// ends.
+// TestRemovedChannel checks that a rollout ends if its channel was removed during a restart, and that no runtime waits
+// for it.
 func TestRemovedChannel(t *testing.T) {
 	other := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"},
 		Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "other"}}
@@ -579,8 +580,8 @@ func TestRemovedChannel(t *testing.T) {
 	}
 }
 
-// TestOtherFlights: after a restart, what any other rollout is updating counts at once, of another module and of
-// another channel of the same one, also if that rollout cannot be computed.
+// TestOtherFlights checks that after a restart the updates of all other rollouts count in the limits at once: rollouts
+// of other modules and of other channels of the same module, even if such a rollout cannot be computed.
 func TestOtherFlights(t *testing.T) {
 	marked := func(name string, m *v1beta2.Manifest, state v1beta2.State) *v1beta2.Manifest {
 		m.Annotations = map[string]string{v1beta2.AnnotationRollout: name + "/all",
@@ -626,7 +627,7 @@ func TestOtherFlights(t *testing.T) {
 			}
 		})
 	}
-	t.Run("restart", func(t *testing.T) { // the other channel comes later by its name
+	t.Run("restart", func(t *testing.T) { // the name of the other channel sorts later
 		f := begin(t, "channel")
 		f.once("keda")
 		f.move("2.0.0")
@@ -676,7 +677,8 @@ func TestFleetLimit(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a rollout that was made by a coordinator that ended before it recorded it does not stay.
+// TestInterrupted checks that a rollout ends if the coordinator that created it ended before it recorded the rollout in
+// the status of the release.
 func TestInterrupted(t *testing.T) {
 	f := newFleet(t, append(objects(3), onePolicy())...)
 	f.pass()
@@ -697,7 +699,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestPolicyGone: deleting or renaming the policy of a rollout makes nothing faster.
+// TestPolicyGone checks that no runtime is admitted earlier because the policy of a rollout was deleted or renamed.
 func TestPolicyGone(t *testing.T) {
 	begin := func(t *testing.T, suspend bool) (*fleet, *v1beta2.RolloutPolicy) {
 		policy := onePolicy()
@@ -751,8 +753,8 @@ func TestPolicyGone(t *testing.T) {
 	})
 }
 
-// TestMover: a move has the name of the field manager that wrote the version of this channel, not of another one, and
-// none if that is not known.
+// TestMover checks that a move has the name of the field manager that wrote the version of this channel, and no name if
+// the field manager is not known.
 func TestMover(t *testing.T) {
 	for name, c := range map[string]struct {
 		live client.Reader

@@ -11,14 +11,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 )
 
-// Slim returns a transformation for the cache of a whole fleet. It removes from Kymas and Manifests what the
-// coordinator does not need, and stores equal values once. TestSlim measures what is left.
+// Slim returns a transformation for the cache of a whole fleet. Slim removes the fields of Kymas and Manifests that the
+// coordinator does not need, and stores equal values once. TestSlim measures the remaining size.
 func Slim() toolscache.TransformFunc {
 	share := dedup.Transform()
 	return func(raw any) (any, error) { return share(slim(raw)) }
 }
 
-// slim removes what the coordinator does not need.
+// slim removes the fields that the coordinator does not need.
 func slim(raw any) any {
 	switch o := raw.(type) {
 	case *v1beta2.Manifest:
@@ -39,7 +39,7 @@ func slim(raw any) any {
 	return raw
 }
 
-// slimMetadata keeps the labels, which selectors may ask for, and our own annotations.
+// slimMetadata keeps the labels, because selectors may use them, and our own annotations.
 func slimMetadata(m *metav1.ObjectMeta) {
 	m.ManagedFields, m.OwnerReferences, m.UID, m.GenerateName = nil, nil, "", ""
 	m.Annotations = ours(m.Annotations)

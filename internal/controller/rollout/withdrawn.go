@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// maxWithdrawn is the number of withdrawn versions that the status of a release has.
+	// maxWithdrawn is the maximum number of withdrawn versions in the status of a release.
 	maxWithdrawn = 20
-	// maxHolders is the number of names of runtimes that the status has for each of them.
+	// maxHolders is the maximum number of names of runtimes in the status for each withdrawn version.
 	maxHolders = 20
 	// holdersInterval is the time after which the runtimes with withdrawn versions are counted again.
 	holdersInterval = 10 * time.Minute
@@ -58,8 +58,8 @@ func (p *pass) withdrawn() []v1beta2.WithdrawnVersion {
 	return all[:min(len(all), maxWithdrawn)]
 }
 
-// countHolders counts the runtimes that have withdrawn versions: when a version is withdrawn, and then at an interval,
-// because a rollout that replaces it would otherwise change the status with every runtime.
+// countHolders counts the runtimes that have withdrawn versions: when a version is withdrawn, and then at an interval.
+// With more frequent counts, a rollout that replaces the version would change the status with every runtime.
 func (p *pass) countHolders(ctx context.Context, withdrawn []v1beta2.WithdrawnVersion) error {
 	if len(withdrawn) == 0 {
 		delete(p.counted, p.release.Name)

@@ -14,8 +14,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 )
 
-// TestHolders: the status names the runtimes that have a withdrawn version. They are counted when it is withdrawn, and
-// then at an interval, so that replacing it does not change the status with every runtime.
+// TestHolders: the status names the runtimes that have a withdrawn version. The runtimes are counted when the version
+// is withdrawn, and then at an interval, so that a rollout that replaces the version does not change the status with
+// every runtime.
 func TestHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = maxHolders + 5
@@ -74,7 +75,7 @@ func TestHolders(t *testing.T) {
 	})
 }
 
-// TestHoldersUnderWay: a runtime that is being updated has both versions.
+// TestHoldersUnderWay checks that a runtime that is being updated counts as having both versions.
 func TestHoldersUnderWay(t *testing.T) {
 	f := newFleet(t, objects(2)...)
 	m, key := &v1beta2.Manifest{}, types.NamespacedName{Namespace: namespace, Name: "runtime-0-keda"}

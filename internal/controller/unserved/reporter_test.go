@@ -51,7 +51,7 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	return f
 }
 
-// see passes the metadata of an object to the Reporter, and lets it report what is due.
+// see passes the metadata of an object to the Reporter, and lets the Reporter report all due objects.
 func (f *fixture) see(t *testing.T, kind string, o client.Object) {
 	t.Helper()
 	read := o.DeepCopyObject().(client.Object)

@@ -1,4 +1,4 @@
-// Package admission decides which version a channel means for one runtime while a rollout is under way.
+// Package admission decides to which version a channel is resolved for one runtime during a rollout.
 //
 // # Use
 //
@@ -6,12 +6,12 @@
 //
 // # How it works
 //
-// The status of a rollout names the runtimes that may begin. All others keep the version that they have, and have a
-// sentence that states what they wait for. Waiting never lowers a version.
+// The status of a rollout names the runtimes that may begin. All other runtimes keep their version, and get a message
+// that states what they wait for. A runtime that waits never gets a lower version.
 //
 // # What it does not do
 //
-// The package decides only by the rollout. Whether anything else blocks the version is decided by package channel.
+// The package considers only the rollout. Package channel decides whether anything else blocks the version.
 package admission
 
 import (
@@ -27,7 +27,7 @@ import (
 // Lookups return the objects that decide whether a runtime may begin. Both are required. If a lookup fails, its caller
 // must discard the decisions that were made with it.
 type Lookups struct {
-	// Rollout returns a ModuleRollout by its name, or nil if there is none. It must not be changed.
+	// Rollout returns a ModuleRollout by its name, or nil if there is none. The caller must not change it.
 	Rollout func(name string) *v1beta2.ModuleRollout
 	// HasPolicy reports whether a RolloutPolicy is for a module and channel.
 	HasPolicy func(module, channel string) bool
@@ -92,7 +92,8 @@ func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string,
 	return turnIn(active, s.Version, release.Name, r)
 }
 
-// turnBack returns a runtime's turn while runtimes are taken back to a lower version. The first row that fits decides:
+// turnBack returns the version for a runtime while runtimes are taken back to a lower version. The first row that fits
+// decides:
 //
 //	1  the module is new in the runtime, or has a lower version     the version in spec
 //	2  the version in spec was already ordered by this rollout      the version in spec
@@ -133,7 +134,7 @@ func turnBack(active *v1beta2.ModuleRollout, s *v1beta2.ChannelStatus, module st
 	return wait(waitsIn(active, at))
 }
 
-// turnIn returns a runtime's turn in a staged rollout.
+// turnIn returns the version for a runtime in a rollout with stages.
 func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Request) channel.Turn {
 	spec, status := &active.Spec, &active.Status
 	isRunning := spec.State == v1beta2.RolloutRunning && status.HaltedAt.IsZero() && !status.Phase.IsOver()
@@ -207,7 +208,7 @@ func waitsIn(r *v1beta2.ModuleRollout, at place.Place) string {
 	return where + "; the current stage is " + current + by
 }
 
-// urgencyOf states how urgent a rollout is, and why. It is "" for a normal one.
+// urgencyOf returns a text with the urgency of a rollout and the reason. The text is "" for a normal rollout.
 func urgencyOf(r *v1beta2.ModuleRollout) string {
 	switch r.Spec.Urgency {
 	case v1beta2.UrgencyHotfix:

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// TestBack: who goes back while a channel goes back from 2.0.0 to 1.0.0, and who does not.
+// TestBack checks which runtimes get the lower version while a channel is set back from 2.0.0 to 1.0.0.
 func TestBack(t *testing.T) {
 	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
 		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular",
@@ -68,7 +68,7 @@ func TestBack(t *testing.T) {
 			t.Errorf("%s: %s (-want +got):\n%s", name, c.reason, diff)
 		}
 	}
-	// a runtime that has begun keeps the lower version, whatever becomes of the rollout
+	// a runtime that has begun keeps the lower version, whether or not the rollout continues
 	is := Of(Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return paused },
 		HasPolicy: func(string, string) bool { return true }})(release, channel.Request{Kyma: "runtime", Module: "mod",
 		Channel: "regular", ManifestVersion: "1.0.0", Installed: "2.0.0"})

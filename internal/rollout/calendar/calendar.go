@@ -1,5 +1,5 @@
-// Package calendar shows one month of a fleet: when maintenance windows are open in how many runtimes, when nobody
-// begins because of a freeze, and when the stages of rollouts are expected to begin and to end.
+// Package calendar computes one month of a fleet: the number of runtimes with an open maintenance window in each hour,
+// the freezes, and the expected begin and end of the stages of rollouts.
 //
 // # Use
 //
@@ -9,16 +9,16 @@
 //
 // # How it works
 //
-// Runtimes with the same rule of the maintenance policy have the same windows, so the windows of a month are found out
-// once for each rule, with the function that the manager asks before an update: [channel.Policy.CurrentOrNextWindow].
-// An hour counts a runtime if an update could start in it. Whether a freeze stops a rollout is decided by
-// [rollout.HoldOf], and how long an admin may defer an update by [channel.DeferredUntil]. The expected times of stages
-// are those in the status of the ModuleRollout, which the manager has from its planner.
+// Runtimes with the same rule of the maintenance policy have the same windows, so the windows of a month are computed
+// once for each rule, with the function that the manager uses before an update: [channel.Policy.CurrentOrNextWindow].
+// An hour counts a runtime if an update could start in it. [rollout.HoldOf] decides whether a freeze stops a rollout.
+// [channel.DeferredUntil] decides how long an admin may defer an update. The expected times of stages come from the
+// status of the ModuleRollout.
 //
 // # What it does not do
 //
-// The package makes no request, reads no clock and forecasts nothing. A runtime is never dropped: one that needs no
-// window, one whose next window is later, and one that has none are counted, too.
+// The package makes no request, reads no clock and forecasts nothing. Every runtime is counted, also a runtime that
+// needs no window, whose next window is later, or that has no window.
 package calendar
 
 import (
@@ -34,7 +34,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 )
 
-// MaxNames is the number of runtimes that are named for each cause, and MaxRows the number of rows of each list.
+// MaxNames is the maximum number of runtimes that are named for each cause. MaxRows is the maximum number of rows of
+// each list.
 const (
 	MaxNames = 20
 	MaxRows  = 100
@@ -44,25 +45,25 @@ const (
 type Inputs struct {
 	// Now is the current time.
 	Now time.Time
-	// Maintenance is the maintenance policy of the manager. Nil: there is none, or it is not known, and Unknown states
-	// why.
+	// Maintenance is the maintenance policy of the manager. nil means that there is no policy, or that the policy is
+	// not known and Unknown states why.
 	Maintenance *channel.Policy
 	Unknown     string
-	// Runtimes are the runtimes that are counted. Those that are named are named in this order.
+	// Runtimes are the runtimes that are counted. Lists of names have this order.
 	Runtimes []Runtime
 	// Rollouts are the ModuleRollouts, and Policies the RolloutPolicies that are shown.
 	Rollouts []*v1beta2.ModuleRollout
 	Policies []v1beta2.RolloutPolicy
 }
 
-// Runtime is what a calendar has to know about one runtime.
+// Runtime has the data of one runtime that a calendar needs.
 type Runtime struct {
 	// Name is the name of the Kyma, and Labels are its labels in the control plane.
 	Name   string
 	Labels map[string]string
-	// SkipWindows means that its updates wait for no maintenance window.
+	// SkipWindows means that updates of the runtime do not wait for a maintenance window.
 	SkipWindows bool
-	// Deferring is a Kyma with the annotations that defer updates. Nil: none is deferred.
+	// Deferring is a Kyma with the annotations that defer updates. nil means that no update is deferred.
 	Deferring *v1beta2.Kyma
 	// Module returns the version and the channel of a module in the runtime. It is only called if Deferring is set.
 	Module func(name string) (version, channel string)
@@ -87,11 +88,11 @@ type Calendar struct {
 	Days []Day `json:"days"`
 	// Windows are the groups of runtimes with the same windows, the largest first, at most MaxRows.
 	Windows []Windows `json:"windows,omitempty"`
-	// Freezes are the freezes that last in the month, and Suspended the RolloutPolicies that suspend all their
-	// rollouts.
+	// Freezes are the freezes that are in force during the month. Suspended are the RolloutPolicies that suspend all
+	// their rollouts.
 	Freezes   []Freeze `json:"freezes,omitempty"`
 	Suspended []string `json:"suspended,omitempty"`
-	// Stages are the stages that begin, go on or end in the month, and MoreStages the number of those that are left
+	// Stages are the stages that begin, continue or end in the month. MoreStages is the number of stages that are left
 	// out.
 	Stages     []Stage `json:"stages,omitempty"`
 	MoreStages int     `json:"moreStages,omitempty"`
@@ -106,7 +107,7 @@ type Month struct {
 	Name string `json:"month"`
 	// TimeZone is the name of the time zone of days and hours.
 	TimeZone string `json:"timeZone"`
-	// Begins is the first moment of the month, and Ends the first one after it.
+	// Begins is the first moment of the month. Ends is the first moment after the month.
 	Begins time.Time `json:"begins"`
 	Ends   time.Time `json:"ends"`
 }
@@ -158,7 +159,7 @@ func (m Month) beside(months int) string {
 	return first.AddDate(0, months, 0).Format(layout)
 }
 
-// overlaps reports whether something that lasts from one time to another lasts in the month.
+// overlaps reports whether a period overlaps with the month.
 func (m Month) overlaps(from, to time.Time) bool { return from.Before(m.Ends) && to.After(m.Begins) }
 
 // has reports whether a time is in the month.
@@ -172,14 +173,14 @@ type Day struct {
 	Ends   time.Time `json:"ends"`
 	// Hours are the hours in which windows are open, as the clocks of the time zone show them.
 	Hours []Hour `json:"hours,omitempty"`
-	// Freezes are the names of the freezes that last on the day, with their RolloutPolicies.
+	// Freezes are the names of the freezes that are in force on the day, with their RolloutPolicies.
 	Freezes []string `json:"freezes,omitempty"`
 }
 
 // Hour is one hour of a day. When clocks are put back it is longer than 60 minutes, and when they are put forward it is
 // shorter or missing.
 type Hour struct {
-	// Hour is the number that clocks show, 0 to 23.
+	// Hour is the hour of the local time, 0 to 23.
 	Hour   int       `json:"hour"`
 	Begins time.Time `json:"begins"`
 	Ends   time.Time `json:"ends"`
@@ -187,7 +188,7 @@ type Hour struct {
 	Runtimes int `json:"runtimes"`
 }
 
-// Most returns the hour in which most windows are open, or nil if none is.
+// Most returns the hour in which most windows are open, or nil if no window is open.
 func (d *Day) Most() *Hour {
 	var most *Hour
 	for i := range d.Hours {
@@ -222,7 +223,7 @@ func Of(m Month, in Inputs) *Calendar {
 
 // daysOf returns the days of a month with all their hours.
 func daysOf(m Month) []Day {
-	const step = 30 * time.Minute // every clock change is a multiple of it
+	const step = 30 * time.Minute // every clock change is a multiple of this step
 	var days []Day
 	zone := m.Begins.Location()
 	for t := m.Begins; t.Before(m.Ends); t = t.Add(step) {
@@ -246,7 +247,7 @@ type Windows struct {
 	// Runtimes is their number, and Names some of them.
 	Runtimes int      `json:"runtimes"`
 	Names    []string `json:"names,omitempty"`
-	// Begins and Ends are those of the first window in the month, or of the next one after it.
+	// Begins and Ends are the times of the first window in the month, or of the next window after the month.
 	Begins time.Time `json:"begins"`
 	Ends   time.Time `json:"ends"`
 	// Hours is the number of hours of the month in which an update could start.

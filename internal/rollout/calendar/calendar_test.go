@@ -17,8 +17,8 @@ import (
 // now is a Friday.
 var now = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 
-// maintenance has two weekly windows, one in each region; a single one that is over, a single one next year, and none
-// for other regions.
+// maintenance has two weekly windows, one in each region. It also has a single window that has ended and a single
+// window next year. Other regions have no window.
 const maintenance = `{"rules":[
 	{"match":{"region":"eu"},"windows":[{"days":["Sat"],"begin":"02:00:00","end":"06:00:00","timeZone":"Europe/Berlin"}]},
 	{"match":{"region":"us"},"windows":[{"days":["Sat","Sun"],"begin":"22:30:00Z","end":"01:00:00Z"},
@@ -76,7 +76,8 @@ func texts(c *Calendar) []string {
 	return all
 }
 
-// TestWindows: runtimes are counted in the hours in which an update could start, and none is dropped.
+// TestWindows checks that runtimes are counted in the hours in which an update could start, and that every runtime is
+// counted.
 func TestWindows(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason      string
@@ -154,8 +155,8 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestHoursAreTheManagers: for any policy, month and zone, the number of each hour is the number of runtimes for which
-// the function that the manager asks has an open window in that hour, and each runtime is counted once.
+// TestHoursAreTheManagers checks the calendar for any policy, month and time zone. The number of an hour is the number
+// of runtimes for which the function of the manager returns an open window in that hour. Each runtime is counted once.
 func TestHoursAreTheManagers(t *testing.T) {
 	days := []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 	zones := []string{"", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu",
@@ -281,8 +282,8 @@ func policyWith(name string, freezes ...v1beta2.RolloutFreeze) v1beta2.RolloutPo
 		Spec: v1beta2.RolloutPolicySpec{Freezes: freezes}}
 }
 
-// TestStages: a stage is in the months in which it begins, goes on or ends, with the times in the status of its
-// rollout.
+// TestStages checks that a stage is in the months in which it begins, continues or ends, with the times in the status
+// of its rollout.
 func TestStages(t *testing.T) {
 	december := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
@@ -355,7 +356,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestFreezes: the freezes of the month, and which rollouts they stop.
+// TestFreezes checks the freezes of the month, and the rollouts that they stop.
 func TestFreezes(t *testing.T) {
 	november := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	emergency := rolloutOf(func(r *v1beta2.ModuleRollout) {
@@ -465,7 +466,7 @@ func TestDeferrals(t *testing.T) {
 	}
 }
 
-// TestBounds: names and rows have a limit, and counts do not.
+// TestBounds checks that names and rows have a limit, and that counts have none.
 func TestBounds(t *testing.T) {
 	var rollouts []*v1beta2.ModuleRollout
 	for i := range MaxRows {
@@ -488,7 +489,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// BenchmarkOf is a month of 10,000 runtimes with 30 rules.
+// BenchmarkOf measures a month of 10,000 runtimes with 30 rules.
 func BenchmarkOf(b *testing.B) {
 	var rules []string
 	var regions []string

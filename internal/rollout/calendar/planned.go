@@ -11,18 +11,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
-// Freeze is a time in which a RolloutPolicy lets nobody begin.
+// Freeze is a period in which the rollouts of a RolloutPolicy admit no runtime.
 type Freeze struct {
-	// Policy is the name of the RolloutPolicy, and Name that of the freeze.
+	// Policy is the name of the RolloutPolicy. Name is the name of the freeze.
 	Policy string    `json:"policy"`
 	Name   string    `json:"name"`
 	From   time.Time `json:"from"`
 	To     time.Time `json:"to"`
-	// Except are the kinds of rollouts that go on nevertheless.
+	// Except are the kinds of rollouts that the freeze does not stop.
 	Except []v1beta2.FreezeException `json:"except,omitempty"`
 	// State is past, now or later.
 	State string `json:"state"`
-	// Stops are the rollouts under way that it stops, at most MaxNames, and Spares those that are excepted.
+	// Stops are the active rollouts that the freeze stops, at most MaxNames. Spares are the active rollouts that are
+	// excepted.
 	Stops  []string `json:"stops,omitempty"`
 	Spares []string `json:"spares,omitempty"`
 }
@@ -34,7 +35,7 @@ const (
 	Later = "later"
 )
 
-// addFreezes adds the freezes that last in the month.
+// addFreezes adds the freezes that are in force during the month.
 func (c *Calendar) addFreezes(in Inputs) {
 	for i := range in.Policies {
 		p := &in.Policies[i]
@@ -85,19 +86,20 @@ type Stage struct {
 	To      string `json:"to"`
 	// Stage is the name of the stage, "" for a whole rollout.
 	Stage string `json:"stage,omitempty"`
-	// State is the phase of the rollout for its current stage and for a whole rollout; otherwise later, or outstanding
-	// for a stage that has passed while some of its runtimes could not be updated.
+	// For the current stage and for a whole rollout, State is the phase of the rollout. Otherwise State is later, or
+	// outstanding for a stage that has passed although some of its runtimes could not be updated.
 	State string `json:"state"`
-	// Runtimes is the number of its runtimes, and Waiting the number of those that have not begun. Both are 0 until the
-	// manager has counted them.
+	// Runtimes is the number of runtimes of the stage. Waiting is the number of these runtimes that have not begun.
+	// Both are 0 until the manager has counted them.
 	Runtimes int `json:"runtimes"`
 	Waiting  int `json:"waiting,omitempty"`
-	// Begins and Ends are the times at which it has begun or ended, or is expected to. Zero: the time is not known.
+	// Begins and Ends are the times at which the stage has begun and ended, or is expected to begin and to end. Zero
+	// means that the time is not known.
 	Begins time.Time `json:"begins,omitzero"`
 	Ends   time.Time `json:"ends,omitzero"`
-	// IsExpected means that Begins is a forecast. Ends is one, unless the rollout has ended.
+	// IsExpected means that Begins is a forecast. Ends is also a forecast, unless the rollout has ended.
 	IsExpected bool `json:"expected,omitempty"`
-	// Why states what keeps the rollout from going on now.
+	// Why is the reason why the rollout cannot continue now.
 	Why string `json:"why,omitempty"`
 }
 
@@ -107,8 +109,8 @@ const (
 	stageOutstanding = "outstanding"
 )
 
-// addStages adds what the rollouts do in the month. A stage without a known time is in the months from the present one
-// on.
+// addStages adds the stages and the rollouts of the month. A stage without a known time is in the months from the
+// present one on.
 func (c *Calendar) addStages(in Inputs) {
 	isFuture := in.Now.Before(c.Ends)
 	for _, r := range in.Rollouts {
@@ -124,7 +126,7 @@ func (c *Calendar) addStages(in Inputs) {
 				from = to
 			}
 			if isOpen := to.IsZero(); isOpen && !from.After(in.Now) && !s.IsOver() {
-				to = in.Now // it goes on at least until now
+				to = in.Now // it continues at least until now
 			} else if isOpen {
 				to = from
 			}
@@ -198,7 +200,7 @@ func stagesOf(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.
 	return stages
 }
 
-// whyNot returns what keeps a rollout from going on now, or "".
+// whyNot returns the reason why a rollout cannot continue now, or "".
 func whyNot(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) string {
 	if hold, _ := rollout.HoldOf(policy, r, now); hold != nil {
 		return hold.Message
@@ -219,7 +221,7 @@ type Deferral struct {
 	Module  string `json:"module"`
 	Channel string `json:"channel"`
 	To      string `json:"to"`
-	// Until is the time at which the deferral ends, by the limit of the policy at the latest.
+	// Until is the time at which the deferral ends, at the latest at the limit of the policy.
 	Until time.Time `json:"until"`
 	// Runtimes is the number of these runtimes, and Names are some of them.
 	Runtimes int      `json:"runtimes"`
@@ -246,7 +248,7 @@ func (c *Calendar) addDeferrals(in Inputs) {
 			request := channel.RequestFor(k.Deferring, channel.LastKymaOf(k.Deferring), &v1beta2.Module{
 				Name: r.Spec.Module, Channel: r.Spec.Channel})
 			request.Now = in.Now
-			until, _ := channel.DeferredUntil(request, limit) // one that cannot be parsed lasts until the limit
+			until, _ := channel.DeferredUntil(request, limit) // a deferral that cannot be parsed lasts until the limit
 			if until.IsZero() || !c.has(until) {
 				continue
 			}

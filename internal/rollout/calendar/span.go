@@ -1,6 +1,6 @@
 package calendar
 
-// Span are hours of a day, one after the other, in which the same number of runtimes has an open window.
+// Span is a sequence of hours of a day in which the same number of runtimes has an open window.
 type Span struct {
 	// From is the first hour, 0 to 23, and To the hour after the last one, 1 to 24.
 	From, To int

@@ -1,4 +1,4 @@
-// Package evidence decides what failures prove about a new version.
+// Package evidence decides whether failures are evidence against a new version.
 //
 // # Use
 //
@@ -7,8 +7,8 @@
 //
 // # How it works
 //
-// A failure has a cause: the version, the runtime, the control plane or a person. Only failures of the version speak
-// against it, and only if the runtimes that do not have it fail less often.
+// A failure has a cause: the version, the runtime, the control plane or a person. Only failures caused by the version
+// are evidence against it, and only if the runtimes without the version fail less often.
 //
 // # What it does not do
 //
@@ -17,7 +17,7 @@ package evidence
 
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
-// Cause is what a failure of a module says about a rollout.
+// Cause is the cause of a failure of a module.
 type Cause int
 
 const (
@@ -28,8 +28,8 @@ const (
 	CauseVersion
 	// CauseRuntime means that the runtime cannot be used. It counts as lost after the deadline of the runtime.
 	CauseRuntime
-	// CauseControlPlane means that the control plane or a registry has failed. It is nobody's failure and holds the
-	// rollout.
+	// CauseControlPlane means that the control plane or a registry has failed. Such a failure counts for no runtime,
+	// and holds the rollout.
 	CauseControlPlane
 	// CausePerson means that a person keeps the module as it is.
 	CausePerson

@@ -5,13 +5,13 @@ import (
 	"math"
 )
 
-// significance is the probability below which a difference between two groups is not taken for chance. It is strict,
-// because the groups are compared each time that something changes: with 0.05, up to 41 % of the rollouts of a good
-// version were halted in a day (TestFalseHalts).
+// significance is the probability below which a difference between two groups counts as significant. The limit is low,
+// because the groups are compared after every change: with 0.05, up to 41 % of the rollouts of a good version were
+// halted within a day (TestFalseHalts).
 const significance = 0.01
 
-// IsWorse reports whether the updated runtimes fail significantly more often than those that are not updated, by
-// Fisher's exact test (one-sided). Without any failure among those that are not updated, every failure counts.
+// IsWorse reports whether the updated runtimes fail significantly more often than the other runtimes, by Fisher's exact
+// test (one-sided). If none of the other runtimes has failed, every failure of an updated runtime is significant.
 func IsWorse(failedUpdated, updated, failedOther, other int) bool {
 	if failedUpdated == 0 {
 		return false
@@ -45,7 +45,7 @@ func choose(n, k int) float64 {
 	return lgamma(n) - lgamma(k) - lgamma(n-k)
 }
 
-// Of states what the results of n runtimes prove about the rate of failures in the whole fleet.
+// Of returns a text about the rate of failures in the whole fleet that the results of n runtimes prove.
 func Of(failed, n int) string {
 	switch {
 	case n == 0:

@@ -23,7 +23,7 @@ func TestFisher(t *testing.T) {
 		{0, 5, 3, 5, 1},               // none in the first group
 		{1, 20, 1, 9980, 1 - ratio()}, // two failures, 20 of 10,000 are updated
 		{5, 5, 5, 5, 1},               // everybody fails
-		{10000, 10000, 9999, 9999, 1}, // everybody fails in a large fleet
+		{10000, 10000, 9999, 9999, 1}, // all runtimes of a large fleet fail
 		{2, 10, 0, 0, 1},              // nobody to compare with
 		{1, 3, 2, 3, 1 - 1.0/20*1},    // 19 of 20
 		{2, 3, 1, 3, 0.5},             // 10 of 20
@@ -44,7 +44,7 @@ func TestIsWorse(t *testing.T) {
 	}{
 		{0, 100, 0, 9900, false},
 		{0, 100, 50, 9900, false},
-		{1, 100, 0, 9900, true},    // nobody else fails: the version is to blame
+		{1, 100, 0, 9900, true},    // no other runtime fails: the version is the cause
 		{1, 100, 100, 9900, false}, // 1 % here and there
 		{1, 20, 1, 9980, true},     // 5 % against 0.01 %
 		{5, 100, 99, 9900, true},   // 5 % against 1 %
@@ -90,8 +90,8 @@ func TestCauseOf(t *testing.T) {
 	}
 }
 
-// The simulated fleets of TestFalseHalts have 10,000 runtimes in five regions, are observed for a day, and look at the
-// numbers once a minute.
+// The simulated fleets of TestFalseHalts have 10,000 runtimes in five regions, are observed for a day, and are checked
+// once a minute.
 const (
 	fleetSize   = 10_000
 	regions     = 5
@@ -101,7 +101,7 @@ const (
 	deadline    = 15  // minutes until another one counts as failing
 )
 
-// world is how runtimes fail without the version being to blame, and how many fail because of it.
+// world has the rates at which runtimes fail because of the version and for other reasons.
 type world struct {
 	name    string
 	perDay  float64 // share of runtimes that fail on a day, each for two hours on average
@@ -116,7 +116,7 @@ type stage struct{ updated, allowed int }
 func (w world) halts(s stage, rnd *rand.Rand) bool {
 	var updated, others [day + 1]int // changes of the number of failing runtimes, by minute
 	fail := func(n int, share float64, wait int, into *[day + 1]int, when func() (begin, end int)) {
-		// skips those that do not fail: the distance to the next one that does is geometric
+		// skips runtimes that do not fail: the distance to the next runtime that fails is geometric
 		next := func() int {
 			return min(n, int(math.Log(1-rnd.Float64())/math.Log(1-share)))
 		}
@@ -140,7 +140,7 @@ func (w world) halts(s stage, rnd *rand.Rand) bool {
 	fail(left, w.perDay, deadline, &others, alone)
 	outage := rnd.IntN(day - 60)
 	together := func() (int, int) {
-		begin := outage + rnd.IntN(10) // not everywhere in the same minute
+		begin := outage + rnd.IntN(10) // not in all runtimes in the same minute
 		return begin, begin + 60
 	}
 	fail(s.updated, w.outages/regions, ownDeadline, &updated, together) // the rank spreads them over the regions
@@ -159,8 +159,8 @@ func (w world) halts(s stage, rnd *rand.Rand) bool {
 	return false
 }
 
-// TestFalseHalts measures how often a rollout of a version that is not to blame is halted, and how often one of a bad
-// version is. The table is in docs/benchmarks.md; go test -v prints it.
+// TestFalseHalts measures how often a rollout of a good version and a rollout of a bad version are halted. The table is
+// in docs/benchmarks.md; go test -v prints it.
 func TestFalseHalts(t *testing.T) {
 	const days = 400
 	stages := []stage{{20, 0}, {100, 0}, {100, 1}, {1000, 10}}

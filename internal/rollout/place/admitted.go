@@ -36,7 +36,7 @@ func (a Admitted) Encode() string {
 	return all.String()
 }
 
-// Decode reads the result of Encode. What is not a token is left out.
+// Decode reads the result of Encode. Text that is not a token is left out.
 func Decode(text string) Admitted {
 	all := Admitted{}
 	for i := 0; i+tokenLength <= len(text); i += tokenLength {
@@ -55,7 +55,8 @@ func IsAdmitted(text string, token Token) bool {
 	return false
 }
 
-// NewlyAdmitted returns which Kymas are admitted by the next status of a rollout, and were not by the previous one.
+// NewlyAdmitted returns the Kymas that are admitted in the next status of a rollout and were not admitted in the
+// previous one.
 func NewlyAdmitted(lineage, before, after string, kymas []string) []string {
 	if before == after || after == "" {
 		return nil

@@ -8,8 +8,7 @@
 //
 // # How it works
 //
-// Nobody stores which runtimes belong to a stage. A runtime has a place, which is a function of its labels and its
-// name:
+// The runtimes of a stage are not stored. The place of a runtime is a function of its labels and its name:
 //
 //	1  the first stage whose selector matches the labels of the Kyma
 //	2  else the first percent stage whose number of ranks is above the rank of the runtime
@@ -22,7 +21,7 @@
 //
 // # What it does not do
 //
-// The package stores nothing, and it does not decide who may begin.
+// The package stores nothing, and does not decide which runtimes may begin.
 package place
 
 import (

@@ -10,25 +10,26 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 )
 
-// Fleet has what decides which runtimes take part in the moves of one channel, and what keeps them from the version
-// that the channel has in its release. The coordinator and plans use it, so that they never differ.
+// Fleet has the data that determines which runtimes take part in the moves of one channel, and which blockers they have
+// for the version of the channel. The coordinator and plans both use Fleet, so that their results never differ.
 type Fleet struct {
 	// Release is the release of the module, and Channel the name of the channel or v1beta2.MandatoryChannel.
 	Release *v1beta2.ModuleReleaseMeta
 	Channel string
-	// Catalog is the catalog in which requests are resolved. It has Release.
+	// Catalog is the catalog in which requests are resolved. Catalog contains Release.
 	Catalog channel.Catalog
 	// Now is the current time.
 	Now time.Time
 	// DeferUntil is the time until which admins of runtimes may defer the version, see [rollout.DeferralLimit].
 	DeferUntil time.Time
 
-	template *v1beta2.ModuleTemplate // of the version in the release; set when it is needed first
-	isSafe   map[string]bool         // whether going back to the target is safe, by the ordered version
+	template *v1beta2.ModuleTemplate // of the version in the release; set at its first use
+	isSafe   map[string]bool         // whether a downgrade to the target is safe, by ordered version
 }
 
-// Runtime returns what a Kyma and its Manifest of the module say about a runtime. takesPart is false if the runtime
-// does not follow the channel, or if its module is removed or not managed. Both objects must not be changed afterwards.
+// Runtime returns the facts about a runtime that a Kyma and its Manifest of the module contain. takesPart is false if
+// the runtime does not follow the channel, or if its module is removed or not managed. Both objects must not be changed
+// afterwards.
 func (f *Fleet) Runtime(k *v1beta2.Kyma, m *v1beta2.Manifest) (r rollout.Runtime, takesPart bool) {
 	if k == nil || !f.follows(k, m) || !m.DeletionTimestamp.IsZero() || !k.DeletionTimestamp.IsZero() ||
 		m.IsUnmanaged() {
@@ -44,8 +45,8 @@ func (f *Fleet) Runtime(k *v1beta2.Kyma, m *v1beta2.Manifest) (r rollout.Runtime
 	return r, true
 }
 
-// follows reports whether a runtime follows the channel. The Manifest has the channel of the version that is installed,
-// so a request for a pinned version or another channel that is refused is found in the request itself.
+// follows reports whether a runtime follows the channel. The Manifest has only the channel of the installed version.
+// Therefore follows reads the request itself, to find a refused request for a pinned version or another channel.
 func (f *Fleet) follows(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	if f.Channel == v1beta2.MandatoryChannel {
 		return m.IsMandatory()
@@ -75,7 +76,7 @@ func (f *Fleet) needsWindow(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	return f.template.Spec.RequiresDowntime && !isRescue
 }
 
-// blocked resolves the module as if the turn of the runtime had come, and returns what blocks it.
+// blocked resolves the module as if the runtime were admitted, and returns the blocker.
 func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	target, _ := f.Release.Current(f.Channel)
 	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
@@ -99,7 +100,7 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	return channel.Resolve(asked, request).Blocker
 }
 
-// goesBack reports whether going back from an ordered version to the target is safe. The answer is the same for all
+// goesBack reports whether a downgrade from an ordered version to the target is safe. The answer is the same for all
 // runtimes with that version.
 func (f *Fleet) goesBack(ordered, target string) bool {
 	is, found := f.isSafe[ordered]

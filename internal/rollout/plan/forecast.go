@@ -16,26 +16,26 @@ import (
 // AssumedUpdate is the time that an update is assumed to take until the rollout has updated runtimes.
 const AssumedUpdate = 2 * time.Minute
 
-// FarAway is the time after which a maintenance window is so late that its runtime is named.
+// FarAway is the time until a maintenance window above which a plan names the runtime as late.
 const FarAway = 14 * 24 * time.Hour
 
 // horizon is the time that a forecast covers. A runtime that cannot begin within it has no expected time.
 const horizon = 366 * 24 * time.Hour
 
-// Late is a runtime that nothing but its maintenance window keeps from the version, for a long time.
+// Late is a runtime that has to wait for a long time for its maintenance window, and has no other blocker.
 type Late struct {
 	// Runtime is the name of the Kyma.
 	Runtime string `json:"runtime"`
 	// Stage is the name of its stage.
 	Stage string `json:"stage"`
-	// Opens is the time at which its window opens. Zero: it has none.
+	// Opens is the time at which its window opens. Zero means that it has no window.
 	Opens time.Time `json:"opens,omitzero"`
 	// Message states why it has no window.
 	Message string `json:"message,omitempty"`
 }
 
-// A forecast repeats what the coordinator would do, with the same limits, on the assumption that every update takes the
-// same time and succeeds, and that approvals and gates that need a request pass at once:
+// A forecast simulates the coordinator, with the same limits. It assumes that every update takes the same time and
+// succeeds, and that approvals and gates that need a request pass at once:
 //
 //   - a runtime begins when its stage has begun, its window is open, no freeze lasts and a slot is free
 //   - a stage is proven when enough of those that could begin are updated; then its soak follows
@@ -49,7 +49,7 @@ type forecast struct {
 	opened, proven [][]time.Time
 }
 
-// candidate is a runtime that waits, and that nothing keeps from the version but its window.
+// candidate is a runtime that waits and has no blocker except its maintenance window.
 type candidate struct {
 	*rollout.Seen
 	opens, closes time.Time // closes is zero if the update needs no window
@@ -104,7 +104,8 @@ func (p *Plan) foresee(policy *v1beta2.RolloutPolicy, seen []rollout.Seen, now t
 	slices.SortFunc(p.Late, func(a, b Late) int { return strings.Compare(a.Runtime, b.Runtime) })
 }
 
-// endsByItself reports whether it is known when what blocks a runtime ends: it waits for its window, or is deferred.
+// endsByItself reports whether the end of the blocker of a runtime is known: the runtime waits for its window, or its
+// update is deferred.
 func endsByItself(b *channel.Blocker) bool {
 	return b == nil || isDeferral(b) || b.Code == v1beta2.ReasonWaitingForWindow ||
 		b.Code == v1beta2.ReasonWindowUnknown
@@ -135,7 +136,7 @@ func updateTime(r *v1beta2.ModuleRollout, seen []rollout.Seen) time.Duration {
 	return all[len(all)/2]
 }
 
-// thaw returns the first time, from a time on, at which no freeze lasts.
+// thaw returns the first time, from a time on, at which no freeze is in force.
 func (f *forecast) thaw(at time.Time) time.Time {
 	const most = 100 // a policy has at most 32 freezes
 	for range most {
@@ -176,8 +177,9 @@ func (f *forecast) open(c *candidate, at time.Time) bool {
 	return c.opens.Sub(f.now) <= horizon
 }
 
-// KeepETA returns the expected end that a status has, after another forecast. A forecast changes a little each time, so
-// the former one stays unless the difference matters, and a new one is rounded: a status must not change by itself.
+// KeepETA returns the expected end for the status after a new forecast. Each forecast differs a little, and the status
+// must not change without a reason. Therefore the former end is kept unless the difference matters, and a new end is
+// rounded.
 func KeepETA(former, next, now time.Time) time.Time {
 	if next.IsZero() {
 		return next
@@ -217,8 +219,8 @@ func (q *queue) Pop() any {
 	return last
 }
 
-// run computes when each waiting runtime of a stage begins, from the begin of the stage on. Others are updating, and
-// have a slot each. It returns the time at which the last of all is proven, zero if nothing is left to do.
+// run computes when each waiting runtime of a stage begins, from the begin of the stage on. Each runtime that is being
+// updated has a slot. run returns the time at which the last runtime is proven, or zero if no runtime is left.
 func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updating int) time.Time {
 	s, spec := &f.Stages[stage], &f.Rollout.Spec.Stages[stage].RolloutStage
 	slots, perMinute := s.Concurrency, int(spec.MaxStartsPerMinute)
@@ -273,7 +275,7 @@ func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updat
 	return time.Time{}
 }
 
-// nameLate names a runtime whose window is far away, or that has none.
+// nameLate adds a runtime to the late runtimes if its window opens late or if it has no window.
 func (f *forecast) nameLate(c *candidate, isKnown bool) {
 	late := Late{Runtime: c.Kyma, Stage: f.Stages[c.Stage].Name}
 	if c.Window != nil {
@@ -319,7 +321,7 @@ func (f *forecast) passed(stage int, begin time.Time) time.Time {
 }
 
 // quorum returns the time at which a stage has its quorum: enough of the runtimes that could begin so far are proven. A
-// stage in which nobody can begin passes after a deadline, and then isProven is false.
+// stage in which no runtime can begin passes after a deadline; isProven is then false.
 func (f *forecast) quorum(stage int, begin time.Time) (at time.Time, isProven bool) {
 	opened, proven := f.opened[stage], f.proven[stage]
 	if f.Stages[stage].Runtimes == 0 {

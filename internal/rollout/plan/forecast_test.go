@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
-// windows is a policy in which runtimes of region sat have a window on Saturdays, and those of region night one each
-// night. Those of region none have none. now is a Sunday.
+// windows is a policy in which runtimes of region sat have a window on Saturdays, and runtimes of region night have a
+// window each night. Runtimes of region none have no window. now is a Sunday.
 func windows(t *testing.T) *channel.Policy {
 	t.Helper()
 	p, err := channel.ParsePolicy([]byte(`{"rules": [
@@ -74,7 +74,7 @@ func moveBy(p *v1beta2.RolloutPolicy) *v1beta2.ModuleRollout {
 	return rollout.New(rollout.Move{Module: "mod", Channel: "regular", From: "1.0.0", To: "2.0.0", Policy: p})
 }
 
-// TestForecast: when runtimes begin, by windows, freezes and limits.
+// TestForecast checks the expected times at which runtimes begin, with windows, freezes and limits.
 func TestForecast(t *testing.T) {
 	saturday := time.Date(2026, 11, 7, 2, 0, 0, 0, time.UTC)
 	freeze := func(from, to time.Time, except ...v1beta2.FreezeException) func(*v1beta2.RolloutPolicySpec) {
@@ -165,7 +165,7 @@ func TestForecast(t *testing.T) {
 	}
 }
 
-// TestUpdateTime: an update is expected to take as long as those before it.
+// TestUpdateTime checks that an update is expected to take as long as the earlier updates.
 func TestUpdateTime(t *testing.T) {
 	all, policy := fleet(), policyOf(nil)
 	r := moveBy(policy)
@@ -179,7 +179,7 @@ func TestUpdateTime(t *testing.T) {
 	}
 }
 
-// TestKeepETA: an expected end does not change by itself.
+// TestKeepETA checks that an expected end does not change because of small differences.
 func TestKeepETA(t *testing.T) {
 	in := func(d time.Duration) time.Time { return now.Add(d) }
 	for name, c := range map[string]struct {
@@ -202,8 +202,8 @@ func TestKeepETA(t *testing.T) {
 	}
 }
 
-// TestForecastIsExecuted: if updates take as long as expected, each runtime begins when the forecast says. The
-// coordinator's own function is called every half minute while somebody is updated.
+// TestForecastIsExecuted: if updates take as long as expected, each runtime begins when the forecast says. The test
+// calls the coordinator's own function every half minute while a runtime is being updated.
 func TestForecastIsExecuted(t *testing.T) {
 	const step = 30 * time.Second
 	for seed := range uint64(30) {

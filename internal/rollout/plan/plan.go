@@ -1,5 +1,5 @@
-// Package plan shows what a move of a channel would do before it is made: the stages, the runtimes in each of them, and
-// what blocks them.
+// Package plan computes the effects of a move of a channel before the move is made: the stages, the runtimes in each
+// stage, and their blockers.
 //
 // # Use
 //
@@ -12,14 +12,14 @@
 // # How it works
 //
 // The ModuleRollout of the plan is made by the same functions of package rollout with which the coordinator makes it,
-// so it has the same stages, ranks and digest if nothing changes in between. What keeps a runtime from beginning is
-// found out by [rollout.Survey]. When stages and runtimes begin is a forecast, see forecast.go: it knows maintenance
+// so it has the same stages, ranks and digest if nothing changes in between. [rollout.Survey] finds the blocker of each
+// runtime. The times at which stages and runtimes begin are a forecast (forecast.go), which considers maintenance
 // windows, freezes, limits, soak times and gates with a time.
 //
 // # What it does not do
 //
-// The package makes no request and changes nothing. A forecast does not know failures, approvals by persons, and what
-// other rollouts do.
+// The package makes no request and changes nothing. A forecast does not consider failures, approvals by persons, and
+// other rollouts.
 package plan
 
 import (
@@ -33,13 +33,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
-// Plan is what a move would do.
+// Plan has the expected effects of a move.
 type Plan struct {
-	// Rollout is the ModuleRollout that the manager will make. It has no stages if no policy is for the channel.
+	// Rollout is the ModuleRollout that the manager will make. Rollout has no stages if the channel has no policy.
 	Rollout *v1beta2.ModuleRollout
 	// Digest is the digest that an approval names.
 	Digest string
-	// Supersedes is the name of the active rollout that ends, "" if none does.
+	// Supersedes is the name of the active rollout that the move ends, or "" if there is none.
 	Supersedes string
 	// Stages are the stages in their order.
 	Stages []Stage
@@ -47,11 +47,12 @@ type Plan struct {
 	Members map[string]Member
 	// Update is the time that one update is expected to take.
 	Update time.Duration
-	// Ends is the time at which the last runtime is expected to have the version. Zero: nobody waits for a known time.
+	// Ends is the time at which the last runtime is expected to have the version. Zero means that the time is not
+	// known, or that no runtime waits.
 	Ends time.Time
-	// Late are runtimes whose maintenance window is far away, or that have none, by name.
+	// Late are the runtimes whose maintenance window opens late, or that have no window, by name.
 	Late []Late
-	// Hold is what holds all rollouts of the policy now: a suspension or a freeze. nil: nothing does.
+	// Hold is the suspension or the freeze that holds all rollouts of the policy now. nil means that there is none.
 	Hold *v1beta2.RolloutBlocker
 }
 
@@ -59,11 +60,13 @@ type Plan struct {
 type Member struct {
 	// Stage is the name of its stage.
 	Stage string
-	// HasBegun means that it has the version, or that its update was ordered.
+	// HasBegun means that the runtime has the version, or that its update was ordered.
 	HasBegun bool
-	// Blocker is what keeps it from beginning now although its stage had begun. Nil: nothing does, or it has begun.
+	// Blocker is the blocker because of which the runtime could not begin now even if its stage had begun. nil means
+	// that the runtime has no blocker or has already begun.
 	Blocker *channel.Blocker
-	// Begins is the time at which it is expected to begin. Zero: it has begun, or the time is not known.
+	// Begins is the time at which the runtime is expected to begin. Zero means that the runtime has begun, or that the
+	// time is not known.
 	Begins time.Time
 }
 
@@ -71,32 +74,32 @@ type Member struct {
 type Stage struct {
 	// Name is the name of the stage.
 	Name string `json:"name"`
-	// Runtimes is the number of runtimes of the stage, Begun the number of those that have begun, and Moving the number
-	// of those that can begin now.
+	// Runtimes is the number of runtimes of the stage. Begun is the number of these runtimes that have begun. Moving is
+	// the number of these runtimes that can begin now.
 	Runtimes int `json:"runtimes"`
 	Begun    int `json:"begun,omitempty"`
 	Moving   int `json:"moving"`
-	// Blocked is the number of runtimes that something keeps from the version now, by reason.
+	// Blocked is the number of runtimes with a blocker, by reason.
 	Blocked map[string]int `json:"blocked,omitempty"`
-	// Concurrency is the number of runtimes that are updated at the same time, and AllowedFailures the number of those
-	// that may fail before the rollout is halted.
+	// Concurrency is the number of runtimes that are updated at the same time. AllowedFailures is the number of
+	// runtimes that may fail before the rollout is halted.
 	Concurrency     int `json:"concurrency"`
 	AllowedFailures int `json:"allowedFailures"`
 	// Soak is the time for which the stage is observed, in seconds.
 	Soak int64 `json:"soakSeconds,omitempty"`
-	// Gates are what has to be met after the stage, as texts.
+	// Gates are the conditions after the stage, as texts.
 	Gates []string `json:"gates,omitempty"`
-	// Begins is the time at which the stage is expected to begin, or has begun. Zero: it is over.
+	// Begins is the time at which the stage is expected to begin, or has begun. Zero means that the stage has ended.
 	Begins time.Time `json:"begins,omitzero"`
-	// Ends is the time at which the last of its runtimes is expected to have the version. Zero: all have it, or nothing
-	// is known.
+	// Ends is the time at which the last runtime of the stage is expected to have the version. Zero means that all
+	// runtimes have the version, or that the time is not known.
 	Ends time.Time `json:"ends,omitzero"`
 	// Names are the names of the Kymas, sorted.
 	Names []string `json:"names,omitempty"`
 }
 
 // Of returns the plan of a move. c describes the channel with the version in its spec. Of returns nil if the version
-// moves nothing: it is the proven one, or the target already.
+// changes nothing, because it is already the proven version or the target.
 func Of(c rollout.Channel) (*Plan, error) {
 	recorded := rollout.Record(c)
 	if recorded.Make == nil {
@@ -109,8 +112,8 @@ func Of(c rollout.Channel) (*Plan, error) {
 	return p, err
 }
 
-// For returns the plan of the rest of a rollout. A pause or a halt is not considered: the plan is what follows when the
-// rollout goes on. policy is the policy of the rollout, nil if it does not exist any more.
+// For returns the plan of the rest of a rollout. The plan ignores a pause or a halt: it shows the rest of the rollout
+// after a resumption. policy is the policy of the rollout, or nil if the policy does not exist any more.
 func For(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, runtimes []rollout.Runtime, now time.Time) (*Plan,
 	error) {
 	p := &Plan{Rollout: r, Digest: rollout.PlanDigest(r), Members: map[string]Member{}}

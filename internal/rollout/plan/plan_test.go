@@ -167,7 +167,7 @@ func TestMembers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.Rollout.Spec.State = v1beta2.RolloutPaused // a plan is what follows when it goes on
+			p.Rollout.Spec.State = v1beta2.RolloutPaused // a plan shows the rest after a resumption
 			r := fleet()[0]
 			c.is(&r)
 			one, err := For(p.Rollout, nil, []rollout.Runtime{r}, now)

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
-// ParamName is the parameter of an URL that selects by a part of the name.
+// ParamName is the parameter of a URL that selects runtimes by a part of their name.
 const ParamName = "name"
 
 // Filter selects runtimes by the filters of klm status, and by a part of the name.
@@ -24,7 +24,7 @@ type Filter struct {
 	Values   map[string]string // what is set
 }
 
-// FilterOf returns the filter in an URL. allowed are the further parameters of the view.
+// FilterOf returns the filter in a URL. allowed are the further parameters of the view.
 func FilterOf(q url.Values, allowed ...string) (*Filter, error) {
 	f := &Filter{Values: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(q)) {

@@ -1,5 +1,5 @@
-// Package fleetindex has a fleet in memory: what the pages of the dashboard show of all runtimes, the catalog and the
-// rollouts.
+// Package fleetindex holds a fleet in memory: the data of all runtimes, of the catalog and of the rollouts that the
+// pages of the dashboard show.
 //
 // # Use
 //
@@ -11,18 +11,19 @@
 //
 // # How it works
 //
-// One watch follows the Kymas as rows of a Table, of which only the columns and the labels are kept. Equal strings are
-// in memory once. One watch each follows the ModuleReleaseMetas, ModuleTemplates, ModuleRollouts and RolloutPolicies,
-// which do not grow with the fleet. The Leases of the manager and its maintenance policy are read at intervals.
+// A watch receives the Kymas as rows of a Table. Only their columns and labels are kept. Equal strings are in memory
+// once. Each of ModuleReleaseMetas, ModuleTemplates, ModuleRollouts and RolloutPolicies has a watch of its own; the
+// number of these objects does not grow with the fleet. The Leases of the manager and its maintenance policy are read
+// at intervals.
 //
-// Changes are collected and then published together as a new [Snapshot]: the first one after publishDelay, and the
-// next ones at most once in publishInterval. A Snapshot is never changed, so pages read it without a lock and without a
-// request. A list that is read again replaces the members only when it is complete.
+// Changes are collected and then published together as a new [Snapshot]: the first one after publishDelay, and the next
+// ones at most once in publishInterval. A Snapshot is never changed, so pages read it without a lock and without a
+// request to the API server. A list that is read again replaces the members only when it is complete.
 //
 // # What it does not do
 //
-// The index decides nothing: states and reasons are those of the objects. It has no Manifests and no events. What
-// belongs to one runtime is read when somebody asks for that runtime.
+// The index decides nothing: states and reasons are those of the objects. The index contains no Manifests and no
+// events. Objects of a single runtime are read when a viewer opens the page of that runtime.
 package fleetindex
 
 import (
@@ -52,7 +53,7 @@ const (
 )
 
 const (
-	// publishDelay is the time in which changes are collected after the first one.
+	// publishDelay is the time for which further changes are collected after the first one.
 	publishDelay = 100 * time.Millisecond
 	// publishInterval is the minimum time between two snapshots.
 	publishInterval = time.Second
@@ -66,7 +67,7 @@ const (
 type Snapshot struct {
 	// Revision grows with each snapshot. Membership is the revision at which a runtime was added or removed last.
 	Revision, Membership uint64
-	// Of has the revision of the last change of each topic.
+	// Of contains the revision of the last change of each topic.
 	Of map[Topic]uint64
 	// Cluster is nil until the first connection.
 	Cluster *connection.Cluster
@@ -80,7 +81,8 @@ type Snapshot struct {
 	Manager *liveness.Observation
 	// Ready means that every collection was listed once.
 	Ready bool
-	// Problem is why the index is not up to date; nil if it is. Notes are about parts that cannot be read.
+	// Problem is the reason why the index is not up to date. Problem is nil if the index is up to date. Notes are about
+	// parts that cannot be read.
 	Problem      error
 	ProblemSince time.Time
 	Notes        []string
@@ -131,7 +133,7 @@ type Index struct {
 	rollouts  collection[v1beta2.ModuleRollout]
 	policies  collection[v1beta2.RolloutPolicy]
 	observed  *liveness.Observation
-	// maintenance is the maintenance policy; its change is one of the catalog
+	// maintenance is the maintenance policy; a change of the policy counts as a change of the topic catalog
 	maintenance Maintenance
 	problem     error
 	since       time.Time         // of problem
@@ -171,7 +173,7 @@ func (x *Index) Since(revision uint64) (deltas []Delta, complete bool, changed <
 	return slices.Clone(x.deltas[i:]), true, x.changed
 }
 
-// collection are the objects of one kind, by name. The zero value is empty.
+// collection holds the objects of one kind, by name. The zero value is empty.
 type collection[T any] struct {
 	all    map[string]*T
 	seen   map[string]bool // during a list: the names of its objects so far; otherwise nil
@@ -194,7 +196,7 @@ func (c *collection[T]) put(name string, o *T) (added bool) {
 	return !is
 }
 
-// end removes the objects that were not in the list, and returns how many they are.
+// end removes the objects that were not in the list, and returns their number.
 func (c *collection[T]) end() (removed int) {
 	before := len(c.all)
 	if c.seen != nil {
@@ -308,7 +310,7 @@ func (x *Index) publish(ctx context.Context) {
 			return
 		}
 		select {
-		case <-x.wake: // it is about changes that are published now
+		case <-x.wake: // the pending value is about changes that are published now
 		default:
 		}
 		last = x.now()
@@ -340,7 +342,7 @@ func (x *Index) Publish() {
 	} else {
 		s.count.Do(func() { s.tally = *before.Tally() })
 	}
-	s.Tally() // now, and not when the first viewer waits for it
+	s.Tally() // computed now, so that the first viewer does not wait
 	if d.All = d.All || len(x.names) > maxNames; !d.All {
 		d.Names = slices.Sorted(maps.Keys(x.names))
 	}
@@ -362,7 +364,8 @@ func (x *Index) Publish() {
 	x.changed = make(chan struct{})
 }
 
-// publishMembers sets the members of a snapshot. Without an added or removed runtime, their order stays.
+// publishMembers sets the members of a snapshot. If no runtime was added or removed, the order of the members does not
+// change.
 func (x *Index) publishMembers(s, before *Snapshot) {
 	if !x.resized {
 		s.Members = slices.Clone(before.Members)

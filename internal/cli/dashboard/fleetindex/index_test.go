@@ -28,8 +28,8 @@ func names(s *Snapshot) (all []string) {
 	return all
 }
 
-// TestSnapshots: a snapshot never changes, a list replaces the members only when it is complete, and a delta has what
-// differs.
+// TestSnapshots checks that a snapshot never changes, that a list replaces the members only when it is complete, and
+// that a delta contains the differences.
 func TestSnapshots(t *testing.T) {
 	x := New()
 	x.Put(member("b", "1", "Ready"), member("a", "1", "Ready"), member("c", "1", "Error"))
@@ -76,8 +76,8 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestPublish: the first change is published after a short delay, further ones at most once in an interval; and a
-// control plane that does not answer becomes a problem that ends.
+// TestPublish checks that the first change is published after a short delay, and further changes at most once in an
+// interval. It also checks that a control plane that does not answer is a problem until it answers again.
 func TestPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := New()
@@ -106,7 +106,7 @@ func TestPublish(t *testing.T) {
 		if r := revisionAfter(publishDelay); r != 2 {
 			t.Errorf("after the delay, the revision is %d", r)
 		}
-		time.Sleep(publishInterval + publishDelay) // the two changes of Put are one snapshot, and hold nothing up
+		time.Sleep(publishInterval + publishDelay) // the two changes of Put are in one snapshot and delay no later one
 		x.Put(member("a", "2", "Error"))
 		if r := revisionAfter(publishDelay); r != 3 {
 			t.Errorf("a later change: the revision is %d", r)
@@ -129,8 +129,8 @@ func TestPublish(t *testing.T) {
 	})
 }
 
-// TestMaintenance: the maintenance policy is a part of the snapshot, and the same policy that is read again is no
-// change.
+// TestMaintenance checks that the maintenance policy is part of the snapshot, and that reading the same policy again is
+// no change.
 func TestMaintenance(t *testing.T) {
 	read := func() Maintenance {
 		p, err := channel.ParsePolicy([]byte(`{"rules":[{"match":{"region":"^eu"},"windows":[{"days":["Sat"],` +

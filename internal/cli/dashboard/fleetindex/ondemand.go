@@ -15,8 +15,8 @@ const (
 	maxKept = 100
 )
 
-// OnDemand reads what the index does not have: each thing once at a time, however many viewers wait for it. The zero
-// value is empty.
+// OnDemand reads data that the index does not have. Viewers that request the same data at the same time share one read.
+// The zero value is empty.
 type OnDemand struct {
 	flights singleflight.Group
 	mu      sync.Mutex
@@ -39,7 +39,7 @@ func (o *OnDemand) Get(ctx context.Context, key string, age time.Duration, read 
 		return k.value, k.err
 	}
 	value, err, _ := o.flights.Do(key, func() (any, error) {
-		// another viewer may wait for it, too, so it does not end with the request of the first one
+		// other viewers may wait for the same read, so the read does not end with the request of the first viewer
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onDemandTimeout)
 		defer cancel()
 		value, err := read(ctx)

@@ -26,8 +26,8 @@ const (
 
 func severity(state string) int { return fleetlist.Severity(v1beta2.State(state)) }
 
-// Run keeps the index up to date until ctx ends. connect returns the cluster; it is called again if the cluster does
-// not accept the credentials any more, because the kubeconfig may have been renewed.
+// Run keeps the index up to date until ctx ends. connect returns the cluster. Run calls connect again if the cluster no
+// longer accepts the credentials, because the kubeconfig may have been renewed.
 func (x *Index) Run(ctx context.Context, connect func(context.Context) (*connection.Cluster, error)) {
 	publishing := make(chan struct{})
 	go func() {

@@ -36,7 +36,7 @@ type VersionCount struct {
 	States   map[string]int
 }
 
-// Tally returns the counts of the whole fleet. They are computed once.
+// Tally returns the counts of the whole fleet. The counts are computed once for each snapshot.
 func (s *Snapshot) Tally() *Tally {
 	s.count.Do(func() { s.tally = TallyOf(s.Members, true) })
 	return &s.tally

@@ -92,7 +92,7 @@ func (v *View) versionClasses() ([]Class, func(*fleetlist.Member) byte) {
 	}
 }
 
-// The classes of ages: when the last word of a runtime was heard.
+// The classes of ages: the time since the last heartbeat of a runtime.
 const (
 	heardNow byte = iota
 	heardMinutes
@@ -103,7 +103,8 @@ const (
 	heardNever
 )
 
-// ageClasses has the names of the classes of ages. The longest silence is the most conspicuous.
+// ageClasses has the names of the classes of ages. The class of the longest time without a heartbeat has the most
+// conspicuous colour.
 var ageClasses = []Class{heardNow: {"agent connected", "square", "ready"},
 	heardMinutes:   {"silent for less than 10 minutes", "ring", "processing"},
 	heardHour:      {"less than an hour", "triangle", "warning"},
@@ -112,7 +113,7 @@ var ageClasses = []Class{heardNow: {"agent connected", "square", "ready"},
 	heardByPolling: {"polled, without an agent", "outline", "unmanaged"},
 	heardNever:     {"never heard", "dot", "new"}}
 
-// ageClass returns how long the agent of a runtime is silent.
+// ageClass returns the class of the time since the last heartbeat of a runtime.
 func (v *View) ageClass(m *fleetlist.Member) byte {
 	agent := m.Status.Agent
 	switch {
@@ -143,7 +144,7 @@ type movement struct {
 	order    int // among the channels
 }
 
-// rollouts are the rollouts of a module by channel: the one that is under way, or else the last one.
+// rollouts returns the rollouts of a module by channel: the rollout in progress, or else the last one.
 type rollouts map[string]movement
 
 func rolloutsOf(c *connection.Catalog, module string) rollouts {
@@ -161,7 +162,7 @@ func rolloutsOf(c *connection.Catalog, module string) rollouts {
 		o := last[channel]
 		places, err := place.New(o)
 		if err != nil {
-			places = nil // the CRD and the coordinator refuse it, and name it in the rollout
+			places = nil // the CRD refuses such a selector, and the coordinator reports it in the rollout
 		}
 		all[channel] = movement{o, places, place.Decode(o.Status.Admitted), i}
 	}

@@ -9,8 +9,9 @@
 //
 // # How it works
 //
-// A grouping (group.go) and a colouring (colour.go) are functions of one runtime of the index. What needs a module, or
-// a rollout of it, falls back to the default without one, and New returns a note with the reason.
+// A grouping (group.go) and a colouring (colour.go) are functions of one runtime of the index. If a grouping or a
+// colouring needs a module or a rollout and there is none, New uses the default instead and returns a note with the
+// reason.
 //
 // # What it does not do
 //
@@ -69,8 +70,8 @@ const (
 	None = 7
 )
 
-// New returns the heat map for a choice. A choice that is not known is an error. note states why another choice is
-// shown; "" if it is not.
+// New returns the heat map for a choice. A choice that is not known is an error. note states why New shows another
+// choice than the requested one. note is "" if New shows the requested choice.
 func New(fleet *fleetindex.Snapshot, c Choice, now time.Time) (v *View, note string, err error) {
 	v = &View{Choice: c, fleet: fleet, now: now}
 	if v.Group, err = choose("grouped", Groupings, c.Group); err != nil {
@@ -188,7 +189,7 @@ func (v *View) Encode(accepts func(*fleetlist.Member) bool) []byte {
 	return out.Bytes()
 }
 
-// Count is the number of runtimes of one group, by class. The last number is for those of no class.
+// Count is the number of runtimes of one group, by class. The last number counts the runtimes without a class.
 type Count struct {
 	Name     string
 	Runtimes int

@@ -133,7 +133,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestUnknownChoice: a choice that is not known is an error that has those that are.
+// TestUnknownChoice checks that an unknown choice is an error that lists the known choices.
 func TestUnknownChoice(t *testing.T) {
 	for choice, want := range map[Choice]string{
 		{Group: "colour"}: "region, plan, tenant, channel, version, stage or none",
@@ -145,7 +145,7 @@ func TestUnknownChoice(t *testing.T) {
 	}
 }
 
-// TestAdmitted: a runtime that may begin is shown as such.
+// TestAdmitted checks that a runtime that the rollout has admitted is shown as admitted.
 func TestAdmitted(t *testing.T) {
 	s := fleet(t)
 	o := s.Catalog.Rollouts["istio-regular-r2"]
@@ -189,7 +189,8 @@ func TestManyVersions(t *testing.T) {
 	}
 }
 
-// TestEncode: the data has all lines, the cells, and who is filtered; a text of a stranger adds no line.
+// TestEncode checks that the data has all lines and cells, and marks the runtimes that the filter excludes. A text from
+// an untrusted source adds no line.
 func TestEncode(t *testing.T) {
 	s := fleet(t)
 	s.Members[0].Metadata.Labels[v1beta2.LabelRegion] = "eu\nfake"

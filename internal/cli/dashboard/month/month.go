@@ -7,8 +7,8 @@
 //
 // # How it works
 //
-// The picture has a line for each day and a cell for each hour, in units of its own, so that a template makes an SVG of
-// it without a script. The table of days has the numbers of the picture.
+// The picture has a line for each day and a cell for each hour. Its coordinates have their own unit, so that a template
+// can make an SVG without a script. The table of days has the numbers of the picture.
 //
 // # What it does not do
 //
@@ -62,7 +62,7 @@ func dash(text string) string {
 	return text
 }
 
-// at returns a time in one piece, or – for the zero time.
+// at returns a time as a text without line breaks, or – for the zero time.
 func (v *View) at(t time.Time) string {
 	if t.IsZero() {
 		return "–"

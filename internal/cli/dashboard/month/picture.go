@@ -38,7 +38,7 @@ type PictureDay struct {
 	Y, TextY int
 	IsToday  bool
 	Cells    []PictureCell
-	// Frozen are the times of the day in which a freeze lasts, FrozenY is their place.
+	// Frozen are the times of the day at which a freeze is in force. FrozenY is their vertical place.
 	Frozen  []PictureCell
 	FrozenY int
 	// Begins are the stages that begin, or are expected to begin.
@@ -102,8 +102,8 @@ func pictureOf(c *calendar.Calendar, now time.Time) Picture {
 	return p
 }
 
-// place returns the horizontal place of a time on a day: by what clocks show, at the begin or the end of the day if it
-// is on another one.
+// place returns the horizontal place of a time on a day, by the local time of day. A time on another day is placed at
+// the begin or the end of this day.
 func place(d *calendar.Day, t time.Time) int {
 	switch {
 	case !t.After(d.Begins):
@@ -115,7 +115,7 @@ func place(d *calendar.Day, t time.Time) int {
 	return left + (local.Hour()*60+local.Minute())*hourWidth/60
 }
 
-// labelOf returns what the picture shows, for those who do not see it.
+// labelOf returns a description of the picture for people who cannot see it.
 func labelOf(c *calendar.Calendar) string {
 	var busiest []string
 	for i := range c.Days {

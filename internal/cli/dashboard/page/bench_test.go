@@ -20,7 +20,7 @@ import (
 // benchmarkFleet is the size of the fleet of benchmarks; each runtime has seven modules.
 const benchmarkFleet = 10_000
 
-// BenchmarkPage measures a page of a fleet that has just changed, so that no page is kept in memory.
+// BenchmarkPage measures the rendering of a page after a change of the fleet, when no rendered page is in memory.
 func BenchmarkPage(b *testing.B) {
 	now := time.Now()
 	x := indexOf(benchmarkFleet, now)
@@ -67,8 +67,8 @@ func BenchmarkIndex(b *testing.B) {
 	}
 }
 
-// BenchmarkViewers measures the processor time for 50 viewers, each with a name, of a fleet in which something changes
-// each second, and the time from a change to its event.
+// BenchmarkViewers measures the processor time for 50 viewers with different names while the fleet changes every
+// second. It also measures the time from a change to its event.
 func BenchmarkViewers(b *testing.B) {
 	const viewers = 50
 	now := time.Now()

@@ -31,7 +31,8 @@ func maintenanceOf(t testing.TB) fleetindex.Maintenance {
 	return fleetindex.Maintenance{Policy: p}
 }
 
-// TestCalendar: the calendar is made from the index alone, and its address has its whole state.
+// TestCalendar checks that the calendar is made from the index alone, and that its URL contains the whole state of the
+// page.
 func TestCalendar(t *testing.T) {
 	server := fixture.NewServer(t)
 	cluster, err := connection.ControlPlane(t.Context(), fixture.App(server.Kubeconfig))

@@ -29,7 +29,7 @@ func (r *request) filteredMoves() ([]releases.Move, error) {
 	}), nil
 }
 
-// changesView shows who moved which channel when, and how it ended.
+// changesView lists the moves of channels, with the user, the time and the outcome.
 func changesView(r *request) content {
 	all, err := r.filteredMoves()
 	if err != nil {

@@ -132,7 +132,7 @@ func fleetView(r *request) content {
 		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Manager}}
 }
 
-// choice returns the link that filters by a value, or that removes the filter if it is set.
+// choice returns the link that filters by a value. If the filter is already set, the link removes it.
 func (r *request) choice(filter string, of fleetindex.Count, v fleetParams) choice {
 	c := choice{Name: of.Name, Runtimes: of.Runtimes, Path: r.with(filter, of.Name, sheet.ParamPage, ""),
 		Current: strings.EqualFold(v.filter.Values[filter], of.Name)}
@@ -157,7 +157,7 @@ func (r *request) fleetForm(v fleetParams) fleetForm {
 	for _, s := range heatmap.States {
 		f.States = append(f.States, string(s))
 	}
-	// A value that the URL has and the lists do not, such as Error,Warning, stays selected.
+	// A value of the URL that is not in the lists, such as Error,Warning, stays selected.
 	for name, all := range map[string]*[]string{console.FilterState: &f.States, console.FilterModule: &f.Modules,
 		console.FilterChannel: &f.Channels} {
 		if is := v.filter.Values[name]; is != "" && !slices.Contains(*all, is) {
@@ -167,7 +167,7 @@ func (r *request) fleetForm(v fleetParams) fleetForm {
 	return f
 }
 
-// runtimeTable returns the table of runtimes. Without another order, the worst are first.
+// runtimeTable returns the table of runtimes. By default, the runtimes with the worst states are first.
 func (r *request) runtimeTable(members []*fleetlist.Member, v fleetParams) (table, error) {
 	t := table{Caption: "Runtimes", Columns: []column{{Title: "Runtime", Key: "runtime"}, {Title: "State",
 		Key: "state"}, {Title: "Since", Key: "since"}, {Title: "Channel", Key: "channel"},
@@ -216,7 +216,7 @@ func (r *request) runtimeTable(members []*fleetlist.Member, v fleetParams) (tabl
 	})
 }
 
-// channelIn returns the channel of a runtime, or the one that it has a module from.
+// channelIn returns the channel of a runtime, or the channel from which the runtime has a module.
 func channelIn(m *fleetlist.Member, module string) string {
 	if e := heatmap.ModuleOf(m, module); e != nil {
 		return cmp.Or(e.Channel, "pinned")
@@ -258,7 +258,7 @@ func groupTable(members []*fleetlist.Member, view *heatmap.View) table {
 	t := table{Caption: "Runtimes by " + strings.ToLower(title), Columns: []column{{Title: title},
 		{Title: "Runtimes", IsNumber: true}}}
 	counts := view.Count(members)
-	used := make([]bool, len(view.Classes)+1) // the last one are those of no class
+	used := make([]bool, len(view.Classes)+1) // the last count is for runtimes without a class
 	for _, c := range counts {
 		for i, n := range c.ByClass {
 			used[i] = used[i] || n > 0

@@ -1,4 +1,4 @@
-// Package page has the pages of the dashboard: it makes their HTML from an index in memory.
+// Package page makes the HTML pages of the dashboard from an index in memory.
 //
 // # Use
 //
@@ -7,21 +7,21 @@
 //
 // # How it works
 //
-// Data goes one way: from the index (package fleetindex), and for the heat map through package heatmap, into the HTML
-// of this package, which package pageserver sends.
+// Data flows in one direction. This package reads the index (package fleetindex), uses package heatmap for the heat
+// map, and makes HTML. Package pageserver sends the HTML.
 //
-// Every page is made from one snapshot of the index, without a request to the API server. Its URL has the whole state:
-// view, filters, order, page. A page works without JavaScript. With it, the page requests itself again after a change
-// of one of its topics and replaces its content, so a row never leaves a filter unnoticed. The heat map is a canvas
-// that draws bytes; the table below it has the same counts.
+// Every page is made from one snapshot of the index, without a request to the API server. The URL of a page contains
+// its whole state: view, filters, order, page number. A page works without JavaScript. With JavaScript, the page
+// reloads its content after a change of one of its topics. Therefore the rows always match the filters. The heat map is
+// a canvas that is drawn from bytes; the table below the canvas has the same counts.
 //
-// Only what belongs to one runtime, such as its events and its Manifests, is read from the API server, and not more
-// often than ondemandAge.
+// Only objects of a single runtime, such as its events and its Manifests, are read from the API server, at most once
+// per ondemandAge.
 //
 // # What it does not do
 //
-// The package decides nothing about modules, and edits no objects but the spec of a rollout and the request to try a
-// runtime again, by the same code as klm.
+// The package decides nothing about modules. It makes only two changes, with the same code as klm: it edits the spec of
+// a rollout, and requests a retry of a runtime or of one of its modules.
 package page
 
 import (
@@ -45,7 +45,7 @@ var files embed.FS
 
 // Options are the options of the pages.
 type Options struct {
-	// Index is what the pages show. Required.
+	// Index contains the data that the pages show. Required.
 	Index *fleetindex.Index
 	// Viewer returns the user of a request. If it returns nil, it has answered the request itself. Required.
 	Viewer func(http.ResponseWriter, *http.Request) *pageserver.Viewer
@@ -132,7 +132,8 @@ type content struct {
 	Topics []fleetindex.Topic
 	// Section is the entry of the navigation.
 	Section string
-	// status is the HTTP status, 0 for 200. isPersonal means that the page is for this viewer and this moment only.
+	// status is the HTTP status, 0 for 200. isPersonal means that the page is not kept for other viewers or later
+	// requests.
 	status     int
 	isPersonal bool
 }
@@ -142,7 +143,7 @@ type frame struct {
 	content
 	Sections []section
 	Viewer   *pageserver.Viewer
-	Name     string // that each viewer gets the own name for
+	Name     string // is replaced by the name of each viewer
 	SignOut  string
 	Cluster  string
 	Manager  managerLine

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
 )
 
-// planAge is the time in which a plan is shown to further viewers. A plan reads all Manifests of a module.
+// planAge is the time for which a plan is reused for further viewers, because planning reads all Manifests of a module.
 const planAge = 30 * time.Second
 
 // planPage is the data of the view of a plan.
@@ -34,7 +34,7 @@ type planPage struct {
 	Read                          string
 }
 
-// planView shows the plan of a move of a channel that nobody has made yet.
+// planView shows the plan of a move of a channel before the move is made.
 func planView(r *request) content {
 	q := r.URL.Query()
 	if _, err := filterOf(q); err != nil {
@@ -55,7 +55,7 @@ func planView(r *request) content {
 	return r.withPlan(p, "")
 }
 
-// rolloutPlanView shows what is left of a rollout.
+// rolloutPlanView shows the plan of the rest of a rollout.
 func rolloutPlanView(r *request) content {
 	name := r.PathValue("name")
 	o := r.fleet.Catalog.Rollouts[name]
@@ -66,7 +66,7 @@ func rolloutPlanView(r *request) content {
 		Version: o.Spec.To, Commands: []command{{r.server.program + " rollout plan " + name, "shows the same"}}}, name)
 }
 
-// withPlan reads the fleet of the module and adds its plan, by the code of klm rollout plan.
+// withPlan reads the runtimes that have the module and adds the plan, with the code of klm rollout plan.
 func (r *request) withPlan(p planPage, rollout string) content {
 	c := r.fleet.Cluster
 	if c == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetadmin"
 )
 
-// retry is the form that tries a runtime or one of its modules again.
+// retry is the form that requests a retry of a runtime or of one of its modules.
 type retry struct{ Path, Module, Text, Command, Kubectl string }
 
 // retryOf returns the form for a runtime, or nil if there is nothing to retry or the viewer may not do that.
@@ -27,7 +27,7 @@ func (r *request) retryOf(name, module string, state v1beta2.State) *retry {
 			v1beta2.AnnotationRetry + "=$(date +%s)"}
 }
 
-// retry requests that a runtime is tried again, for a viewer who may do that, by the code of klm retry.
+// retry requests a retry of a runtime for a viewer with this permission, with the code of klm retry.
 func (s *Server) retry(w http.ResponseWriter, r *pageserver.Request) {
 	name := r.PathValue("name")
 	back := link{"Back to the runtime", "/runtimes/" + name}
@@ -47,8 +47,8 @@ func (s *Server) retry(w http.ResponseWriter, r *pageserver.Request) {
 // maxForm limits the bytes of a form.
 const maxForm = 16 << 10
 
-// confirmed reports whether a viewer may make a change, and has confirmed it. Otherwise it has answered the request.
-// command is what does the same.
+// confirmed reports whether a viewer may make a change, and has confirmed it. Otherwise confirmed has answered the
+// request. command is the klm command that makes the same change.
 func (s *Server) confirmed(w http.ResponseWriter, r *pageserver.Request, mayAct bool, command string, back link) bool {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	const unchanged = "Nothing was changed"
@@ -67,7 +67,7 @@ func (s *Server) confirmed(w http.ResponseWriter, r *pageserver.Request, mayAct 
 	return false
 }
 
-// done answers with the effect of a change, or with why it was not made.
+// done answers with the effect of a change, or with the reason why the change was not made.
 func (s *Server) done(w http.ResponseWriter, r *pageserver.Request, effect string, err error, back link) {
 	if err != nil {
 		c := errorPage("Nothing was changed", err)

@@ -125,7 +125,7 @@ type rolloutPage struct {
 	About       []string
 	Bar         *bar
 	Stages      []stageBox
-	Soak        string // how long the current stage is observed further; "" if it is not
+	Soak        string // how much longer the current stage is observed; "" if no stage is being observed
 	Gates       []gate
 	Obstacles   []obstacle
 	Worst       table
@@ -133,7 +133,7 @@ type rolloutPage struct {
 	Control     table
 	WayBack     releases.WayBack
 	ETA         string // when it is expected to end, for people; "" if it has ended
-	Urgency     string // why it is urgent, and what it leaves out; "" if it is not
+	Urgency     string // why it is urgent, and what it skips; "" if not urgent
 	Actions     []rolloutadmin.Action
 	Done        string // what the viewer has just done
 	Commands    []command
@@ -293,7 +293,7 @@ func (r *request) forecast(o *v1beta2.ModuleRollout) string {
 		"and gates pass at once"
 }
 
-// act changes a rollout for a viewer who may do that. The API server decides whether the viewer has the right.
+// act changes a rollout for a viewer who may change rollouts. The API server decides whether the viewer has the right.
 func (s *Server) act(w http.ResponseWriter, r *pageserver.Request) {
 	name, verb := r.PathValue("name"), r.PathValue("verb")
 	back := link{"Back to the rollout", "/rollouts/" + name}

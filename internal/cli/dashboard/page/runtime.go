@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
-// ondemandAge is the time in which what was read for one page is shown to further viewers.
+// ondemandAge is the time for which objects that were read for one page are shown to further viewers.
 const ondemandAge = 2 * time.Second
 
 // runtimePage is the data of the view of one runtime.
@@ -40,7 +40,7 @@ type runtimePage struct {
 // command is a command that shows the same.
 type command struct{ Text, Does string }
 
-// chain is the way of one module to its version: the first step that holds is the one to look at.
+// chain has the steps that a module takes to its version. The first step that holds the module shows the cause.
 type chain struct {
 	diagnosis.Module
 	Path   string
@@ -48,7 +48,7 @@ type chain struct {
 	Steps  []diagnosis.Step
 }
 
-// obstacle is a blocker as it is shown.
+// obstacle is a blocker in the form in which a page shows it.
 type obstacle struct {
 	Object, Reason, Since, Message, Remedy, Next string
 	Anchor                                       string

@@ -72,8 +72,8 @@ func rolloutOf(text string) *v1beta2.ModuleRollout {
 	return o
 }
 
-// TestStrangersTexts: no text that a runtime, an author of a module or another person controls becomes a part of the
-// page, in any place.
+// TestStrangersTexts checks that texts controlled by a runtime, an author of a module or another person are escaped
+// everywhere in the pages.
 func TestStrangersTexts(t *testing.T) {
 	const attack = `"'><script>alert(1)</script><img src=x onerror=alert(1)>{{.}}javascript:alert(1)`
 	kyma := fixture.Facts()["unreachable"].Kyma
@@ -181,7 +181,7 @@ func TestStrangersTexts(t *testing.T) {
 // inline matches what the Content-Security-Policy would block.
 var inline = regexp.MustCompile(`<style|<script>|<script [^>]*>[^<]| style="| on[a-z]+="[^"]|https?://[^ <"]*"`)
 
-// TestPaths: nothing but the embedded files is served.
+// TestPaths checks that only the embedded files are served.
 func TestPaths(t *testing.T) {
 	s := serverOf(t, indexOf(1, fixture.Noon), &pageserver.Viewer{})
 	for _, path := range []string{"/assets/../server.go", "/assets/..%2fserver.go", "/assets/%2e%2e/server.go", "/assets/",
@@ -199,7 +199,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestActions: a rollout is changed only for a viewer who may act, by a form of this page, and after a confirmation.
+// TestActions checks that a rollout is changed only for a viewer with the permission, by a form of this page, and after
+// a confirmation.
 func TestActions(t *testing.T) {
 	object := rolloutOf("text")
 	object.Spec.Approvals = nil
@@ -269,7 +270,8 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestRetry: a runtime or a module is tried again only for a viewer who may do that, and after a confirmation.
+// TestRetry checks that a retry of a runtime or a module is requested only for a viewer with the permission, and after
+// a confirmation.
 func TestRetry(t *testing.T) {
 	kyma := fixture.Facts()["unreachable"].Kyma
 	manifest := fixture.Manifest("1.0.0", "1.0.0")

@@ -10,8 +10,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/releases"
 )
 
-// contentTable returns where the versions of a module come from, as far as their ModuleTemplates say. The manager reads
-// the registry, and the dashboard does not: a signature that is missing or not valid blocks the version in a runtime.
+// contentTable returns the table of the origins of the versions of a module, as far as their ModuleTemplates contain
+// them. The manager reads the registry, and the dashboard does not: a signature that is missing or not valid blocks the
+// version in a runtime.
 func (r *request) contentTable(name string) table {
 	t := table{Caption: "Contents", Columns: []column{{Title: "Version"}, {Title: "Digest of the content"},
 		{Title: "Signatures"}, {Title: "SBOM"}, {Title: "Links"}}}
@@ -30,7 +31,7 @@ func (r *request) contentTable(name string) table {
 	return t
 }
 
-// digestCell has the digest of the content of a version, and whether the registry has another one now.
+// digestCell shows the digest of the content of a version, and whether the registry now has another digest.
 func digestCell(t *v1beta2.ModuleTemplate) cell {
 	digest := t.Annotations[v1beta2.AnnotationContentDigest]
 	c := cell{Text: cmp.Or(digest, "not read yet"), Code: digest != ""}

@@ -66,7 +66,7 @@ type tablesPage struct {
 	Tables         []table
 }
 
-// remark returns what is special about a version: it is withdrawn, pinned, behind its channel or ahead of it.
+// remark returns a remark about a version that is withdrawn, pinned, lower or higher than the version of its channel.
 func (r *request) remark(n fleetindex.VersionCount) (text, hint string) {
 	release := r.fleet.Catalog.Releases[n.Module]
 	if release == nil {

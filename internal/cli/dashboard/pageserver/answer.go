@@ -19,10 +19,10 @@ type Answer struct {
 	kind, tag     string
 	plain, packed []byte // packed is compressed; nil if the answer is too short for that
 	made          time.Time
-	// IsPersonal means that the answer is for this viewer and this moment only.
+	// IsPersonal means that the answer is not kept for other viewers or later requests.
 	IsPersonal bool
-	// Name is a text in the body in whose place each viewer gets the own name. "": there is none. It must be secret, so
-	// that no other text can contain it.
+	// Name is a placeholder in the body, which is replaced by the name of each viewer. "" means that there is no
+	// placeholder. The placeholder must be secret, so that no other text can contain it.
 	Name string
 }
 
@@ -36,14 +36,14 @@ func Problem(status int, message string) *Answer {
 	return &Answer{status: status, kind: "text/plain; charset=utf-8", plain: []byte(message + "\n"), IsPersonal: true}
 }
 
-// WithTag adds an ETag, so that a client that has the body already does not get it again.
+// WithTag adds an ETag, so that the body is not sent again to a client that already has it.
 func (a *Answer) WithTag() *Answer {
 	sum := sha256.Sum256(a.plain)
 	a.tag = `"` + hex.EncodeToString(sum[:8]) + `"`
 	return a
 }
 
-// pack compresses data, or returns nil if that is not worth it.
+// pack compresses data. pack returns nil if compression saves too little.
 func pack(data []byte) []byte {
 	const worth = 1024
 	if len(data) < worth {
@@ -103,7 +103,8 @@ type answerCache struct {
 }
 
 const (
-	// maxAnswers is the number of answers that are kept, and maxAnswerAge how long: pages show ages.
+	// maxAnswers is the maximum number of kept answers. maxAnswerAge is the time for which an answer is kept; the time
+	// is limited because pages show ages.
 	maxAnswers   = 200
 	maxAnswerAge = 5 * time.Second
 )

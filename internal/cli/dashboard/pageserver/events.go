@@ -17,7 +17,7 @@ const (
 	writeTimeout = 5 * time.Second
 )
 
-// change is the data of one event: what has changed since the event before it.
+// change is the data of one event: the changes since the previous event.
 type change struct {
 	Revision uint64             `json:"revision"`
 	Topics   []fleetindex.Topic `json:"topics"`
@@ -27,8 +27,8 @@ type change struct {
 	All   bool         `json:"all,omitempty"`
 }
 
-// serveEvents sends an event after each snapshot, until the client goes away. A client that was away continues with the
-// header Last-Event-ID; if that is too long ago, everything counts as changed.
+// serveEvents sends an event after each snapshot, until the client disconnects. A client that reconnects continues with
+// the header Last-Event-ID. If that event is too old, the next event reports that everything has changed.
 func (s *Server) serveEvents(w http.ResponseWriter, r *Request) {
 	select {
 	case s.streams <- struct{}{}:
@@ -103,7 +103,7 @@ func (s *Server) changeOf(deltas []fleetindex.Delta, complete bool) change {
 			}
 		}
 	}
-	if c.All = c.All || now.Membership > c.Revision; c.All { // the positions are those of another list of names
+	if c.All = c.All || now.Membership > c.Revision; c.All { // the positions are indices of another list of names
 		c.Cells = nil
 	}
 	return c

@@ -1,4 +1,5 @@
-// Package pageserver serves the pages of the dashboard to people: it knows who asks, and nothing about what is shown.
+// Package pageserver serves the pages of the dashboard. It handles requests, viewers and caching, and is independent of
+// the content of the pages.
 //
 // # Use
 //
@@ -9,7 +10,7 @@
 //
 // # How it works
 //
-// Every request passes the same checks: the host, the origin, and the viewer. Answers are kept in memory until the next
+// For every request, the host, the origin and the viewer are checked. Answers are kept in memory until the next
 // snapshot of the index (answer.go), so many viewers of one page cost as much as one. After each snapshot, the open
 // streams get an event with what has changed (events.go), and the pages request themselves again.
 //
@@ -38,21 +39,21 @@ import (
 type Viewer struct {
 	// Name is the name that is shown, "" if it is not known.
 	Name string
-	// Acts is the cluster with which the viewer makes changes. Nil: the viewer may only read.
+	// Acts is the cluster with which the viewer makes changes. nil means that the viewer may only read.
 	Acts *connection.Cluster
-	// MayMove reports whether the viewer may change rollouts, MayApprove whether the viewer may also approve and resume
-	// them, and MayRetry whether the viewer may have runtimes tried again. All need Acts.
+	// MayMove reports whether the viewer may change rollouts. MayApprove reports whether the viewer may also approve and
+	// resume rollouts. MayRetry reports whether the viewer may request retries of runtimes. All three need Acts.
 	MayMove, MayApprove, MayRetry bool
 }
 
 // Options are the options of a server.
 type Options struct {
-	// Index is what the pages show. Required.
+	// Index contains the data that the pages show. Required.
 	Index *fleetindex.Index
 	// Viewer returns the user of a request. If it returns nil, it has answered the request itself. Required.
 	Viewer func(http.ResponseWriter, *http.Request) *Viewer
-	// Hosts are the values of the header Host that are accepted. A page of a stranger whose name leads to this server
-	// has another one. Required.
+	// Hosts are the values of the header Host that are accepted. A request from a page of another site whose host name
+	// resolves to this server has another value. Required.
 	Hosts []string
 	// Assets are the files that are served below /assets/, without a viewer: they are public. Required.
 	Assets fs.FS
@@ -68,7 +69,7 @@ type Options struct {
 type Request struct {
 	*http.Request
 	Viewer *Viewer
-	// Fleet is the snapshot that the page shows, and Now its time.
+	// Fleet is the snapshot that the page shows. Now is the time of the request.
 	Fleet *fleetindex.Snapshot
 	Now   time.Time
 }
@@ -118,7 +119,8 @@ func (s *Server) Handle(pattern string, next func(http.ResponseWriter, *Request)
 }
 
 // Pages answers the requests that match a pattern. An answer is made once for each snapshot and URL, and kept for a few
-// seconds, for all viewers who may do the same. So it has no name of a viewer but [Answer.Name].
+// seconds for all viewers with the same permissions. Therefore it must not contain the name of a viewer, only the
+// placeholder [Answer.Name].
 func (s *Server) Pages(pattern string, render func(*Request) *Answer) {
 	s.Handle(pattern, func(w http.ResponseWriter, r *Request) {
 		key := fmt.Sprint(r.URL.RequestURI(), " ", r.Viewer.Name != "", " ", r.Viewer.Acts != nil,
@@ -136,8 +138,8 @@ func (s *Server) Pages(pattern string, render func(*Request) *Answer) {
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Policy is the Content-Security-Policy of all answers. Nothing inline is allowed, so a text that reaches a page by a
-// mistake is not executed.
+// Policy is the Content-Security-Policy of all answers. Inline scripts and styles are not allowed, so a text that was
+// inserted into a page without escaping is not executed.
 const Policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 
 // secure sets the headers of all answers, and refuses other hosts.
@@ -147,7 +149,7 @@ func (s *Server) secure(next http.Handler) http.Handler {
 		h.Set("Content-Security-Policy", Policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "same-origin") // no-referrer would also hide the origin of our own forms
+		h.Set("Referrer-Policy", "same-origin") // no-referrer would also hide the origin of our forms
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
@@ -199,7 +201,7 @@ func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request) {
 	a.Write(w, &Request{Request: r, Viewer: &Viewer{}})
 }
 
-// refuse answers without a page, for requests that are refused before anybody is known.
+// refuse answers without a page. It is for requests that are refused before the viewer is authenticated.
 func refuse(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)

@@ -42,7 +42,7 @@ func indexOf(n int) *fleetindex.Index {
 // viewerKey is the key of the viewer in the context of a request.
 type viewerKey struct{}
 
-// serverOf returns a server with the page /page. Its cells are the length of the state.
+// serverOf returns a server with the page /page. The cell of a runtime is the length of its state.
 func serverOf(t *testing.T, x *fleetindex.Index, maxStreams int) *Server {
 	t.Helper()
 	s, err := New(Options{Index: x, Hosts: []string{host}, MaxStreams: maxStreams, Assets: fstest.MapFS{"a.css": {}},
@@ -73,8 +73,8 @@ func send(s *Server, path string, v *Viewer, header ...string) *httptest.Respons
 	return w
 }
 
-// TestPages: a page is made once for all viewers with the same rights until the fleet changes, and each of them finds
-// the own name in it.
+// TestPages checks that a page is made once for all viewers with the same permissions until the fleet changes, and that
+// each viewer gets the page with the viewer's own name.
 func TestPages(t *testing.T) {
 	x := indexOf(1)
 	s := serverOf(t, x, 1)
@@ -121,7 +121,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestStreams: a thousand streams get every change, a client that was away continues, and there is a limit.
+// TestStreams checks that a thousand streams get every change, and that a client that reconnects continues after its
+// last event.
 func TestStreams(t *testing.T) {
 	x := indexOf(50)
 	s := serverOf(t, x, 1001)
@@ -185,20 +186,20 @@ func TestStreams(t *testing.T) {
 	x.Publish()
 	received.Wait()
 
-	w := open(fmt.Sprint(before)) // it was away during the change
+	w := open(fmt.Sprint(before)) // the client was disconnected during the change
 	const errorCell = byte(len(v1beta2.StateError))
 	if c, err := next(bufio.NewReader(w.Body)); err != nil || c.Revision != before+1 || c.Cells[7] != errorCell {
 		t.Errorf("after an interruption: %+v, %v", c, err)
 	}
 	w.Body.Close()
-	w = open("999999") // of another run of the command
+	w = open("999999") // an ID from another run of the command
 	if c, err := next(bufio.NewReader(w.Body)); err != nil || !c.All || len(c.Topics) != 4 {
 		t.Errorf("with an unknown position: %+v, %v", c, err)
 	}
 	w.Body.Close()
 }
 
-// TestStreamLimit: beyond the limit of open streams, a page is shown without changes.
+// TestStreamLimit checks that a page beyond the limit of open streams is shown, but not updated after changes.
 func TestStreamLimit(t *testing.T) {
 	s := serverOf(t, indexOf(1), 1)
 	s.streams <- struct{}{}
@@ -210,7 +211,7 @@ func TestStreamLimit(t *testing.T) {
 	}
 }
 
-// TestSlowReaders: a stream whose client does not read ends, and does not hold others up.
+// TestSlowReaders checks that a stream ends if its client does not read, and that such a stream does not delay others.
 func TestSlowReaders(t *testing.T) {
 	if writeTimeout > 10*time.Second || pingInterval < writeTimeout {
 		t.Errorf("a write may take %s, with a ping every %s", writeTimeout, pingInterval)

@@ -1,5 +1,5 @@
-// Package releases states for people what the catalog and the rollouts have recorded: who moved which channel, where a
-// version comes from, and whether there is a way back from it.
+// Package releases formats the records in the catalog and the rollouts for people: the moves of channels with their
+// users, the origin of a version, and whether a version can be undone.
 //
 // # Use
 //
@@ -8,11 +8,12 @@
 //
 // # How it works
 //
-// Everything is read from objects that the index of the dashboard has. What only the registry knows is called so.
+// Everything is read from objects that the index of the dashboard has. If a fact is only in the registry, the text says
+// this.
 //
 // # What it does not do
 //
-// The package verifies no signature and decides nothing: the manager does that, and blocks a version.
+// The package verifies no signature and decides nothing. The manager verifies signatures and blocks versions.
 package releases
 
 import (
@@ -103,7 +104,7 @@ func CSV(all []Move) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// noFormula returns a text that a spreadsheet does not take for a formula.
+// noFormula returns the text in a form that a spreadsheet does not treat as a formula.
 func noFormula(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text
@@ -114,7 +115,7 @@ func noFormula(text string) string {
 // WayBack states whether runtimes can be taken back. State is verified, declared or none; "" if it is not known.
 type WayBack struct{ State, Text, Command string }
 
-// UrgencyOf returns why a rollout is urgent, and what it leaves out.
+// UrgencyOf returns a text with the reason for the urgency of a rollout, and the steps that the rollout leaves out.
 func UrgencyOf(o *v1beta2.ModuleRollout) string {
 	var leaves string
 	switch o.Spec.Urgency {
@@ -131,8 +132,8 @@ func UrgencyOf(o *v1beta2.ModuleRollout) string {
 	return fmt.Sprintf("%s: %s. Reason: %s", o.Spec.Urgency, leaves, o.Spec.UrgencyReason)
 }
 
-// WayBackOf returns whether runtimes can be taken back, as the coordinator has found, or else what the new version
-// declares.
+// WayBackOf returns whether runtimes can be taken back to the former version. It uses the finding of the coordinator,
+// or until the coordinator has one, the declaration of the new version.
 func WayBackOf(catalog *connection.Catalog, o *v1beta2.ModuleRollout, program string) WayBack {
 	if o.Spec.From == "" || o.Spec.IsBack() {
 		return WayBack{}
@@ -156,22 +157,23 @@ func WayBackOf(catalog *connection.Catalog, o *v1beta2.ModuleRollout, program st
 	}
 }
 
-// Origin states where a version comes from, as far as its ModuleTemplate says.
+// Origin is the origin of a version, as far as its ModuleTemplate contains it.
 type Origin struct {
-	// Signatures are the names of the signatures of the component descriptor, or why they are not known.
+	// Signatures has the names of the signatures of the component descriptor, or the reason why the names are not
+	// known.
 	Signatures string
 	// SBOM is the name of the bill of materials, "" if there is none, and SBOMLink its address.
 	SBOM, SBOMLink string
 }
 
-// OriginOf returns where a version comes from.
+// OriginOf returns the origin of a version.
 func OriginOf(t *v1beta2.ModuleTemplate) (o Origin) {
 	for _, l := range t.Spec.Resources {
 		if isSBOM(l.Name) {
 			o.SBOM, o.SBOMLink = l.Name, l.Link
 		}
 	}
-	const minDescriptor = 3 // {} is that of a template without one
+	const minDescriptor = 3 // {} is the descriptor of a template without one
 	if len(t.Spec.Descriptor.Raw) < minDescriptor {
 		o.Signatures = "in the registry only"
 		return o

@@ -47,7 +47,7 @@ func TestOriginOf(t *testing.T) {
 	}
 }
 
-// TestWayBackOf: what the coordinator has found is shown, and until then what the version declares.
+// TestWayBackOf checks that the finding of the coordinator is shown, and before that the declaration of the version.
 func TestWayBackOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string
@@ -84,7 +84,7 @@ func TestWayBackOf(t *testing.T) {
 	}
 }
 
-// TestUrgencyOf: an urgent rollout says what it leaves out, and why.
+// TestUrgencyOf checks the text about an urgent rollout: the steps that it leaves out, and the reason.
 func TestUrgencyOf(t *testing.T) {
 	o := &v1beta2.ModuleRollout{}
 	if got := UrgencyOf(o); got != "" {
@@ -97,7 +97,7 @@ func TestUrgencyOf(t *testing.T) {
 	}
 }
 
-// TestCSV: a text of a stranger is no formula for a spreadsheet.
+// TestCSV checks that a spreadsheet does not treat a text from an untrusted source as a formula.
 func TestCSV(t *testing.T) {
 	data, err := CSV([]Move{{Module: "istio", By: "=HYPERLINK(1)"}, {Module: "-1", By: "klm"}})
 	if err != nil || !strings.Contains(string(data), ",'=HYPERLINK(1),") ||

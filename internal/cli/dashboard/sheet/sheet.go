@@ -1,4 +1,4 @@
-// Package sheet has the tables of pages: they are sorted and paged on the server, by the URL of the page.
+// Package sheet makes the tables of pages. The server sorts and pages them as the URL of the page requests.
 //
 // # Use
 //
@@ -6,8 +6,8 @@
 //
 // # How it works
 //
-// The parameters sort and page of an URL select the order and the page of a table. A column with a key can be sorted
-// by. Only the cells of the page that is shown are made.
+// The parameters sort and page of a URL select the order and the page of a table. A table can be sorted by each column
+// with a key. Only the cells of the page that is shown are made.
 //
 // # What it does not do
 //
@@ -26,7 +26,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// The parameters of an URL that select the order and the page.
+// The parameters of a URL that select the order and the page.
 const (
 	ParamSort = "sort"
 	ParamPage = "page"
@@ -99,20 +99,20 @@ func BarOf(total int, label string, shares ...Share) *Bar {
 	return b
 }
 
-// Row is a row before it is rendered. Keys are what it is sorted by, one for each column.
+// Row is a row before it is rendered. Keys are its sort keys, one for each column.
 type Row struct {
 	Keys  []string
 	Cells func() []Cell
 }
 
-// Arrange is ArrangeAll for rows that exist.
+// Arrange does the same as ArrangeAll, for a slice of rows.
 func Arrange(at *url.URL, t Table, rows []Row) (Table, error) {
 	return ArrangeAll(at, t, len(rows), func(i, column int) string { return rows[i].Keys[column] },
 		func(i int) []Cell { return rows[i].Cells() })
 }
 
 // ArrangeAll sorts n rows, cuts out one page and makes its cells, by the parameters of the URL of the page. key returns
-// what a row is sorted by in a column. Columns with a key can be sorted. Without sort, the rows keep their order.
+// the sort key of a row in a column. Columns with a key can be sorted. Without sort, the rows keep their order.
 func ArrangeAll(address *url.URL, t Table, n int, key func(i, column int) string, cells func(i int) []Cell) (
 	Table, error) {
 	q := address.Query()
@@ -155,7 +155,7 @@ func ArrangeAll(address *url.URL, t Table, n int, key func(i, column int) string
 		return t, console.Fail(console.ExitUsage, "page %q is not a number from 1", q.Get(ParamPage))
 	}
 	t.Total = n
-	number = min(number, max((n+pageRows-1)/pageRows, 1)) // rows may have gone since the page was linked
+	number = min(number, max((n+pageRows-1)/pageRows, 1)) // there may be fewer rows than when the page was linked
 	from := (number - 1) * pageRows
 	to := min(from+pageRows, n)
 	if t.First, t.Last = from+1, to; number > 1 {

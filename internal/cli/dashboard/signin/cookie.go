@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// Names of cookies. With https they get the prefix __Host-: browsers accept it from the host itself only, for all
-// paths.
+// Names of cookies. With https the names get the prefix __Host-. Browsers accept cookies with this prefix only from the
+// host itself, and only for all paths.
 const (
 	sessionCookie = "klm-session"
 	attemptCookie = "klm-signin"
 )
 
-// maxCookie limits a cookie: browsers drop those of more than 4,096 bytes, with name and attributes, silently.
+// maxCookie limits the size of a cookie. Browsers silently drop cookies that are larger than 4,096 bytes, including
+// name and attributes.
 const maxCookie = 3800
 
 // name returns the name of a cookie.

@@ -8,16 +8,17 @@
 // # How it works
 //
 // A visitor without a session is sent to the provider with the authorization code flow and PKCE. A cookie that is bound
-// to this attempt has state, nonce, verifier and the page that was asked for. The provider sends the visitor back; the
-// ID token is verified, and the session cookie gets the name and the groups. Both cookies are encrypted and
+// to this attempt contains the state, the nonce, the verifier and the requested page. The provider sends the visitor
+// back; the ID token is verified, and the session cookie gets the name and the groups. Both cookies are encrypted and
 // authenticated with AES-256-GCM, so that the server stores nothing and every replica with the same key accepts them. A
 // session ends with the ID token, or after Options.Lifetime if that is earlier. A session from before the sign-in is
-// never taken over: the cookie is replaced.
+// never continued: its cookie is replaced.
 //
 // # What it does not do
 //
-// It decides nobody's rights: name and groups are those that the API server would see, and the API server is asked. It
-// keeps no refresh token: after the end of the session, the provider is asked again.
+// The package decides no permissions. It returns the name and the groups as the API server would see them, and its
+// caller asks the API server about permissions. It keeps no refresh token: after the end of the session, the visitor is
+// sent to the provider again.
 package signin
 
 import (
@@ -43,7 +44,7 @@ const (
 	SignOutPath  = "/signout"         // POST ends the session
 )
 
-// attemptTimeout is how long a visitor may take at the provider.
+// attemptTimeout is the time within which a visitor has to sign in at the provider.
 const attemptTimeout = 10 * time.Minute
 
 // Options configure SignIn. Issuer, ClientID, RedirectURL and Key are required.
@@ -225,7 +226,8 @@ func (s *SignIn) Protect(pages http.Handler) http.Handler {
 	return mux
 }
 
-// asksForPage reports whether a person looks at the answer. A script or an event stream cannot follow to the provider.
+// asksForPage reports whether a browser shows the answer as a page. A script or an event stream cannot follow a
+// redirect to the provider.
 func asksForPage(r *http.Request) bool {
 	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" {
 		return mode == "navigate"
@@ -247,7 +249,7 @@ type attempt struct {
 	State    string
 	Nonce    string
 	Verifier string
-	Page     string // path and query that was asked for
+	Page     string // requested path and query
 	Until    time.Time
 }
 
@@ -268,7 +270,8 @@ func (s *SignIn) begin(w http.ResponseWriter, r *http.Request) {
 // maxPage limits the address to which a visitor returns.
 const maxPage = 1024
 
-// localPage returns path and query of an address, or / if a browser could read the path as another host.
+// localPage returns path and query of an address. localPage returns / if a browser could interpret the path as another
+// host.
 func localPage(u *url.URL) string {
 	page := u.RequestURI()
 	if len(page) > maxPage || !strings.HasPrefix(page, "/") || strings.HasPrefix(page, "//") ||

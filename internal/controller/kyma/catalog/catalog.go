@@ -10,11 +10,11 @@
 //
 // The catalog copy of a runtime has the ModuleTemplates and ModuleReleaseMetas that the runtime may use. Runtimes with
 // the same access have the same catalog copy. While a channel moves in stages, there is one with the former version and
-// one with the new version, for runtimes that have their turn. A catalog copy is computed once after each change of the
-// catalog, and has a digest. The Kyma in the runtime has an annotation with the digest of the catalog copy that the
-// runtime has. While that digest is the current digest, no request is made. When the digests differ, only the objects
-// that differ are sent. The memory has the contents of the former catalog copy; after a restart, the objects in the
-// runtime are listed once. A label of each object in the runtime identifies its content.
+// one with the new version, for runtimes that the rollout has admitted. A catalog copy is computed once after each
+// change of the catalog, and has a digest. The Kyma in the runtime has an annotation with the digest of the catalog
+// copy that the runtime has. While that digest is the current digest, no request is made. When the digests differ, only
+// the objects that differ are sent. The memory has the contents of the former catalog copy; after a restart, the
+// objects in the runtime are listed once. A label of each object in the runtime identifies its content.
 //
 // Changes that others make to the catalog copy or to the CRDs in the runtime are undone. Watches on metadata report
 // these changes: the managed fields of an object show which field manager wrote the object last. In a runtime that is

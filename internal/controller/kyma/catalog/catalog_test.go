@@ -118,7 +118,7 @@ func TestMissedWhileAuditing(t *testing.T) {
 }
 
 // TestCopyDuringRollout: while a channel moves in stages, a runtime that waits keeps its catalog copy, also after a
-// restart, and a runtime that has its turn has the one that all runtimes get at the end.
+// restart, and an admitted runtime has the catalog copy that all runtimes get at the end.
 func TestCopyDuringRollout(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1beta2.AddToScheme(scheme); err != nil {
@@ -169,7 +169,7 @@ func TestCopyDuringRollout(t *testing.T) {
 	for name, c := range map[string]struct {
 		status  v1beta2.ChannelStatus
 		others  []client.Object
-		isAtEnd bool // everybody gets the version
+		isAtEnd bool // all runtimes get the version
 	}{
 		"NotRecorded": {v1beta2.ChannelStatus{Version: "1.0.0", Target: "1.0.0"}, []client.Object{policy}, false},
 		"Staged": {v1beta2.ChannelStatus{Version: "1.0.0", Target: "2.0.0", Rollout: "keda-regular-r2",

@@ -137,12 +137,12 @@ type contentsCache struct {
 // contentsKey identifies the contents for a runtime.
 type contentsKey struct {
 	access channel.Access
-	// ahead are the moving channels in which the runtime has its turn, see Copies.ahead.
+	// ahead are the moving channels in which the runtime is admitted, see Copies.ahead.
 	ahead string
 }
 
-// move is a channel that moves in stages. Until a runtime has its turn, its catalog copy has the proven version. So a
-// runtime that waits gets no other catalog copy, also not when the manager was restarted.
+// move is a channel that moves in stages. Until a runtime is admitted, its catalog copy has the proven version.
+// Therefore the catalog copy of a waiting runtime does not change, not even after a restart of the manager.
 type move struct{ module, channel, proven, target string }
 
 func (m move) key() string { return m.module + "/" + m.channel }
@@ -160,7 +160,7 @@ func (c *Copies) Invalidate() {
 }
 
 // InvalidateLater drops all contents without a signal, because a channel moves in stages. A runtime gets the changed
-// catalog copy with the reconcile that its turn triggers.
+// catalog copy with the reconcile that its admission triggers.
 func (c *Copies) InvalidateLater() {
 	c.contents.mu.Lock()
 	c.contents.byKey, c.contents.moving = nil, nil
@@ -204,7 +204,7 @@ func (c *Copies) Outdated(ctx context.Context) ([]string, error) {
 }
 
 // contentsFor returns the contents of the catalog copy for a Kyma, and their key. hasTurn reports whether the runtime
-// has its turn in a channel that moves in stages.
+// is admitted in a channel that moves in stages.
 func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(move) bool) (contentsKey, *contents,
 	error) {
 	catalog, failed := c.Lookup(ctx)

@@ -180,8 +180,8 @@ func TestDesiredManifest(t *testing.T) {
 	}
 }
 
-// TestManifestOnControlPlane checks that each Kyma has a custom resource of its own there, with any name and namespace
-// in the template.
+// TestManifestOnControlPlane checks that each Kyma has its own custom resource on the control plane, whatever name and
+// namespace the template has.
 func TestManifestOnControlPlane(t *testing.T) {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "kyma-a", Namespace: "kcp-system"}}
 	m := &Module{Spec: v1beta2.Module{Name: "panel"}, Decision: decided()}
@@ -546,8 +546,8 @@ func TestHasRecordedContent(t *testing.T) {
 	}
 }
 
-// TestContentOfManifest checks that a Manifest has the digest of its content, that a Manifest of an earlier release is
-// not written only to get it, and that another digest alone is written.
+// TestContentOfManifest checks three things. A Manifest has the digest of its content. A Manifest of an earlier release
+// is not written only to add the digest. A changed digest is written even if nothing else has changed.
 func TestContentOfManifest(t *testing.T) {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "kcp-system", UID: "u"}}
 	m := &Module{Spec: v1beta2.Module{Name: "keda"}, Decision: decided()}
@@ -622,7 +622,7 @@ func TestVisibleState(t *testing.T) {
 	}
 }
 
-// TestUpgradeDeleted decides which version a module gets whose Manifest is being deleted.
+// TestUpgradeDeleted checks which version a module gets while its Manifest is being deleted.
 func TestUpgradeDeleted(t *testing.T) {
 	leaving := func(change func(*v1beta2.Manifest)) *v1beta2.Manifest {
 		m := manifestIn(v1beta2.StateDeleting, "")

@@ -227,7 +227,7 @@ func operationOf(m *v1beta2.Manifest) string {
 }
 
 // refusalOf returns the condition that the API server refuses the status of a Manifest, or nil if it does not. Such a
-// status consists of the state, this condition, and fields from before.
+// status consists of the state, this condition, and fields of the former status.
 func refusalOf(m *v1beta2.Manifest) *metav1.Condition {
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Reason == v1beta2.ReasonStatusNotSaved && c.ObservedGeneration == m.Generation {

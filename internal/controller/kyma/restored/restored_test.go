@@ -16,7 +16,7 @@ func at(minutes int) metav1.Time {
 	return metav1.NewTime(time.Date(2026, time.November, 23, 9, minutes, 0, 0, time.UTC))
 }
 
-// change is a change of a module that began at a time, and ended a minute later unless that is still open.
+// change is a change of a module that began at the given time. It ended a minute later, unless it is still open.
 func change(version string, started int, open ...bool) v1beta2.ModuleChange {
 	c := v1beta2.ModuleChange{Version: version, Started: at(started), Outcome: v1beta2.StateReady}
 	if len(open) == 0 {
@@ -30,7 +30,8 @@ func entry(version string, state v1beta2.State, history ...v1beta2.ModuleChange)
 	return &v1beta2.ModuleStatus{Name: "m", Version: version, State: state, History: history}
 }
 
-// kymaWith is a Kyma with the entry, whose last operation was at a time. Without an entry and a time it has no status.
+// kymaWith returns a Kyma with the entry and with the given time of its last operation. Without an entry and a time,
+// the Kyma has no status.
 func kymaWith(e *v1beta2.ModuleStatus, updated int) *v1beta2.Kyma {
 	k := &v1beta2.Kyma{}
 	if e != nil {
@@ -42,7 +43,8 @@ func kymaWith(e *v1beta2.ModuleStatus, updated int) *v1beta2.Kyma {
 	return k
 }
 
-// manifestWith is a Manifest that requests a version and has another installed. Without one, it has no status.
+// manifestWith returns a Manifest that requests one version and has another version installed. Without an installed
+// version, the Manifest has no status.
 func manifestWith(requested, installed string) *v1beta2.Manifest {
 	m := &v1beta2.Manifest{}
 	m.Name, m.Labels = "manifest", map[string]string{v1beta2.LabelModuleName: "m"}
@@ -201,7 +203,7 @@ func TestNewManifest(t *testing.T) {
 	}
 }
 
-// TestUnreported: only the removal of a module that never got objects again is left out.
+// TestUnreported checks that Unreported leaves out only modules whose Manifest never got objects again.
 func TestUnreported(t *testing.T) {
 	manifest := func(objects int) map[string]*v1beta2.Manifest {
 		m := &v1beta2.Manifest{}

@@ -20,7 +20,7 @@ type rule struct {
 	pattern    *regexp.Regexp
 	enum       []string         // of a text; empty allows all
 	items      *rule            // of each item of a list
-	keys       []string         // properties of items that identify an item together; no two items may have equal ones
+	keys       []string         // properties that together identify an item; they differ between any two items
 	names      []string         // the sorted keys of properties
 	properties map[string]*rule // properties that are not listed have any value
 }
@@ -79,7 +79,7 @@ func (r *rule) violation(value any) string {
 	return ""
 }
 
-// textViolation is violation for a text. It looks for its pattern only if the text is not too long.
+// textViolation is violation for a text. The pattern is matched only if the text is not too long.
 func (r *rule) textViolation(text string) string {
 	switch {
 	case r.maxLength != nil && (int64(len(text)) > utf8.UTFMax**r.maxLength ||

@@ -33,7 +33,7 @@ func object(t testing.TB, parts map[string]any) *unstructured.Unstructured {
 	return u
 }
 
-// modules returns n modules with the fields of one, and names of their own if one has no name.
+// modules returns n copies of the module one. If one has no name, each copy gets a name of its own.
 func modules(n int, one map[string]any) []any {
 	var all []any
 	for i := range n {
@@ -125,7 +125,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestDecodeSame checks that one object always has the same violation: a message that alternates would be a status
+// TestDecodeSame checks that one object always has the same violation: a message that alternates would cause a status
 // write each time.
 func TestDecodeSame(t *testing.T) {
 	schema, err := New()

@@ -159,7 +159,7 @@ func TestOtherReplica(t *testing.T) {
 	}
 }
 
-// TestCheckFails checks that a version without a record is not taken for recorded.
+// TestCheckFails checks that a version is not treated as recorded if its record could not be written.
 func TestCheckFails(t *testing.T) {
 	refused := errors.New("refused")
 	object := template(nil)

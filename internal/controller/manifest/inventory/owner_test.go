@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestBehind: an object is deleted only after the other modules have recorded what they contain.
+// TestBehind checks that an object is deleted only after the other modules have recorded their objects.
 func TestBehind(t *testing.T) {
 	failed := func(kind string, status metav1.ConditionStatus, reason string) func(*v1beta2.Manifest) {
 		return func(m *v1beta2.Manifest) {

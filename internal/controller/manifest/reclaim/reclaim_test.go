@@ -8,8 +8,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestMerge checks that the flags of objects in the runtime count, and that an object that is not there may have been
-// created by anybody since.
+// TestMerge checks that the flags of objects in the runtime are used. An object that is not in the runtime is pending,
+// because another client may create it later.
 func TestMerge(t *testing.T) {
 	object := func(name string) apply.Ref { return apply.Ref{Version: "v1", Kind: "ConfigMap", Name: name} }
 	adopted, gone := object("adopted"), object("gone")

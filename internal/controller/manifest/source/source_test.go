@@ -297,8 +297,8 @@ func (c *crashing) Run(context.Context, []byte) ([]byte, error) {
 	return nil, &render.Error{Code: render.RenderCrashed, Problem: "it crashed"}
 }
 
-// TestFailure: a rendering that crashed is not repeated, also not by a Renderer that knows of it only from a status. A
-// request to retry repeats it once for all Manifests.
+// TestFailure: a rendering that crashed is not repeated, also not by a Renderer that knows the failure only from a
+// status. A request for a retry repeats the rendering once for all Manifests.
 func TestFailure(t *testing.T) {
 	chart, err := render.LoadFolder(fstest.MapFS{
 		"Chart.yaml":       {Data: []byte("apiVersion: v2\nname: a\nversion: 1.0.0\n")},
