@@ -41,8 +41,8 @@ type Viewer struct {
 	Name string
 	// Acts is the cluster with which the viewer makes changes. nil means that the viewer may only read.
 	Acts *connection.Cluster
-	// MayMove reports whether the viewer may change rollouts. MayApprove reports whether the viewer may also approve and
-	// resume rollouts. MayRetry reports whether the viewer may request retries of runtimes. All three need Acts.
+	// MayMove reports whether the viewer may change rollouts. MayApprove reports whether the viewer may also approve
+	// and resume rollouts. MayRetry reports whether the viewer may request retries of runtimes. All three need Acts.
 	MayMove, MayApprove, MayRetry bool
 }
 
