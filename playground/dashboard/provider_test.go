@@ -45,8 +45,8 @@ func newProvider(t *testing.T) *provider {
 			return
 		}
 		half := (len(point) - 1) / 2
-		p.send(w, map[string]any{"keys": []any{map[string]string{"kty": "EC", "crv": "P-256", "kid": "k", "alg": "ES256",
-			"x": encode(point[1 : 1+half]), "y": encode(point[1+half:])}}})
+		p.send(w, map[string]any{"keys": []any{map[string]string{"kty": "EC", "crv": "P-256", "kid": "k",
+			"alg": "ES256", "x": encode(point[1 : 1+half]), "y": encode(point[1+half:])}}})
 	})
 	mux.HandleFunc("/authorize", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()

@@ -141,7 +141,8 @@ func TestStrangersTexts(t *testing.T) {
 	m.Status.Conditions = []fleetlist.MemberCondition{{Type: v1beta2.ConditionReady, Reason: attack, Message: attack}}
 	x.Put(m)
 	x.Publish()
-	pages := serverOf(t, x, &pageserver.Viewer{Name: attack, Acts: cluster, MayMove: true, MayApprove: true, MayRetry: true})
+	pages := serverOf(t, x, &pageserver.Viewer{Name: attack, Acts: cluster, MayMove: true, MayApprove: true,
+		MayRetry: true})
 
 	q := url.QueryEscape(attack)
 	for path, status := range map[string]int{
