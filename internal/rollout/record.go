@@ -16,27 +16,28 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
-// maxHistory is the number of moves that the status of a release has for each channel.
+// maxHistory is the maximum number of moves of each channel in the status of a release.
 const maxHistory = 10
 
-// Channel has the inputs of Record: what is known about one channel of a module.
+// Channel has the inputs of Record about one channel of a module.
 type Channel struct {
 	// Release is the release of the module, and Name the name of the channel or v1beta2.MandatoryChannel.
 	Release *v1beta2.ModuleReleaseMeta
 	Name    string
 	// Policy is the policy for the channel, nil if there is none.
 	Policy *v1beta2.RolloutPolicy
-	// Active is the rollout that the status names, nil if it names none or the object does not exist.
+	// Active is the rollout that the status names. Active is nil if the status names none, or if that rollout does not
+	// exist.
 	Active *v1beta2.ModuleRollout
-	// Urgency is how urgent the release says that the move to the version in its spec is, see urgency.Of.
+	// Urgency is the urgency that the release declares for the move to the version in its spec, see urgency.Of.
 	Urgency urgency.Urgency
 	// Runtimes are all runtimes that have the module in the channel.
 	Runtimes []Runtime
-	// GoesBack returns why going back from a version to a lower one is not safe, or nil if it is. nil: it is never
-	// safe.
+	// GoesBack returns the reason why a downgrade from a version to a lower one is not safe, or nil if it is safe. If
+	// the function itself is nil, no downgrade is safe.
 	GoesBack func(from, to string) error
-	// By returns the field manager that wrote the version in the spec of the release, "" if it is not known. It is
-	// called for a move only. nil: it is not known.
+	// By returns the field manager that wrote the version in the spec of the release, or "" if it is not known. Record
+	// calls By only for a move. If the function itself is nil, the field manager is not known.
 	By func() string
 	// LastRevision is the highest revision of the existing rollouts of the channel.
 	LastRevision int64
@@ -52,8 +53,8 @@ type Recorded struct {
 	Make *v1beta2.ModuleRollout
 	// Withdraw is the version to withdraw before anything else is written, "" if there is none.
 	Withdraw string
-	// Ended is the phase with which the active rollout ends before the status is written, "" if it does not end, and
-	// Why the message for users.
+	// Ended is the phase with which the active rollout ends before the status is written, or "" if the rollout does not
+	// end. Why is the message for users.
 	Ended v1beta2.RolloutPhase
 	Why   string
 }
@@ -110,7 +111,7 @@ func Record(c Channel) Recorded {
 			next.end(c.Active, v1beta2.RolloutTakenBack, fmt.Sprintf(
 				"%s: version %s is withdrawn, and taken back (onHalt: %s)", c.Active.Status.Message, target,
 				c.Active.Spec.OnHalt))
-			c.Urgency = urgency.Urgency{} // it was declared for the move to the version that is taken back
+			c.Urgency = urgency.Urgency{} // the urgency was declared for the move to the version that is taken back
 			next.takeBack(c, target, s.Version, c.Active.Spec.OnHalt == v1beta2.HaltTakeBackFailed)
 			s.TakenBack = target
 			last := &s.History[len(s.History)-1]
@@ -140,8 +141,8 @@ func Record(c Channel) Recorded {
 	return next
 }
 
-// becameMoreUrgent reports whether the active rollout has to be made again with a higher urgency. A rollout that does
-// not run is not: an urgency is no way past a pause or a halt.
+// becameMoreUrgent reports whether the active rollout has to be made again with a higher urgency. A rollout that is
+// paused or halted is not made again, because an urgency must not bypass a pause or a halt.
 func (c *Channel) becameMoreUrgent() bool {
 	r := c.Active
 	if r == nil || r.Spec.Policy == "" || c.Policy == nil || r.Status.Phase.IsOver() || r.Spec.IsBack() ||
@@ -152,7 +153,7 @@ func (c *Channel) becameMoreUrgent() bool {
 		c.Urgency.Is == v1beta2.UrgencyHotfix && cmp.Or(r.Spec.Urgency, v1beta2.UrgencyNormal) == v1beta2.UrgencyNormal
 }
 
-// wasInterrupted reports whether a manager has ended the active rollout, and has ended itself before it recorded the
+// wasInterrupted reports whether a manager process ended the active rollout, and then stopped before it recorded the
 // move that was the reason. Now the version in spec is the target again, and no person has aborted the rollout.
 func (c *Channel) wasInterrupted() bool {
 	r := c.Active
@@ -185,9 +186,9 @@ func (r *Recorded) setBack(c Channel, target string) {
 	addMove(s, c.move(target, v1beta2.RolloutCompleted))
 }
 
-// takesBack reports whether the active rollout is halted, and takes runtimes back by itself. A person who has paused or
-// resumed it, or who moves the channel on, decides instead. A rollout that has the phase TakenBack and is still the
-// active one was ended by a manager that ended itself before it recorded that.
+// takesBack reports whether the active rollout is halted, and takes runtimes back by itself. It does so only if no
+// person has paused or resumed the rollout or moved the channel. If a rollout has the phase TakenBack and is still the
+// active one, a manager process ended it and stopped before it recorded that.
 func (c *Channel) takesBack(s *v1beta2.ChannelStatus) bool {
 	r := c.Active
 	return r != nil && r.Spec.TakesBack() && !r.Status.HaltedAt.IsZero() &&
@@ -225,7 +226,7 @@ func (r *Recorded) takeBack(c Channel, newer, target string, onlyFailed bool) {
 	addMove(s, move)
 }
 
-// goesBack returns why going back is not safe, or nil if it is.
+// goesBack returns the reason why a downgrade is not safe, or nil if it is safe.
 func (c *Channel) goesBack(from, to string) error {
 	if c.GoesBack == nil {
 		return errors.New("it is not known whether going back is safe")
@@ -254,7 +255,7 @@ func (r *Recorded) begin(c Channel, target, lineage string) {
 	addMove(s, c.move(target, ""))
 }
 
-// useUrgency records that the line of the annotation about a move was used, so that it does not count again.
+// useUrgency records that the line of the annotation about a move was used, so that the line is not used again.
 func (r *Recorded) useUrgency(c Channel, target string) {
 	if line := urgency.LineOf(c.Release, c.Name, target); line != "" {
 		r.Status.UsedUrgency = line
@@ -262,9 +263,9 @@ func (r *Recorded) useUrgency(c Channel, target string) {
 }
 
 // initial returns the first status of a channel. Normally the version in spec is the proven one. If runtimes have a
-// lower version, the status was lost, or the channel was moved before the manager recorded moves: then the version that
-// most of them have is the proven one, and the move becomes a rollout. It is paused if a rollout had begun before,
-// because deleting a status must not be a way past a gate. For the same reason it is not urgent.
+// lower version, the status was lost, or the channel was moved before the manager recorded moves. In this case the
+// version that most of these runtimes have is the proven one, and the move becomes a rollout. That rollout is paused if
+// a rollout had begun before, because deleting a status must not bypass a gate. For the same reason it is not urgent.
 func initial(c Channel, target string) Recorded {
 	c.Urgency = urgency.Urgency{}
 	counts := map[string]int{}
@@ -283,7 +284,7 @@ func initial(c Channel, target string) Recorded {
 	next := Recorded{Status: v1beta2.ChannelStatus{Channel: c.Name, Version: proven, Target: proven,
 		Since: metav1.NewTime(c.Now)}}
 	if lines := urgency.Lines(c.Release, c.Name); len(lines) > 0 {
-		next.Status.UsedUrgency = lines[0] // it may have been used before the status was lost
+		next.Status.UsedUrgency = lines[0] // the urgency may have been used before the status was lost
 	}
 	if proven == target {
 		next.Status.Revision = c.LastRevision + 1
@@ -297,8 +298,8 @@ func initial(c Channel, target string) Recorded {
 	return next
 }
 
-// remade returns a rollout that was deleted while it was active. It is paused if it has stages, because deleting must
-// not be a way past a gate, and it is not urgent.
+// remade returns a new copy of a rollout that was deleted while it was active. The copy is paused if it has stages,
+// because deleting a rollout must not bypass a gate. The copy is not urgent.
 func remade(c Channel, s *v1beta2.ChannelStatus) *v1beta2.ModuleRollout {
 	r := New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name,
 		From: cmp.Or(s.TakingBack, s.Version), To: s.Target, IsBack: s.TakingBack != "", Revision: s.Revision,
@@ -334,7 +335,7 @@ func addMove(s *v1beta2.ChannelStatus, m v1beta2.ChannelMove) {
 	}
 }
 
-// setOutcome records how a move has ended.
+// setOutcome records the outcome of a move.
 func setOutcome(s *v1beta2.ChannelStatus, revision int64, outcome v1beta2.RolloutPhase) {
 	for i := range s.History {
 		if s.History[i].Revision == revision {
@@ -343,8 +344,8 @@ func setOutcome(s *v1beta2.ChannelStatus, revision int64, outcome v1beta2.Rollou
 	}
 }
 
-// RevisionOf returns the revision in the name of a rollout of a module and channel, or 0 if it is the name of another
-// one.
+// RevisionOf returns the revision in the name of a rollout of a module and channel, or 0 if the name belongs to a
+// rollout of another channel.
 func RevisionOf(name, module, of string) int64 {
 	number, found := strings.CutPrefix(name, fmt.Sprintf("%s-%s-r", module, of))
 	if !found {

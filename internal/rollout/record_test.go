@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
-// haltedChannel is a channel whose rollout from 1.0.0 to 2.0.0 is halted, in which a halt takes all runtimes back, and
-// whose versions all declare that.
+// haltedChannel returns a channel whose rollout from 1.0.0 to 2.0.0 is halted. Its policy takes all runtimes back after
+// a halt, and all its versions declare that this is safe.
 func haltedChannel() Channel {
 	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
 		Spec: v1beta2.ModuleReleaseMetaSpec{
@@ -36,8 +36,8 @@ func haltedChannel() Channel {
 		}}
 }
 
-// TestTakesBack: a halt takes runtimes back by itself only along an edge, only if the policy says so, and only if no
-// person has decided otherwise meanwhile.
+// TestTakesBack checks that a halt takes runtimes back without a person only along a declared edge, only if the policy
+// requires it, and only if no person has decided otherwise.
 func TestTakesBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason     string
@@ -93,8 +93,8 @@ func TestTakesBack(t *testing.T) {
 	}
 }
 
-// TestTakenBack: after it was taken back, the version in spec is not asked again, until a person moves the channel on,
-// or sets it back.
+// TestTakenBack checks that a version in spec that was taken back is ignored until a person moves the channel to
+// another version or sets the channel back.
 func TestTakenBack(t *testing.T) {
 	in := haltedChannel()
 	in.Active.Spec.OnHalt = v1beta2.HaltTakeBackFailed
@@ -129,7 +129,8 @@ func TestTakenBack(t *testing.T) {
 	}
 }
 
-// TestBecomesUrgent: an urgency makes a rollout that runs again, and is no way past a pause or a halt.
+// TestBecomesUrgent checks that an urgency replaces a running rollout by a new one, and does not bypass a pause or a
+// halt.
 func TestBecomesUrgent(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason  string
@@ -177,9 +178,8 @@ func TestBecomesUrgent(t *testing.T) {
 	}
 }
 
-// TestOnlyFailed: runtimes in which the version works stay, those in which it fails are taken back, and one whose
-// update
-// is under way waits until it is known.
+// TestOnlyFailed checks that runtimes in which the version works keep it, and that runtimes in which it fails are taken
+// back. A runtime whose update is in progress waits for its result.
 func TestOnlyFailed(t *testing.T) {
 	policy := &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1beta2.RolloutPolicySpec{
 		Stages: []v1beta2.RolloutStage{{Name: "all"}}}}
@@ -205,7 +205,8 @@ func TestOnlyFailed(t *testing.T) {
 	}
 }
 
-// TestUrgentStages: an emergency leaves out soaks and gates, a hotfix what the policy allows, and neither a limit.
+// TestUrgentStages checks that an emergency leaves out soaks and gates, that a hotfix leaves out the steps that the
+// policy allows, and that neither leaves out a limit.
 func TestUrgentStages(t *testing.T) {
 	hour := metav1.Duration{Duration: time.Hour}
 	gates := []v1beta2.RolloutGate{{Name: "go", Approval: &v1beta2.ApprovalGate{Count: 1}}}
@@ -254,8 +255,8 @@ func TestUrgentStages(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a manager that ends between the end of a rollout and the record of the next one leaves nothing that
-// does not go on.
+// TestInterrupted checks that no rollout is stuck if the manager stops between the end of a rollout and the record of
+// the next one.
 func TestInterrupted(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string

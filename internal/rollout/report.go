@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// Limits of what the status lists.
+// Limits of the lists in the status.
 const (
 	maxWorst    = 10
 	maxBlockers = 8
@@ -144,7 +144,7 @@ func (a *advance) message() string {
 }
 
 // SetConditions sets the conditions that kstatus reads: Ready when the fleet has the version, Reconciling while the
-// rollout goes on, Stalled when a person has to act.
+// rollout makes progress, Stalled when a person has to act.
 func SetConditions(conditions *[]metav1.Condition, generation int64, phase v1beta2.RolloutPhase, message string,
 	now time.Time) {
 	isDone := phase == v1beta2.RolloutCompleted || phase == v1beta2.RolloutTail

@@ -8,13 +8,13 @@
 //
 // # How it works
 //
-// Nobody stores which runtimes belong to a stage: package place computes that. Package admission decides which version
-// a channel means for one runtime meanwhile.
+// The runtimes of a stage are not stored: package place computes them. Package admission decides to which version a
+// channel is resolved for one runtime during a rollout.
 //
-// Advance computes the next status of a rollout from the previous one and from what is known about the runtimes. It
-// remembers nothing else, so it gives the same result after a restart. The status names the runtimes that may begin and
-// have not begun yet, so its size depends on the number of slots, not on the fleet. Only runtimes that can begin now
-// are admitted, so windows, pauses and unreachable runtimes use no slot.
+// Advance computes the next status of a rollout from the previous status and from the known facts about the runtimes.
+// It keeps no other state, so it returns the same result after a restart. The status names the runtimes that may begin
+// and have not begun yet, so its size depends on the number of slots, not on the fleet. Only runtimes that can begin
+// now are admitted, so windows, pauses and unreachable runtimes use no slot.
 //
 // Each runtime of the channel has one verdict, see [Verdict]. A failure is counted by its cause, see
 // [evidence.CauseOf]: only failures of the version halt a rollout, failures of the control plane hold it, and a pause
@@ -22,8 +22,8 @@
 //
 // # What it does not do
 //
-// The package is pure: it makes no request and reads no clock. It changes nothing in runtimes, and it does not judge
-// windows, pauses or rights: package channel does, and the caller passes the result.
+// The package is pure: it makes no request and reads no clock. It changes nothing in runtimes. Package channel judges
+// windows, pauses and rights, and the caller passes the result.
 package rollout
 
 import (
@@ -33,8 +33,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// scaled returns a number, or a percent of total. roundUp decides how a percent is rounded. A value that cannot be read
-// returns 0.
+// scaled returns a number, or a percent of total. With roundUp, a percentage is rounded up. For a value that cannot be
+// read, scaled returns 0.
 func scaled(value *intstr.IntOrString, total int, roundUp bool) int {
 	if value == nil {
 		return 0

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 )
 
-// Runtime is what is known about one runtime that has the module in the channel.
+// Runtime has the known facts about one runtime that has the module in the channel.
 type Runtime struct {
 	// Kyma is the name of the Kyma, and Labels are its labels in the control plane.
 	Kyma   string
@@ -24,13 +24,13 @@ type Runtime struct {
 	Installed string
 	// IsReady means that Ordered is installed, and that the module is Ready or Warning.
 	IsReady bool
-	// State is the state of the module, with the reason and the message if it is not Ready, and Since the time of the
+	// State is the state of the module. Reason and Message are set if the module is not Ready. Since is the time of the
 	// last change between Ready and not Ready.
 	State           v1beta2.State
 	Reason, Message string
 	Since           time.Time
-	// UnreachableSince is the time since which the runtime cannot be used, zero if it can. UnreachableReason is the
-	// reason.
+	// UnreachableSince is the time since which the runtime cannot be used. It is zero if the runtime can be used.
+	// UnreachableReason is the reason.
 	UnreachableSince  time.Time
 	UnreachableReason string
 	// Started is the time at which a rollout ordered Ordered, zero if no rollout did.
@@ -41,18 +41,18 @@ type Runtime struct {
 	IsExcused bool
 	// Rollout is the name of the rollout that ordered Ordered, "" if no rollout did.
 	Rollout string
-	// IsBusy means that another rollout is under way in this runtime.
+	// IsBusy means that another rollout is updating this runtime.
 	IsBusy bool
-	// Blocked returns what keeps the runtime from the new version if its turn comes now, or nil. It is only called for
-	// runtimes that wait. nil means that nothing ever blocks it.
+	// Blocked returns the blocker of the new version if the runtime were admitted now, or nil. It is only called for
+	// runtimes that wait. If the function itself is nil, the runtime never has a blocker.
 	Blocked func() *channel.Blocker
 	// Window returns the maintenance window that is open at a time, or the next one. nil means that the update needs no
 	// window in this runtime. Only forecasts call it.
 	Window func(at time.Time) (channel.MaintenanceWindow, error)
 }
 
-// RuntimeOf returns what the Kyma and the Manifest of a module in the control plane say about a runtime. The caller
-// sets IsBusy, Blocked and Window.
+// RuntimeOf returns the facts about a runtime that its Kyma and the Manifest of the module in the control plane
+// contain. The caller sets IsBusy, Blocked and Window.
 func RuntimeOf(k *v1beta2.Kyma, m *v1beta2.Manifest) Runtime {
 	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
 	r := Runtime{
@@ -101,7 +101,7 @@ const (
 // judgement is the verdict on one runtime.
 type judgement struct {
 	verdict Verdict
-	// heldBy is the reason if the control plane keeps an update from finishing, otherwise "".
+	// heldBy is the reason if an update cannot complete because of the control plane, otherwise "".
 	heldBy string
 	// isIdle means that the update uses no slot, and that no stage waits for it.
 	isIdle bool

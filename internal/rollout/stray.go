@@ -7,7 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Stray is an active rollout that nothing follows any more. It has to end: it would use slots of other rollouts.
+// Stray is an active rollout that is not the rollout of a channel any more. It has to end, because it would use slots
+// of other rollouts.
 type Stray struct {
 	// Rollout is the rollout.
 	Rollout *v1beta2.ModuleRollout
@@ -25,8 +26,8 @@ type Stray struct {
 //	4  otherwise                                            Superseded: the status was lost, or a manager ended after it
 //	                                                        had made the rollout and before it recorded that
 //
-// A rollout whose channel was removed ends after the status does not name it any more, so that a channel that is added
-// again begins anew, and does not wait for a rollout that has ended.
+// A rollout whose channel was removed ends only after the status no longer names it. A channel that is added again then
+// starts with a new status, and does not wait for a rollout that has ended.
 func Strays(release *v1beta2.ModuleReleaseMeta, channels []string, rollouts []v1beta2.ModuleRollout) []Stray {
 	var all []Stray
 	for i := range rollouts {

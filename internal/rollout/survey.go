@@ -4,21 +4,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 )
 
-// Seen is what is found out about one runtime in scope.
+// Seen has the findings about one runtime in scope.
 type Seen struct {
 	*Runtime
-	// Stage is the position of its stage, and Rank its rank.
+	// Stage is the position of the stage of the runtime. Rank is the rank of the runtime.
 	Stage int
 	Rank  uint16
-	// Verdict is the verdict on it.
+	// Verdict is the verdict on the runtime.
 	Verdict Verdict
-	// Blocker is what keeps a waiting runtime from beginning now if its stage had begun. nil: nothing does.
+	// Blocker is the blocker because of which a waiting runtime could not begin now even if its stage had begun. nil
+	// means that there is none.
 	Blocker *channel.Blocker
-	// IsHurt means that it is admitted before others, because the update may be what cures it.
+	// IsHurt means that the runtime is admitted before others, because the update may repair it.
 	IsHurt bool
 }
 
-// Survey returns what Advance finds out about each runtime in scope, by rank, as if the stages of all had begun.
+// Survey returns the findings of Advance about each runtime in scope, by rank, as if all stages had begun.
 func Survey(in Inputs) ([]Seen, error) {
 	a, err := newAdvance(in)
 	if err != nil {

@@ -57,7 +57,7 @@ func run(m *testing.M) int {
 }
 
 const (
-	// deadline bounds every wait; what is waited for takes a few seconds at most.
+	// deadline is the timeout of every wait. A wait normally takes a few seconds at most.
 	deadline = 90 * time.Second
 	// module is the name of the module in the catalog.
 	module = "mod"
@@ -71,7 +71,7 @@ var versions = map[string]string{
 	"2.0.1": "data: {version: good}",
 }
 
-// up starts a landscape with a module that is Ready on two runtimes, the first of which is in stage own.
+// up starts a landscape with two runtimes on which a module is Ready. The first runtime is in stage own.
 func up(t *testing.T) *landscape.Landscape {
 	t.Helper()
 	l, err := landscape.Up(t.Context(), landscape.Options{Dir: filepath.Join(bin, t.Name()), Bin: bin,
@@ -104,7 +104,7 @@ func up(t *testing.T) *landscape.Landscape {
 	return l
 }
 
-// enable requests the module in a runtime, as soon as the manager has made the Kyma there.
+// enable requests the module in a runtime, as soon as the manager has created the Kyma in the runtime.
 func enable(t *testing.T, l *landscape.Landscape, name string) {
 	t.Helper()
 	ticker := time.NewTicker(100 * time.Millisecond)
@@ -172,8 +172,8 @@ func serve(t *testing.T, l *landscape.Landscape, args ...string) string {
 	return ""
 }
 
-// tab is a tab of a browser. It fails the test at the end if a script has failed, or if the browser has refused
-// something by the content security policy.
+// tab is a tab of a browser. At its end, the test fails if a script has failed, or if the browser has blocked content
+// by the content security policy.
 type tab struct {
 	context.Context
 	t    testing.TB
@@ -221,7 +221,7 @@ func open(t testing.TB, address string) *tab {
 	return b
 }
 
-// listen records failures of scripts, and what the browser has refused.
+// listen records failures of scripts, and the content that the browser has blocked.
 func (b *tab) listen(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -229,7 +229,7 @@ func (b *tab) listen(event any) {
 	case *runtime.EventExceptionThrown:
 		b.problems = append(b.problems, fmt.Sprint(e.ExceptionDetails.Text, " ", e.ExceptionDetails.Exception))
 	case *log.EventEntryAdded:
-		// An answer that is a page about a problem is an error of the network for the browser.
+		// For the browser, a page about a problem is a network error, because of its status.
 		if e.Entry.Level == log.EntryLevelError && e.Entry.Source != log.EntrySourceNetwork {
 			b.problems = append(b.problems, e.Entry.Text+" "+e.Entry.URL)
 		}
@@ -283,8 +283,8 @@ func (b *tab) to(path string) {
 	b.do(chromedp.Navigate(b.base + path))
 }
 
-// until waits until the page has a text, in which any space is one blank. The page is not loaded again: it has to
-// follow the fleet itself. A page that is just being replaced has no text yet.
+// until waits until the page has a text, in which any space is one blank. The test does not load the page again: the
+// page must update itself. While a page is being replaced, it has no text.
 func (b *tab) until(text string) {
 	b.t.Helper()
 	ctx, stop := context.WithTimeout(b.Context, deadline)
@@ -329,7 +329,8 @@ func (b *tab) checkAccess(where string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	// By the debugging protocol, so that the policy of the page does not apply to it.
+	// The script is evaluated by the debugging protocol, so that the content security policy of the page does not apply
+	// to it.
 	b.do(chromedp.Evaluate[chromedp.Void](string(script)))
 	found := evaluate[[]violation](b, `axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations)`)
 	for _, v := range found {

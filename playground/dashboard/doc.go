@@ -14,6 +14,6 @@
 //
 // # What it does not do
 //
-// What a page shows for which objects is tested by package page. This package tests what only a browser can: scripts,
-// styles, the content security policy, keyboard, and pages that follow the fleet.
+// Package page tests the content of the pages. This package tests the parts that need a browser: scripts, styles, the
+// content security policy, the keyboard, and pages that update themselves.
 package dashboard

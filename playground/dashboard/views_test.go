@@ -52,7 +52,7 @@ func policy(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// TestDashboard opens each view, follows two rollouts, and works without a pointer and without JavaScript.
+// TestDashboard opens each view, follows two rollouts, and checks the pages without a pointer and without JavaScript.
 func TestDashboard(t *testing.T) {
 	l := up(t)
 	policy(t, l)

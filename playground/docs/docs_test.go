@@ -65,7 +65,7 @@ type landscape struct {
 
 var land landscape
 
-// theLandscape starts it when the first test asks for it.
+// theLandscape returns the landscape. The first call starts it.
 func theLandscape(t *testing.T) *landscape {
 	t.Helper()
 	land.once.Do(func() { land.err = land.start() })
@@ -133,11 +133,11 @@ func (l *landscape) stop() {
 // stop is a page of the tour.
 type stop struct {
 	page    string
-	prepare string   // what the reader has done before
-	prints  []string // expressions for what the commands print
+	prepare string   // steps that the reader has taken before
+	prints  []string // expressions that the output of the commands must match
 }
 
-// tour is the order in which pages are run: each finds the landscape as the one before has left it.
+// tour is the order in which pages are run. Each page starts with the landscape in the state after the previous page.
 var tour = []stop{
 	{"quickstart.md", "", []string{"2.0.0", "the disk is full"}},
 	{"one-module.md", "bin/klm module disable sample --yes --kubeconfig .landscape/runtime-b.kubeconfig", nil},
@@ -159,7 +159,7 @@ var tour = []stop{
 	{"releases.md", "", nil},
 }
 
-// tourAgain brings back the runtime that deletion.md has removed, and the shorthands of landscape.md.
+// tourAgain restores the runtime that deletion.md has removed, and the shorthands of landscape.md.
 const tourAgain = `
 bin/kubectl --kubeconfig .landscape/runtime-a.kubeconfig config view --raw --flatten --minify > runtime-a.yaml
 bin/klm runtime add runtime-a --kubeconfig-file=runtime-a.yaml --kubeconfig .landscape/control-plane.kubeconfig
@@ -215,7 +215,7 @@ var elsewhere = map[string]string{
 var command = regexp.MustCompile(
 	`^(\$ )?(export [A-Z]|(klm|kubectl|bin/\S+|make|cp|a|b|git|go|ko|ocm|cosign|openssl|helm|velero|flux|argocd) [-a-z.])`)
 
-// TestNothingIsLeftOut: each block of commands is run, or says above it why it is not run.
+// TestNothingIsLeftOut checks that each block of commands is run, or has a comment with the reason why it is not run.
 func TestNothingIsLeftOut(t *testing.T) {
 	pages, err := filepath.Glob(guides + "*.md")
 	if err != nil {
@@ -252,7 +252,7 @@ func mentions(t *testing.T, test, page string) bool {
 	return strings.Contains(string(data), page)
 }
 
-// problems returns what is wrong with the blocks of a page, of which a test runs those of commands or does not.
+// problems returns the problems of the blocks of a page. isRun states whether a test runs the commands of the page.
 func problems(p Page, isRun bool) (all []string) {
 	for i, b := range p.Blocks {
 		say := func(text string) { all = append(all, fmt.Sprintf("%s:%d: %s", p.File, b.Line, text)) }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// health is what Argo CD and Flux show for an object with the checks of gitops.md.
+// health is the health that Argo CD and Flux show for an object with the checks of gitops.md.
 type health struct {
 	argo    string // Healthy, Degraded or Progressing
 	message string // of Argo CD
@@ -31,7 +31,7 @@ type healthChecks struct {
 	}
 }
 
-// readHealthChecks reads them from the page.
+// readHealthChecks reads the checks from the page.
 func readHealthChecks(t *testing.T) healthChecks {
 	t.Helper()
 	page, err := Read(guides + "gitops.md")
@@ -91,8 +91,8 @@ func readHealthChecks(t *testing.T) healthChecks {
 	return all
 }
 
-// judge evaluates the checks as the two programs do. Flux takes an object for Unknown, and asks again, if an expression
-// uses a field that does not exist.
+// judge evaluates the checks as the two programs do. If an expression uses a field that does not exist, Flux treats the
+// object as Unknown and checks it again.
 func (c healthChecks) judge(t *testing.T, o *unstructured.Unstructured) (h health) {
 	t.Helper()
 	state := lua.NewState()
@@ -197,8 +197,8 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
-// checkHealth evaluates the checks for a Kyma of the landscape, in both clusters, and what Flux does without an
-// expression.
+// checkHealth evaluates the checks for a Kyma of the landscape in both clusters, and also the default check of Flux
+// without expressions.
 func checkHealth(t *testing.T, want health, without kstatus.Status) {
 	t.Helper()
 	checks := readHealthChecks(t)

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// collector takes traces.
+// collector receives traces.
 type collector struct {
 	collectortrace.UnimplementedTraceServiceServer
 	endpoint string
@@ -67,7 +67,7 @@ func (c *collector) Export(_ context.Context, r *collectortrace.ExportTraceServi
 	return &collectortrace.ExportTraceServiceResponse{}, nil
 }
 
-// attributes returns those of a span of this name, nil if there is none yet.
+// attributes returns the attributes of a span of this name, or nil if there is no such span yet.
 func (c *collector) attributes(name string) map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +105,7 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// kubectl runs it with the rights of an operator of the control plane.
+// kubectl runs kubectl with the permissions of an operator of the control plane.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	k := exec.Command("bin/kubectl", append([]string{"--kubeconfig", ".landscape/control-plane.kubeconfig", "-n",
@@ -118,7 +118,7 @@ func kubectl(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// scrape reads the metrics of the manager, as Prometheus would that has been given the role.
+// scrape reads the metrics of the manager, like a Prometheus with the role for metrics.
 func scrape(t *testing.T, accept string) string {
 	t.Helper()
 	if kubectl(t, "get", "serviceaccounts", "--ignore-not-found", "prometheus") == "" {

@@ -31,7 +31,7 @@ type Block struct {
 	RunBy string
 }
 
-// Runs reports whether whoever runs the page runs this block.
+// Runs reports whether this block is run when the page is run.
 func (b Block) Runs() bool {
 	return (b.Kind == "sh" || b.Kind == "bash") && b.NotRun == "" && b.RunBy == ""
 }
@@ -81,11 +81,11 @@ type Shell struct {
 	Dir string
 	// Env are variables, in addition to those of this process.
 	Env []string
-	// Before is what the reader has done before; its output is not compared.
+	// Before has the commands that the reader has run before. Their output is not compared.
 	Before string
-	// Replace puts names of a test into commands, nil for none.
+	// Replace puts names of a test into commands. nil means that nothing is replaced.
 	Replace *strings.Replacer
-	// Update writes what the commands print into the blocks of kind output.
+	// Update writes the output of the commands into the blocks of kind output.
 	Update bool
 }
 
@@ -196,7 +196,7 @@ func matches(page, printed string) (string, bool) {
 
 var clockTimes = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?|\b(\d+(\.\d+)?(ms|s|m|h|d))+\b`)
 
-// normal returns lines without what changes from one moment to the next.
+// normal returns lines without the parts that differ from run to run.
 func normal(text string) []string {
 	var lines []string
 	for line := range strings.Lines(strings.TrimSpace(text)) {

@@ -99,7 +99,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestUpdate: what is printed replaces what the page had, and is right the next time.
+// TestUpdate checks that the printed output replaces the output in the page, and that the next run accepts the page.
 func TestUpdate(t *testing.T) {
 	p := write(t, "~~~sh\necho A\n~~~\n\n~~~output\nB\n~~~\n")
 	for _, s := range []Shell{{Dir: t.TempDir(), Update: true}, {Dir: t.TempDir()}} {

@@ -24,8 +24,8 @@ var screens = map[string]string{
 	"klm-why.svg":    "klm why runtime-a",
 }
 
-// testScreens holds the pictures against what klm prints while module sample is broken in runtime-a. It is the first
-// stop of the tour, which finds the landscape as it came up.
+// testScreens compares the pictures with the output of klm while module sample is broken in runtime-a. It is the first
+// step of the tour, when the landscape is in its initial state.
 func testScreens(t *testing.T) {
 	shell := func(command string) string {
 		c := exec.Command("bash", "-c", command)
@@ -65,7 +65,7 @@ func testScreens(t *testing.T) {
 
 var times = regexp.MustCompile(`(\d+(ms|s|m|h|d))+`)
 
-// gist is what does not change from one moment to the next.
+// gist returns the part of an output that does not differ from run to run.
 func gist(screen string) string {
 	screen, _, _ = strings.Cut(screen, "Last events")
 	return strings.Join(strings.Fields(times.ReplaceAllString(screen, "T")), " ")
@@ -89,7 +89,7 @@ func textOf(t *testing.T, data []byte) string {
 	return text
 }
 
-// colours are those of words.
+// colours are the colours of words.
 var colours = []struct {
 	word   *regexp.Regexp
 	colour string
@@ -125,7 +125,7 @@ func draw(screen string) []byte {
 				}
 			}
 			fmt.Fprintf(&b, `<tspan%s>`, colour)
-			_ = xml.EscapeText(&b, []byte(part)) // a builder takes everything
+			_ = xml.EscapeText(&b, []byte(part)) // writing to a builder never fails
 			b.WriteString("</tspan>")
 			line = line[len(part):]
 		}

@@ -120,7 +120,7 @@ func (a *agent) queueLocked() {
 	}
 }
 
-// turn processes all that is due for the agent. Then it sets the timer for the next due time.
+// turn processes the due changes, events and heartbeats of the agent. Then it sets the timer for the next due time.
 func (a *agent) turn(ctx context.Context) {
 	a.mu.Lock()
 	a.queued, a.taken = false, true
@@ -175,8 +175,8 @@ func (a *agent) look(heard []fleet.Change) {
 	}
 }
 
-// setUp reads the certificate and the watch list from the cluster. A real agent mounts the one and watches the other.
-// The agent does not run if one of them is missing or if its Deployment is not available.
+// setUp reads the certificate and the watch list from the cluster. A real agent mounts the certificate and watches the
+// watch list. The agent does not run if one of them is missing or if its Deployment is not available.
 func (a *agent) setUp() {
 	get := func(resource schema.GroupVersionResource, name string) map[string]any {
 		u, err := a.cluster.Get(resource, v1beta2.RuntimeNamespace, name)

@@ -78,5 +78,5 @@ func upgrade(ctx context.Context, r *rig, s *Scenario) error {
 	return nil
 }
 
-// everybody includes every cluster in a rollout.
+// everybody includes all clusters in a rollout.
 func everybody(int) bool { return true }

@@ -95,7 +95,7 @@ func (r *rig) label(ctx context.Context, i int, key, value string) error {
 	return nil
 }
 
-// goodRollout is the rollout of a version that works. It returns the clusters to which something else was done.
+// goodRollout is the rollout of a version that works. It returns the clusters in which it has injected faults.
 func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]bool, err error) {
 	m := r.modules[0]
 	dead := map[int]bool{}
@@ -235,8 +235,8 @@ func (r *rig) mend(ctx context.Context, m *module, dead map[int]bool, broken []i
 	return r.takeBack(ctx, edits)
 }
 
-// badRollout is the rollout of a version that fails in some clusters. Requests to clusters that were touched before are
-// not counted, because they may be about that.
+// badRollout is the rollout of a version that fails in some clusters. Requests to clusters with earlier faults are not
+// counted, because the faults may be their cause.
 func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool) error {
 	m, version := r.modules[0], "1.4.0"
 	bad := map[int]bool{}
@@ -291,7 +291,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	mu.Lock()
 	s.Values[haltSeconds] = seen.of(name).haltedAt.Sub(lastFailure).Seconds()
 	mu.Unlock()
-	if err := r.settle(ctx, s); err != nil { // what was admitted before the halt finishes
+	if err := r.settle(ctx, s); err != nil { // updates admitted before the halt complete
 		return err
 	}
 	first := holders()

@@ -10,15 +10,15 @@
 //
 // # How it works
 //
-// Clusters are those of package cluster. The registry is the one of go-containerregistry, in memory, over HTTP on
-// loopback. The manager has the roles of folder deploy, so tests show that these are sufficient. A chart repository of
-// our own serves charts. Faults can be injected: a registry or chart repository that fails, serves wrong data or
-// requires a login, any access Secret, API servers that fail for a certain request, webhooks that refuse or hang, and a
-// manager that is killed. Close stops and removes everything.
+// Package cluster runs the clusters. The registry is that of go-containerregistry, in memory, over HTTP on loopback.
+// The manager has the roles of folder deploy, so tests show that these are sufficient. A chart repository of our own
+// serves charts. Faults can be injected: a registry or chart repository that fails, serves wrong data or requires a
+// login, any access Secret, API servers that fail for a certain request, webhooks that refuse or hang, and a manager
+// that is killed. Close stops and removes everything.
 //
 // # What it does not do
 //
-// It never waits for a module; its callers have to wait.
+// The package never waits for a module; its callers have to wait.
 package landscape
 
 import (
@@ -257,8 +257,8 @@ func (l *Landscape) StartReplica(ctx context.Context) error {
 	return err
 }
 
-// RestartManager starts the manager again after its end, with the login and the addresses of the previous process. It
-// sends no request to the control plane, so it works while that does not.
+// RestartManager starts the manager again after its end, with the login and the addresses of the previous process.
+// RestartManager sends no request to the control plane, so it also works during an outage of the control plane.
 func (l *Landscape) RestartManager() error {
 	p, err := l.launch("manager", l.HealthAddress, l.MetricsAddress)
 	if err == nil {
@@ -287,7 +287,7 @@ func (l *Landscape) launch(name, health, metrics string) (*Process, error) {
 	args := []string{
 		"--kubeconfig=" + l.Kubeconfig(name), "--oci-registry-host=" + l.RegistryHost,
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics,
-		"--egress-allow=127.0.0.0/8", // the chart repository and others of scenarios
+		"--egress-allow=127.0.0.0/8", // addresses of the chart repository and of other scenarios
 	}
 	if l.InCluster {
 		args = append(args, "--mode=in-cluster")

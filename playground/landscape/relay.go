@@ -95,7 +95,7 @@ func (r *relay) pass(in net.Conn) {
 		return
 	}
 	go func() {
-		_, _ = io.Copy(counter{out, &r.up}, in) // the other side ends first, or this one does: then both are closed
+		_, _ = io.Copy(counter{out, &r.up}, in) // whichever side ends first, both connections are closed
 		_ = out.Close()
 	}()
 	_, _ = io.Copy(counter{in, &r.down}, out)

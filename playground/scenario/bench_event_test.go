@@ -24,11 +24,11 @@ const edits = 500
 const listened = time.Minute
 
 // BenchmarkEvent changes an annotation of the Kyma in a runtime 500 times, one after the other, while its agent reports
-// to the manager. It measures the time until the API server gets the manager's request for the Kyma, which begins a
-// pass: from the moment that we see the API server's answer to the change, and from the moment that the API server got
-// the change, which is a little too early (its audit says when a request came in). What lies between is the agent's
-// watch, the event, the listener, and the queue. Between two changes is more than the half second by which an agent
-// limits its reports about one object, and nothing happens.
+// to the manager. It measures the time until the API server receives the manager's read of the Kyma, which begins a
+// reconcile. The time is measured from two moments: when this process gets the answer to the change, and when the API
+// server received the change according to its audit log, which is a little too early. The time includes the agent's
+// watch, the event, the listener, and the queue. Between two changes the benchmark waits for more than half a second,
+// because an agent reports an object at most once in half a second.
 //
 //	go test ./scenario -run '^$' -bench Event -benchtime 1x -timeout 30m
 func BenchmarkEvent(b *testing.B) {
@@ -122,9 +122,9 @@ func load() string {
 	return strings.Join(strings.Fields(string(text))[:min(3, len(strings.Fields(string(text))))], " ")
 }
 
-// BenchmarkHeartbeat lets the agent of a runtime in which nothing happens send a heartbeat each second for a minute. It
-// counts the heartbeats that the manager heard, the bytes on the way to it, and the requests of the manager. It fails
-// if there is a request to the runtime, a write to the control plane, or if a heartbeat costs a kilobyte.
+// BenchmarkHeartbeat lets the agent of a runtime without changes send a heartbeat each second for a minute. It counts
+// the heartbeats that the manager has received, the bytes between agent and manager, and the requests of the manager.
+// It fails if there is a request to the runtime, a write to the control plane, or if a heartbeat costs a kilobyte.
 //
 //	go test ./scenario -run '^$' -bench Heartbeat -benchtime 1x
 func BenchmarkHeartbeat(b *testing.B) {

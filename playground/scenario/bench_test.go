@@ -258,8 +258,8 @@ func (s *scenario) isComplete(ctx context.Context) (bool, string) {
 }
 
 // BenchmarkDelete deletes a Kyma with two small modules. Each module has a CRD, a workload, a custom resource and 2
-// further objects. The benchmark measures the time until the Kyma is gone, and counts the requests until then. It fails
-// if an object is deleted twice.
+// further objects. The benchmark measures the time until the Kyma is deleted, and counts the requests until then. It
+// fails if an object is deleted twice.
 //
 //	go test ./scenario -run '^$' -bench Delete -benchtime 5x
 func BenchmarkDelete(b *testing.B) {

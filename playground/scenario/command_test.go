@@ -105,10 +105,10 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"backup":  command((*scenario).backup),
 	"restore": command((*scenario).restore),
 	// crds [-without=FILE] [-former] CLUSTER… installs the CRDs in clusters, as an upgrade or a rollback does. With
-	// -former, they are those of the flag -former of the tests. FILE lists fields
-	// that a former version does not have, one a line: PLURAL PATH, such as "kymas status.modules[].history". CRDs that
-	// a cluster does not have are left out. rewrite OBJECT… writes objects back as they are read: fields that the CRD
-	// does not have are then lost.
+	// -former, the CRDs of the flag -former of the tests are installed. FILE lists fields that a former version does
+	// not have, one a line: PLURAL PATH, such as "kymas status.modules[].history". CRDs that a cluster does not have
+	// are left out. rewrite OBJECT… writes objects back as they are read: fields that the CRD does not have are then
+	// lost.
 	"crds":    command((*scenario).crds),
 	"rewrite": command((*scenario).rewrite),
 	// replica start starts another replica of the manager. From then on, agents report to this replica, even though it

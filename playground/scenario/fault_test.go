@@ -121,7 +121,7 @@ func (s *scenario) webhook(c *call) error {
 	if err := s.land.Admit(s.ctx, c.args[0], says); err != nil || says == landscape.Hang {
 		return err
 	}
-	// The API server hears of it a moment later. Until then it may ask or not.
+	// The API server receives the new configuration a moment later. Until then it may or may not call the webhook.
 	probe := &corev1.ConfigMap{}
 	probe.Name, probe.Namespace = "guarded-probe", "default"
 	return s.poll(func(ctx context.Context) (bool, string) {

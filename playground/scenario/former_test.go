@@ -105,7 +105,7 @@ func (s *scenario) crds(c *call) error {
 	return nil
 }
 
-// withoutField removes a field from all versions of a CRD, and returns from how many.
+// withoutField removes a field from all versions of a CRD, and returns the number of versions that had the field.
 func withoutField(all []*apiextensionsv1.CustomResourceDefinition, plural, path string) int {
 	n := 0
 	for _, crd := range all {
@@ -119,7 +119,7 @@ func withoutField(all []*apiextensionsv1.CustomResourceDefinition, plural, path 
 	return n
 }
 
-// withoutProperty removes the property at the end of a path, and returns how many it was.
+// withoutProperty removes the property at the end of a path, and returns the number of removed properties.
 func withoutProperty(in *apiextensionsv1.JSONSchemaProps, path []string) int {
 	name, isList := strings.CutSuffix(path[0], "[]")
 	next, ok := in.Properties[name]

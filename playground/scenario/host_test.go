@@ -20,8 +20,9 @@ var hosts struct {
 	opened int
 }
 
-// takeHost returns a host for a scenario with these clusters: a free one, or else a new one. If there are several, it
-// takes one that has most of the clusters, and of these the one with the fewest others, which saves memory.
+// takeHost returns a host for a scenario with these clusters: a free one, or else a new one. If several hosts are free,
+// takeHost takes the host that has most of the clusters. Of equal hosts, it takes the one with the fewest other
+// clusters, which saves memory.
 func takeHost(ctx context.Context, names []string) (*cluster.Host, error) {
 	hosts.Lock()
 	defer hosts.Unlock()

@@ -40,7 +40,7 @@ const (
 	dataLimit = 2 << 30
 )
 
-// attack is what a hostile API server answers.
+// attack is a way in which a hostile API server answers.
 type attack struct {
 	name string
 	// answer answers a request, or returns false to pass it to the real API server.
@@ -143,12 +143,13 @@ func (m measured) String() string {
 		m.p99, m.manager, m.rest)
 }
 
-// TestHostileRuntime runs the manager as a process with limited memory, for an honest runtime and one whose API server
-// attacks it in every way. The manager keeps below its limit, the honest runtime is served meanwhile, and after each
-// attack the other runtime has exactly what it had before.
+// TestHostileRuntime runs the manager as a process with limited memory, for an honest runtime and a runtime whose API
+// server attacks the manager in every way. The manager stays below its limit and serves the honest runtime during the
+// attacks. After each attack the hostile runtime has exactly the same objects as before.
 func TestHostileRuntime(t *testing.T) {
 	s := bringUpWith(t, landscape.Options{Runtimes: []string{"runtime-a", "runtime-b"},
-		// Below the target, garbage is collected less often: the default would hide how much memory is needed.
+		// Below the target, garbage is collected less often: with the default, the measured memory would include
+		// garbage.
 		ManagerArgs: []string{"--leader-elect=false", "--memory-target=402653184"},
 		ManagerEnv:  []string{"GOMEMLIMIT=1536MiB"}})
 	limit := &unix.Rlimit{Cur: dataLimit, Max: dataLimit}
@@ -260,7 +261,8 @@ func (h *hostile) see(name string, state v1beta2.State, message string) error {
 	})
 }
 
-// attack lets runtime-b attack the manager while the honest runtime is edited, and checks what is left afterwards.
+// attack lets runtime-b attack the manager while the honest runtime is edited, and then checks the objects in
+// runtime-b.
 func (h *hostile) attack(ctx context.Context, a attack) (measured, error) {
 	var answers atomic.Int64
 	h.gate.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -290,7 +292,7 @@ func (h *hostile) attack(ctx context.Context, a attack) (measured, error) {
 		return m, err
 	}
 	m.answers = answers.Load()
-	if m.peak, err = h.peak(); err != nil { // also of what came after the last edit
+	if m.peak, err = h.peak(); err != nil { // also of requests after the last edit
 		return m, err
 	}
 	if err := h.retry(ctx, "after "+a.name); err != nil {

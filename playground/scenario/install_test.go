@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	_ "istio.io/api/label" // so that the module, with the definitions in it, is one of ours
+	_ "istio.io/api/label" // so that the module with these CRDs is in our go.mod
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,7 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// projects are those whose definitions scripts can install: in which module they are, and which of them are used.
+// projects are the projects whose CRDs scripts can install, with the Go module that contains the CRDs, and the CRDs
+// that are used.
 var projects = map[string]struct {
 	module, files string
 	names         []string
@@ -31,7 +32,7 @@ var projects = map[string]struct {
 	}},
 }
 
-// definitions returns the definitions of a project as it releases them.
+// definitions returns the CRDs of a project as the project releases them.
 func (s *scenario) definitions(project string) ([]*unstructured.Unstructured, error) {
 	p, known := projects[project]
 	if !known {
@@ -113,7 +114,7 @@ func (s *scenario) uninstall(c *call) error {
 			return fmt.Errorf("uninstalling %s: %w", o.GetName(), err)
 		}
 	}
-	for _, o := range all { // who installs them while they go has nothing in the end
+	for _, o := range all { // an install during the deletion would have no effect
 		err := s.poll(func(ctx context.Context) (bool, string) {
 			err := from.Get(ctx, client.ObjectKeyFromObject(o), o.DeepCopy())
 			return apierrors.IsNotFound(err), fmt.Sprint("it is there: ", err)

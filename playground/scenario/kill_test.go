@@ -68,7 +68,7 @@ type chapter struct {
 	steps   []string
 	do      func(context.Context) error // the actions of users; they also work while the manager is not running
 	reached func(context.Context) bool  // a cheap check that the end state is almost reached
-	end     string                      // name of the end state; chapters with the same name lead to the same picture
+	end     string                      // name of the end state; equal names mean equal pictures
 }
 
 // picture is the state of both clusters after a chapter.

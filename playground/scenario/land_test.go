@@ -260,7 +260,7 @@ func (s *scenario) publish(c *call) error {
 	return s.template(c)
 }
 
-// publishSample publishes all that there is of the sample module in a control plane.
+// publishSample publishes all versions of the sample module in a control plane.
 func publishSample(ctx context.Context, land *landscape.Landscape, c *call) error {
 	versions := sample.Versions()
 	for _, v := range versions {
@@ -450,7 +450,7 @@ func (s *scenario) request(c *call) error {
 	})
 }
 
-// without returns the modules but one.
+// without returns all modules except one.
 func without(modules []v1beta2.Module, name string) []v1beta2.Module {
 	return slices.DeleteFunc(slices.Clone(modules), func(m v1beta2.Module) bool { return m.Name == name })
 }
@@ -469,7 +469,7 @@ func (s *scenario) apply(c *call) error {
 	}
 	for _, o := range objects {
 		var refused error
-		// a kind that has just come may be served by fits and starts
+		// the API server may serve a new kind only intermittently at first
 		err := s.poll(func(ctx context.Context) (bool, string) {
 			refused = s.land.Clients[c.args[0]].Apply(ctx, client.ApplyConfigurationFromUnstructured(
 				(*unstructured.Unstructured)(o)), client.FieldOwner(cmp.Or(c.flag("as"), "somebody")),

@@ -315,7 +315,7 @@ func steady(v any) any {
 	return v
 }
 
-// admin is the user of scripts, as the API servers know it.
+// admin is the name of the user of scripts in the API servers.
 const admin = "playground-admin"
 
 // approve adds an approval of the current plan to a rollout.

@@ -29,7 +29,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// flooders is the number of connections of a flood. A runtime may have one more, and its agent uses that one.
+// flooders is the number of connections of a flood. A runtime may have one more connection, which its agent uses.
 const flooders = 15
 
 // flood is a client that posts the same event repeatedly.
@@ -112,7 +112,7 @@ func (s *scenario) poster(c *call) (*http.Client, http.Header, error) {
 		if !known {
 			return nil, nil, fmt.Errorf("there is no certificate %q: make it first", name)
 		}
-		// whatever roots the listener asks for
+		// the certificate is sent whatever roots the listener requests
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil }
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
@@ -259,8 +259,8 @@ func (s *scenario) received(c *call) error {
 	return nil
 }
 
-// receivedLine returns a request to a component as text: who, how, and those parts of the body that say what happened
-// to which object.
+// receivedLine returns a request to a component as text: the runtime, method and path, and the parts of the body that
+// identify the object and its change.
 func receivedLine(t landscape.Received) string {
 	var parts map[string]json.RawMessage
 	if err := json.Unmarshal(t.Body, &parts); err != nil {

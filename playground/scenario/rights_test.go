@@ -19,9 +19,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// In every landscape the manager is the service account of folder deploy, with the roles of folder deploy. What it asks
-// of its control plane in all scenarios is put together here: nothing of that may be forbidden, and no right may be
-// there for nothing.
+// In every landscape the manager uses the service account and the roles of folder deploy. This file collects the
+// requests of the manager to its control plane in all scenarios. No request may be forbidden, and no role may grant a
+// right that no request needs.
 
 // unasked lists rights that the manager has although no scenario needs them. The key is "VERB RESOURCE", and the value
 // is the reason.
@@ -48,7 +48,7 @@ func (s *scenario) recordRights() error {
 	rights.Lock()
 	defer rights.Unlock()
 	rights.scripts++
-	if s.land == nil || s.land.InCluster { // in-cluster it may do everything, since modules may need anything
+	if s.land == nil || s.land.InCluster { // in-cluster the manager has all rights, since modules may need any
 		return nil
 	}
 	user := "system:serviceaccount:" + s.land.Namespace() + ":lifecycle-manager"
@@ -57,7 +57,7 @@ func (s *scenario) recordRights() error {
 	for _, r := range s.land.Clusters[landscape.ControlPlane].Requests(0) {
 		switch {
 		case r.User != user:
-			// what is not the landscape's own is the script's, which tests what the manager does without some right
+			// a script has changed these rights, to test the manager without some of them
 			altered = altered || r.Resource == "roles" && isWrite(r) &&
 				!strings.Contains(r.Path, "fieldManager=landscape") ||
 				r.Resource == "validatingadmissionpolicies" && strings.HasPrefix(r.Name, refusing(""))
@@ -91,7 +91,7 @@ func rightOf(verb, group, resource, subresource string) string {
 	return verb + " " + resource
 }
 
-// checkRights reports the rights of the roles that no script needed, once all of them have run.
+// checkRights reports the rights of the roles that no script needed, once all scripts have run.
 func checkRights(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -109,7 +109,8 @@ func checkRights(t *testing.T) {
 				return right(r) == have && (len(rule.ResourceNames) == 0 || r.Name == "" ||
 					slices.Contains(rule.ResourceNames, r.Name))
 			})
-			// A first list comes by the watch where API servers can do that; they can since Kubernetes 1.34.
+			// If the API server supports it, the first list is part of the watch. API servers support this since
+			// Kubernetes 1.34.
 			if verb, of, _ := strings.Cut(have, " "); !used && verb == "list" && slices.Contains(rule.Verbs, "watch") {
 				used = slices.ContainsFunc(rights.used, func(r cluster.Request) bool { return right(r) == "watch "+of })
 			}

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write what was seen into the expectations of the scripts")
 
-// failures are said once more at the end, where they are found: what failed scenarios print is long.
+// failures are printed again at the end, because the output of failed scenarios is long.
 var failures struct {
 	sync.Mutex
 	said []string

@@ -41,7 +41,7 @@ func (s *scenario) trust(c *call) error {
 	return os.WriteFile(c.script.MkAbs(c.args[0]), []byte(policy), 0o600)
 }
 
-// sign signs a component version as cosign does, next to it in the registry.
+// sign signs a component version as cosign does. The signature is stored next to the component version in the registry.
 func (s *scenario) sign(c *call) error {
 	if err := c.want(2, 2, "sign COMPONENT VERSION"); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package promotion decides whether a version that has proven itself in one channel of a module is brought to the next
-// one.
+// Package promotion decides whether a version that is proven in one channel of a module is promoted to the next
+// channel.
 //
 // # Use
 //
@@ -8,11 +8,11 @@
 //
 // # How it works
 //
-// The policy of a channel has at most one promotion into it, so no channel has two. Judge collects everything that
-// speaks against a promotion, so that people see all of it at once. The manager and klm call it with the same inputs.
+// The policy of a channel has at most one promotion into the channel, so no channel has two. Judge collects all
+// blockers of a promotion, so that people see all of them at once. The manager and klm call it with the same inputs.
 //
-// A move of the channel by a person to another version than the promoted one is a hold: it lasts until a person
-// releases it, also if the reasons for the move are long forgotten. A move to the promoted version is none.
+// If a person moves the channel to another version than the promoted one, this move is a hold. The hold lasts until a
+// person releases it. A move to the promoted version is no hold.
 //
 // # What it does not do
 //
@@ -50,11 +50,11 @@ type Inputs struct {
 	To string
 	// Template returns the ModuleTemplate of a version, or nil.
 	Template func(version string) *v1beta2.ModuleTemplate
-	// Count counts the runtimes in a channel that have a version. It is called only if nothing else speaks against the
-	// promotion. Nil: those in the status are used.
+	// Count counts the runtimes in a channel that have a version. Judge calls Count only if the promotion has no other
+	// blocker. nil means that the numbers in the status are used.
 	Count func(channel, version string) (v1beta2.PromotionEvidence, error)
-	// Owners returns the field managers that own the version of the channel, see Owners. It is called only if nothing
-	// else speaks against the promotion, and its mode is Apply.
+	// Owners returns the field managers that own the version of the channel, see Owners. Judge calls Owners only if the
+	// promotion has no other blocker, and its mode is Apply.
 	Owners func() ([]string, error)
 	// Now is the current time.
 	Now time.Time
@@ -62,9 +62,9 @@ type Inputs struct {
 
 // Result is the result of Judge.
 type Result struct {
-	// Status is the next state of the promotion, nil if the policy of the channel has none.
+	// Status is the next state of the promotion, or nil if the policy of the channel has no promotion.
 	Status *v1beta2.ChannelPromotion
-	// Promotion is the promotion of the policy, nil if there is none.
+	// Promotion is the promotion of the policy, or nil if there is none.
 	Promotion *v1beta2.RolloutPromotion
 	// Next is the time after which Judge has to be called again without a change. 0: only after a change.
 	Next time.Duration
@@ -78,7 +78,7 @@ type judge struct {
 	wait     time.Duration
 }
 
-// Judge returns the state of the promotion into a channel. These speak against it; all that do are blockers:
+// Judge returns the state of the promotion into a channel. Each row that fits is a blocker of the promotion:
 //
 //	1  two policies are equally exact for the channel          PolicyConflict
 //	2  the channel it comes from does not exist                ChannelNotFound
@@ -91,7 +91,7 @@ type judge struct {
 //	9  too few runtimes have it, or it fails in too many       NoEvidence, TooManyFailures
 //	10 another field manager owns the version (mode Apply)     PromotionNotOwned
 //
-// Rows 9 and 10 cost something, so they are asked only if nothing else speaks against it.
+// Rows 9 and 10 need expensive reads, so they are checked only if no other row fits.
 func Judge(in Inputs) Result {
 	j := &judge{Inputs: in}
 	policy, err := rollout.PolicyFor(in.Policies, in.Release.Name, in.To)
@@ -202,7 +202,7 @@ func (j *judge) result(was *v1beta2.ChannelPromotion, state v1beta2.PromotionSta
 	return Result{Status: j.next, Promotion: p, Next: j.wait}
 }
 
-// hold finds out whether a person holds the promotion.
+// hold checks whether a person holds the promotion: row 4.
 func (j *judge) hold(to *v1beta2.ChannelStatus, was *v1beta2.ChannelPromotion) {
 	if was != nil && len(to.History) > 0 {
 		last := to.History[len(to.History)-1]
@@ -230,7 +230,7 @@ func (j *judge) hold(to *v1beta2.ChannelStatus, was *v1beta2.ChannelPromotion) {
 	}
 }
 
-// circle finds out whether promotions lead from the channel back to it.
+// circle checks whether promotions lead from the channel back to it: row 3.
 func (j *judge) circle() {
 	path := []string{j.To}
 	for at := j.To; len(path) <= 32; {
@@ -356,7 +356,7 @@ func (j *judge) owners() {
 		j.next.Version, j.Release.Name, j.To, j.next.Version))
 }
 
-// Order is what persons have ordered about the promotion into a channel.
+// Order has the orders of persons about the promotion into a channel.
 type Order struct {
 	// Hold is the reason for a hold, "" if nobody holds it.
 	Hold string
@@ -372,8 +372,8 @@ func (o Order) Line(channel string) string {
 	return fmt.Sprintf("%s Release %d", channel, o.Released)
 }
 
-// OrderOf returns what the annotation of a release orders about a channel. A line that cannot be read is an error; then
-// nothing is promoted.
+// OrderOf returns the orders about a channel in the annotation of a release. A line that cannot be read is an error;
+// then no version is promoted.
 func OrderOf(release *v1beta2.ModuleReleaseMeta, channel string) (Order, error) {
 	for line := range strings.Lines(release.Annotations[v1beta2.AnnotationPromotion]) {
 		line = strings.TrimSpace(line)
@@ -395,8 +395,8 @@ func OrderOf(release *v1beta2.ModuleReleaseMeta, channel string) (Order, error) 
 	return Order{}, nil
 }
 
-// Mover returns the field manager that wrote the version of a channel in the spec of a release, or "" if that is not
-// known. A version with several owners was written by one of them, and nothing says by which.
+// Mover returns the field manager that wrote the version of a channel in the spec of a release, or "" if the field
+// manager is not known. If a version has several owners, it is not known which of them wrote it.
 func Mover(release *v1beta2.ModuleReleaseMeta, channel string) string {
 	if all := Owners(release, channel); len(all) == 1 {
 		return all[0]

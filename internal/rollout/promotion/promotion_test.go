@@ -51,7 +51,7 @@ func policy(name, from, to string) v1beta2.RolloutPolicy {
 			If: v1beta2.PromotionConditions{MinRuntimes: 200, MaxFailures: new(intstr.FromString("0.5%"))}}}}
 }
 
-// TestJudge: what speaks against a promotion, and what does not.
+// TestJudge checks the blockers of a promotion.
 func TestJudge(t *testing.T) {
 	annotate := func(text string) func(*Inputs) {
 		return func(in *Inputs) {
@@ -239,8 +239,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestMissing: a promotion to a channel that does not exist is named, by the policy that decides, and only if there is
-// something to promote.
+// TestMissing checks that a promotion to a channel that does not exist is reported for the policy in force, and only if
+// there is a version to promote.
 func TestMissing(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string
@@ -272,10 +272,10 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestModel plays persons who move channels, hold and release, and a manager that records and promotes, in random
-// orders. A promotion never undoes a person's hold, never lowers a version, never takes a withdrawn one, and only one
-// that was proven for long enough. It never undoes a move that nobody has recorded. Each mutation was seen to fail, in
-// this check of 80 steps (-rapid.seed=1):
+// TestModel simulates persons who move channels, hold and release promotions, and a manager that records and promotes,
+// in random order. A promotion never ends a person's hold and never lowers a version. It never uses a withdrawn
+// version, nor a version that was not proven for long enough. It never undoes a move that the manager has not recorded
+// yet. Each mutation of the code failed in the listed check of 80 steps (-rapid.seed=1):
 //
 //	hold     a hold ends with the next move            31
 //	hold     a move by a person is no hold             31
@@ -306,14 +306,14 @@ func TestModel(t *testing.T) {
 		annotate := func(o Order) {
 			in.Release.Annotations = map[string]string{v1beta2.AnnotationPromotion: o.Line("regular")}
 		}
-		// record does what the coordinator does with moves, which are completed at once.
+		// record records moves as the coordinator does. In this model, each move is completed at once.
 		record := func() {
 			for i, spec := range in.Release.Spec.Channels {
 				s := &in.Release.Status.Channels[i]
 				if s.Target == spec.Version {
 					continue
 				}
-				if i == 1 { // a move that was undone before anybody has seen it holds nothing
+				if i == 1 { // a move that was undone before the manager has read it is no hold
 					isHeld = isHeld || spec.Version != in.Release.Status.Channels[0].Version &&
 						spec.Version != s.Promotion.Version
 				}
@@ -386,7 +386,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestOwners: only the owners of the version of this channel count.
+// TestOwners checks that only the owners of the version of this channel are returned.
 func TestOwners(t *testing.T) {
 	in := shop()
 	in.Release.ManagedFields = append(in.Release.ManagedFields, owned("b", "regular"), owned("klm", "regular"),

@@ -1,4 +1,5 @@
-// Package urgency reads and writes how urgent the moves of channels are, and decides what an urgent rollout leaves out.
+// Package urgency reads and writes the urgency of moves of channels, and decides which steps an urgent rollout leaves
+// out.
 //
 // # Use
 //
@@ -7,12 +8,12 @@
 //
 // # How it works
 //
-// The annotation v1beta2.AnnotationUrgency of a ModuleReleaseMeta has a line for each channel. A line counts for one
+// The annotation v1beta2.AnnotationUrgency of a ModuleReleaseMeta has a line for each channel. A line is valid for one
 // move to the version that it names: the coordinator records the line that it has used.
 //
 // # What it does not do
 //
-// Who may declare an emergency is decided by the API server. What a policy freezes is decided by package rollout.
+// The API server decides which users may declare an emergency. Package rollout decides which rollouts a policy freezes.
 package urgency
 
 import (
@@ -31,7 +32,7 @@ const maxUrgencyReason = 1024
 // ignoreWindows is the word in a line of the annotation that lets updates ignore maintenance windows.
 const ignoreWindows = "ignoreWindows"
 
-// Urgency is how urgent one move of a channel is. The zero value is a normal move.
+// Urgency is the urgency of one move of a channel. The zero value is a normal move.
 type Urgency struct {
 	// Is is UrgencyHotfix or UrgencyEmergency, or "" for a normal move.
 	Is v1beta2.RolloutUrgency
@@ -50,7 +51,7 @@ func (u Urgency) Line(channel, version string) string {
 	return strings.Join(words, " ") + ": " + u.Reason
 }
 
-// Check returns why an urgency is not valid, or nil.
+// Check returns the reason why an urgency is not valid, or nil.
 func (u Urgency) Check() error {
 	switch {
 	case u.Is != v1beta2.UrgencyHotfix && u.Is != v1beta2.UrgencyEmergency:
@@ -66,8 +67,8 @@ func (u Urgency) Check() error {
 	return nil
 }
 
-// SetLine returns the value of an annotation that has a line for each channel, with another line of a channel. line
-// is "" for none. The result is "" if no line is left.
+// SetLine returns the value of an annotation that has a line for each channel, with the line of one channel replaced.
+// If line is "", the line is removed. The result is "" if no line is left.
 func SetLine(value, channel, line string) string {
 	var kept []string
 	for l := range strings.Lines(value) {
@@ -104,9 +105,9 @@ func LineOf(release *v1beta2.ModuleReleaseMeta, channel, version string) string 
 	return ""
 }
 
-// Of returns how urgent the release says that the move of a channel to a version is. A line counts for one move:
-// one that was used before says nothing about another move to the same version. A line that cannot be read is an error;
-// then nothing may move.
+// Of returns the urgency that a release declares for the move of a channel to a version. A line is valid for one move:
+// a line that was used before does not apply to another move to the same version. A line that cannot be read is an
+// error; then no runtime may be admitted.
 func Of(release *v1beta2.ModuleReleaseMeta, channel, version string) (Urgency, error) {
 	line := LineOf(release, channel, version)
 	if s := release.ChannelStatus(channel); line == "" || s != nil && s.UsedUrgency == line {
@@ -135,8 +136,9 @@ func Of(release *v1beta2.ModuleReleaseMeta, channel, version string) (Urgency, e
 	return u, nil
 }
 
-// Shorten leaves out what an urgent rollout does not need in a stage: an emergency soaks and gates, a hotfix what the
-// policy allows. It reports whether the rollout has the stage at all. Limits and evidence are never left out.
+// Shorten removes the steps from a stage that an urgent rollout leaves out. An emergency leaves out soaks and gates. A
+// hotfix leaves out the steps that the policy allows. Shorten reports whether the rollout has the stage. Limits and
+// evidence are never left out.
 func Shorten(s *v1beta2.RolloutStage, is v1beta2.RolloutUrgency, hotfix *v1beta2.RolloutHotfix) bool {
 	switch {
 	case is == v1beta2.UrgencyEmergency:

@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestOf: a line of the annotation counts for one move of one channel to one version, and one that cannot be
-// read is an error.
+// TestOf checks that a line of the annotation is valid for one move of one channel to one version, and that a line that
+// cannot be read is an error.
 func TestOf(t *testing.T) {
 	const line = "regular 2.0.1 Emergency ignoreWindows: 2.0.0 deletes volumes: all of them"
 	is := Urgency{v1beta2.UrgencyEmergency, "2.0.0 deletes volumes: all of them", true}
