@@ -287,7 +287,7 @@ func (l *Landscape) launch(name, health, metrics string) (*Process, error) {
 	args := []string{
 		"--kubeconfig=" + l.Kubeconfig(name), "--oci-registry-host=" + l.RegistryHost,
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics,
-		"--egress-allow=127.0.0.0/8", // addresses of the chart repository and of other scenarios
+		"--egress-allow=127.0.0.0/8", // for the chart repository and other servers of scenarios
 	}
 	if l.InCluster {
 		args = append(args, "--mode=in-cluster")
