@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// TestHelp: every verb has an example, which begins with its own name, and a sentence.
+// TestHelp checks that every verb has a description, and an example that begins with the name of the verb.
 func TestHelp(t *testing.T) {
 	for _, program := range []string{"klm", "kubectl-lifecycle"} {
 		name, _ := nameOf(program)
@@ -75,7 +75,8 @@ func TestPluginCompletion(t *testing.T) {
 	}
 }
 
-// TestReference: the tree of the reference has the commands that cobra adds, and flags that are named version.
+// TestReference checks that the tree of the reference has the commands that cobra adds, and flags that are named
+// version.
 func TestReference(t *testing.T) {
 	tree := Tree()
 	for _, path := range []string{"completion bash", "module enable", "module set-version"} {

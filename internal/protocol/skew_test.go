@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// TestSkew: agents and managers of other versions understand these messages. The lines of formerly are messages of a
-// former version with all fields. They are read without a loss and written with the same keys, so the former version
-// reads what this version writes. A field that a later version adds is ignored.
+// TestSkew checks that agents and managers of other versions can read the messages. The variable formerly has messages
+// of a former version with all fields. They are read without a loss and written with the same keys, so that the former
+// version can read messages of this version. A field that a later version adds is ignored.
 //
-// A new field is no line here. A failure means that a field was renamed or removed: keep its former name.
+// A new field needs no new line. A failure means that a field was renamed or removed: keep its former name.
 func TestSkew(t *testing.T) {
 	cases := map[string]struct {
 		formerly string

@@ -521,7 +521,7 @@ func TestNothingBegins(t *testing.T) {
 	}
 }
 
-// TestHeldTail: a rollout that is held does not end, even if its deadline has passed.
+// TestHeldTail checks that a held rollout does not end, even if its deadline has passed.
 func TestHeldTail(t *testing.T) {
 	w := newWorld(t, 100, twoStages())
 	last := w.of(1)[3]
@@ -633,8 +633,8 @@ func (w *world) underWay() []*Runtime {
 	return all
 }
 
-// TestCorrection: a rollout that supersedes a bad one begins with the runtimes that have the bad version, although they
-// do not work.
+// TestCorrection checks that a rollout that supersedes a bad one begins with the runtimes that have the bad version,
+// although their modules do not work.
 func TestCorrection(t *testing.T) {
 	w := newWorld(t, 100, twoStages(concurrency(intstr.FromInt32(2))))
 	hurt := w.of(0)[len(w.of(0))-1]
@@ -933,7 +933,7 @@ func TestLost(t *testing.T) {
 	w.mustHave("after the deadline", v1beta2.ReasonTooManyLost)
 }
 
-// TestStatusSize: the size of the status does not depend on the fleet.
+// TestStatusSize checks that the size of the status does not depend on the size of the fleet.
 func TestStatusSize(t *testing.T) {
 	long := strings.Repeat("x", 40)
 	all := []v1beta2.RolloutStage{}

@@ -35,7 +35,7 @@ type PolicyConflict struct {
 	Policies []string
 }
 
-// Error names the policies and states what to do.
+// Error names the policies and states the remedy.
 func (e *PolicyConflict) Error() string {
 	return fmt.Sprintf("RolloutPolicies %s are equally exact for module %s in channel %s: exclude the module or the channel "+
 		"from all but one", strings.Join(e.Policies, " and "), e.Module, e.Channel)

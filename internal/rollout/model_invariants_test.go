@@ -355,7 +355,8 @@ func lineOf(r *v1beta2.ModuleRollout) string {
 }
 
 // checkTakeBack checks a rollout that is about to be made while the channel has the version that it takes back: the
-// former one is halted, its policy says so, the edge is declared, and no person has decided otherwise (6).
+// former rollout is halted, its policy takes runtimes back, the edge is declared, and no person has decided otherwise
+// (6).
 func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout) {
 	inSpec, _ := view.release.Target(modelChannel)
 	if !made.Spec.IsBack() || made.Spec.From != inSpec ||
@@ -369,7 +370,8 @@ func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout)
 	}
 }
 
-// urgent: 14. What an urgent rollout keeps is checked by the other invariants; this one checks its stages.
+// urgent: 14. This invariant checks the stages of an urgent rollout; the other invariants hold for urgent rollouts,
+// too.
 func (m *model) urgent() string {
 	if m.after == nil || m.after.Spec.IsBack() {
 		return ""

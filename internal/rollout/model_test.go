@@ -77,7 +77,7 @@ type part struct {
 	deferred time.Time
 }
 
-// runtime returns what the coordinator knows about the runtime.
+// runtime returns the data of the coordinator about the runtime.
 func (m *model) runtime(p *part) Runtime {
 	r := Runtime{Kyma: p.name, Labels: p.labels, Ordered: p.ordered, State: p.state, Reason: p.reason, Since: p.since,
 		IsReady: evidence.IsWell(p.state), IsObserved: true, Started: p.started, IsExcused: p.excused,

@@ -125,7 +125,7 @@ type judgement struct {
 //	7  the control plane has failed                 Updating, and the rollout is held
 //	8  the version has failed in the runtime        Failed
 //	9  the deadline has not passed                  Updating
-//	10 nobody has looked at the new version yet     Updating, and the rollout is held
+//	10 the new version was not observed yet         Updating, and the rollout is held
 //	11 otherwise                                    Lost or Failed, by the cause
 //
 // A module that was broken before its update is Excused instead of Proven, Lost or Failed.

@@ -292,7 +292,7 @@ func problems(p Page, isRun bool) (all []string) {
 	return all
 }
 
-// TestBlockProblems: each kind of mistake is found.
+// TestBlockProblems checks that each kind of mistake is found.
 func TestBlockProblems(t *testing.T) {
 	cases := map[string]struct {
 		page  string

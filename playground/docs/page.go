@@ -17,7 +17,7 @@ type Page struct {
 	Blocks []Block
 }
 
-// Block is what is between two fences of a page.
+// Block is the text between two fences of a page.
 type Block struct {
 	// Kind is the word behind the first fence. "" is a block of lines that are indented by four spaces.
 	Kind string

@@ -118,7 +118,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestReference checks that the reference work is the same each time, and that what it takes is measured.
+// TestReference checks that the reference work is the same each time, and that its time is measured.
 func TestReference(t *testing.T) {
 	w, err := newReference()
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // pulseGap is the time between two measurements of the reference work.
 const pulseGap = 250 * time.Millisecond
 
-// reference is a fixed piece of work that takes a few milliseconds. It does what a manager mostly does: JSON,
-// encryption, digests, and access to memory that is in no cache. Its time during a scenario shows how fast the
+// reference is a fixed piece of work that takes a few milliseconds. It consists of the main operations of a manager:
+// JSON, encryption, digests, and access to memory that is in no cache. Its time during a scenario shows how fast the
 // processor was then. So a ratio to this time can be compared between machines, and between a quiet machine and a busy
 // one.
 type reference struct {

@@ -38,7 +38,7 @@ func example(clusters int, heap, cpu float64) Run {
 	}}
 }
 
-// TestPanels: each title of the chart names a figure.
+// TestPanels checks that each title of the chart names a figure.
 func TestPanels(t *testing.T) {
 	known := map[string]bool{}
 	for _, f := range figures {
@@ -165,8 +165,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestModule checks that a module has as many objects as are asked for, all different, and that each carries its
-// version.
+// TestModule checks that a module has the requested number of different objects, and that each object has the version
+// label.
 func TestModule(t *testing.T) {
 	for _, objects := range []int{3, 4, 9, 10, 11, 25} {
 		m := newModules(30, objects)[28]

@@ -45,8 +45,8 @@ type attack struct {
 	name string
 	// answer answers a request, or returns false to pass it to the real API server.
 	answer func(w http.ResponseWriter, r *http.Request) bool
-	// says is part of the message by which the hostile runtime's Kyma shows the attack. Empty means that the attack is
-	// on watches only, which the status does not show.
+	// says is part of the message by which the hostile runtime's Kyma shows the attack. An empty text means that the
+	// attack is on watches only, which the status does not show.
 	says string
 }
 

@@ -255,7 +255,7 @@ func (w withdrawal) Show(p *console.Page) {
 	p.Wrap("", "To replace it there, move the channel to a higher version, or take the runtimes back: klm rollout undo.")
 }
 
-// channelsWith states which channels of a module have a version, and what to do about it.
+// channelsWith returns a text with the channels of a module that have a version, and with the remedy.
 func channelsWith(s *connection.Catalog, module, version string) string {
 	release := s.Releases[module]
 	if release == nil {

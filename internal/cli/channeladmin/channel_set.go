@@ -123,7 +123,7 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 	return a.Print(r)
 }
 
-// effectsOf returns what a change of a channel would do, and the catalog before it.
+// effectsOf returns the effects of a change of a channel, and the catalog before the change.
 func effectsOf(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions) (
 	*Effects, *connection.Catalog, error) {
 	s, err := c.Catalog(ctx)
@@ -510,7 +510,7 @@ type effect struct {
 	Message string `json:"message,omitempty"`
 	// Stage is "" if the channel has no RolloutPolicy, or if the module is new in the runtime.
 	Stage string `json:"stage,omitempty"`
-	// Until is the time at which the maintenance window opens; zero if nothing ends by itself.
+	// Until is the time at which the maintenance window opens; zero if the end of the wait is not known.
 	Until time.Time `json:"until,omitzero"`
 	// Begins is the time at which the update of the runtime is expected to begin; zero if the time is not known.
 	Begins time.Time `json:"begins,omitzero"`

@@ -190,7 +190,7 @@ func TestLists(t *testing.T) {
 		t, Commands, empty.Kubeconfig)
 }
 
-// TestChannelWait: klm waits until the runtimes that are upgraded have the version.
+// TestChannelWait checks that klm waits until the upgraded runtimes have the version.
 func TestChannelWait(t *testing.T) {
 	s := newControlPlane(t)
 	s.Reconcile = func(o *unstructured.Unstructured) *unstructured.Unstructured {

@@ -219,7 +219,7 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 	return nil
 }
 
-// addWayBack states whether runtimes can be taken back from the version, and what its policy does after a halt.
+// addWayBack adds whether runtimes can be taken back from the version, and the action of the policy after a halt.
 func (r *Effects) addWayBack(after *channel.Catalog) {
 	spec := &r.plan.Rollout.Spec
 	if spec.IsBack() || spec.From == "" {

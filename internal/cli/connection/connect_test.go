@@ -156,7 +156,7 @@ func TestKindOfCluster(t *testing.T) {
 	}
 }
 
-// TestOlderVersion: a cluster that serves only an older version of the API group.
+// TestOlderVersion checks the error about a cluster that serves only an older version of the API group.
 func TestOlderVersion(t *testing.T) {
 	s := fixture.NewServer(t)
 	s.Serves = nil
@@ -265,7 +265,7 @@ func TestWithRequest(t *testing.T) {
 	}
 }
 
-// TestCatalog: modules with a ModuleReleaseMeta, and old ones whose ModuleTemplates name their channels.
+// TestCatalog checks modules with a ModuleReleaseMeta, and old modules whose ModuleTemplates name their channels.
 func TestCatalog(t *testing.T) {
 	old := func(name, version, channel string) v1beta2.ModuleTemplate {
 		return v1beta2.ModuleTemplate{

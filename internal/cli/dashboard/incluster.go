@@ -184,7 +184,7 @@ var refusal = template.Must(template.New("refusal").Parse(`<!doctype html><html 
 <p class="remedy">{{.Remedy}}</p></div></html>
 `))
 
-// refuse answers with a page that states what is wrong and what to do.
+// refuse answers with a page that states the problem and the remedy.
 func refuse(w http.ResponseWriter, status int, title, message, remedy string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")

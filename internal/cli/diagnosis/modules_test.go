@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestVersions: while the version of a module changes, both versions are shown.
+// TestVersions checks that both versions are shown while the version of a module changes.
 func TestVersions(t *testing.T) {
 	at := metav1.NewTime(time.Unix(0, 0))
 	cases := map[string]struct {

@@ -29,8 +29,8 @@ func TestRemedyFor(t *testing.T) {
 	}
 }
 
-// TestInstructions: a remedy begins with an instruction, or has one in a later sentence, so that a message that has the
-// text of a remedy is recognized.
+// TestInstructions checks that every remedy contains an instruction that hasInstruction recognizes. Therefore a message
+// with the text of a remedy gets no second remedy.
 func TestInstructions(t *testing.T) {
 	if len(remedies) < 70 {
 		t.Errorf("there are only %d remedies", len(remedies))

@@ -451,7 +451,7 @@ func (f *Facts) lastEvents(limit int) []eventLine {
 }
 
 // Err returns the error of a control plane without a manager, otherwise an error that names the blockers, or nil if
-// nothing is in the way.
+// there is no blocker.
 func (r *Report) Err() error {
 	if err := r.Manager.Err(); err != nil || len(r.Blockers) == 0 {
 		return err

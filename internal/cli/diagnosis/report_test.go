@@ -30,7 +30,7 @@ func TestModuleList(t *testing.T) {
 	fixture.GoldenFormats(t, "module_none.txt", diagnosis.ModuleList{})
 }
 
-// TestWithdrawn: klm why states that a runtime has a withdrawn version, and what replaces it.
+// TestWithdrawn checks that klm why reports a withdrawn version in a runtime, and the version that replaces it.
 func TestWithdrawn(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string

@@ -25,7 +25,7 @@ func TestShowAndRemove(t *testing.T) {
 	}
 }
 
-// TestRuntimeList: only columns that are used are shown.
+// TestRuntimeList checks that columns without values are not shown.
 func TestRuntimeList(t *testing.T) {
 	members := []string{
 		`{"metadata":{"name":"runtime-0"},"spec":{"channel":"regular"},"status":{"state":"Ready","modulesReady":"1/2",

@@ -162,7 +162,7 @@ func (o *retryOptions) plan(ctx context.Context, _ *console.App, c *connection.C
 }
 
 // Retry requests the same as klm retry RUNTIME [MODULE] --no-wait, and returns what was requested. The caller has asked
-// the user, and knows that a manager works.
+// the user, and has checked that a manager works.
 func Retry(ctx context.Context, c *connection.Cluster, name, module string, now time.Time) (effect string, err error) {
 	o := retryOptions{module: module}
 	o.NoWait = true

@@ -26,7 +26,7 @@ func TestWhyCode(t *testing.T) {
 	}
 }
 
-// TestWatchWhy: klm why --watch shows the report again after a change, and ends without an error when it is
+// TestWatchWhy checks that klm why --watch shows the report again after a change, and ends without an error when it is
 // interrupted.
 func TestWatchWhy(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
@@ -53,7 +53,7 @@ func TestWatchWhy(t *testing.T) {
 	}
 }
 
-// TestDiffCode: klm diff --exit-code ends with 3 if something would change.
+// TestDiffCode checks that klm diff --exit-code ends with code 3 if an object would change.
 func TestDiffCode(t *testing.T) {
 	change := []trial.Change{{Action: "change", Object: "ConfigMap a"}}
 	cases := map[string]struct {

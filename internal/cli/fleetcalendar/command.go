@@ -125,7 +125,8 @@ func read(ctx context.Context, a *console.App, o options) (*report, error) {
 	return r, nil
 }
 
-// noteOf returns a note about what cannot be shown because a right is missing, and every other error as it is.
+// noteOf converts an error about a missing right into a note about the data that cannot be shown. It returns every
+// other error unchanged.
 func noteOf(what string, err error) (note string, other error) {
 	if console.ExitCode(err) == console.ExitForbidden {
 		return what + ": " + err.Error(), nil

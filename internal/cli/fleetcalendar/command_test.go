@@ -93,7 +93,7 @@ func objects() []client.Object {
 		runtimeWith("other-0", "europe", func(k *v1beta2.Kyma) { k.Status.Modules[0].Name = "warden" }))
 }
 
-// TestCalendar: the output of klm calendar for a fleet with two policies, two freezes and a deferral.
+// TestCalendar checks the output of klm calendar for a fleet with two policies, two freezes and a deferral.
 func TestCalendar(t *testing.T) {
 	for name, c := range map[string]struct {
 		fixture.Case
@@ -182,7 +182,7 @@ func TestCalendar(t *testing.T) {
 	}
 }
 
-// TestFormats: the text with and without names, and the JSON that scripts read.
+// TestFormats checks the text with and without names, and the JSON that scripts read.
 func TestFormats(t *testing.T) {
 	server := fixture.NewServer(t, objects()...)
 	r, err := read(t.Context(), fixture.App(server.Kubeconfig), options{})

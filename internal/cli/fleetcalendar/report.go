@@ -17,7 +17,7 @@ type report struct {
 	Cluster  string `json:"cluster"`
 	Module   string `json:"module,omitempty"`   // the filter
 	Selector string `json:"selector,omitempty"` // the filter
-	// Notes state what is not shown because it cannot be read.
+	// Notes name the data that is not shown because it cannot be read.
 	Notes []string `json:"notes,omitempty"`
 	*calendar.Calendar
 

@@ -1,4 +1,4 @@
-// Package fleetcalendar has the command klm calendar, and what the dashboard shows of a calendar.
+// Package fleetcalendar has the command klm calendar, and reads the data of a calendar, also for the dashboard.
 //
 // # Use
 //
@@ -7,8 +7,8 @@
 //
 // # How it works
 //
-// Package calendar makes the calendar. This package reads what it needs (the rows of Kymas, the maintenance policy of
-// the manager, ModuleRollouts and RolloutPolicies; no Manifests), and shows the result as text.
+// Package calendar makes the calendar. This package reads the data for it (the rows of Kymas, the maintenance policy of
+// the manager, ModuleRollouts and RolloutPolicies; no Manifests), and shows the calendar as text.
 //
 // # What it does not do
 //
@@ -32,7 +32,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/calendar"
 )
 
-// Source is what a calendar is made of.
+// Source has the data from which a calendar is made.
 type Source struct {
 	Now time.Time
 	// Maintenance is the maintenance policy of the manager. nil means that the policy is not known; Unknown then states

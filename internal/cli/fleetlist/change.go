@@ -25,8 +25,8 @@ type Verb struct {
 	// Asks is true if klm also asks before the change of a single runtime. klm always asks before the change of several
 	// runtimes.
 	Asks bool
-	// Plan checks the change of one runtime, and writes what it would do to a.Err. The changes of several runtimes are
-	// checked at the same time.
+	// Plan checks the change of one runtime, and writes the effects of the change to a.Err. The changes of several
+	// runtimes are checked at the same time.
 	Plan func(ctx context.Context, a *console.App, c *connection.Cluster, name string) (Plan, error)
 	// Selector is the label selector in place of names.
 	Selector string
@@ -103,7 +103,7 @@ func (v *Verb) Run(ctx context.Context, a *console.App, c *connection.Cluster, n
 		errors.Join(failed[:min(len(failed), limit)]...))
 }
 
-// plan checks the changes, and writes what they would do in the order of the names.
+// plan checks the changes, and writes their effects in the order of the names.
 func (v *Verb) plan(ctx context.Context, a *console.App, c *connection.Cluster, names []string) (
 	plans []Plan, failed []error) {
 	checked, texts, errs := make([]Plan, len(names)), make([]bytes.Buffer, len(names)), make([]error, len(names))

@@ -192,7 +192,8 @@ type page interface {
 	following() string // the continue token of the next page; "" if this page is the last one
 }
 
-// readPages calls take for each page of a list, in their order, until take fails. The next page is read meanwhile.
+// readPages calls take for each page of a list, in their order, until take fails. While take runs, the next page is
+// read.
 func readPages[P page](c *connection.Cluster, resource string, read func(next string) (P, error),
 	take func(P) error) error {
 	type answer struct {

@@ -93,7 +93,8 @@ func TestMember(t *testing.T) {
 	}
 }
 
-// TestList: all pages are read with the token of the page before, and errors of any page end it.
+// TestList checks that each page is requested with the token of the previous page, and that an error of any page ends
+// the list.
 func TestList(t *testing.T) {
 	page := func(names, next string) string {
 		var items []string

@@ -67,7 +67,7 @@ func listTables(ctx context.Context, c *connection.Cluster, selector, include st
 	return nil
 }
 
-// Refresh reads members of [ListBrief] again, with all fields, unless they have changed their state meanwhile.
+// Refresh reads members of [ListBrief] again, with all fields, unless their state has changed since the first read.
 func Refresh(ctx context.Context, c *connection.Cluster, members []*Member) error {
 	var names []string
 	for _, m := range members {

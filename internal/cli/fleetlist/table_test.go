@@ -20,7 +20,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestListBrief: Kymas are read from the columns of a Table, and completely only if the columns do not suffice.
+// TestListBrief checks that Kymas are read from the columns of a Table, and that a whole Kyma is read only if the
+// columns are not sufficient.
 func TestListBrief(t *testing.T) {
 	columns := slices.Clone(columnNames)
 	row := func(name, versions string) []any {
@@ -158,7 +159,7 @@ func TestListBrief(t *testing.T) {
 	}
 }
 
-// TestRefresh: members are replaced by whole Kymas, unless their state has changed.
+// TestRefresh checks that members are replaced by whole Kymas, unless their state has changed.
 func TestRefresh(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"metadata":{"name":%q},"status":{"state":"Error","modulesReady":"1/2"}}`, path.Base(r.URL.Path))
@@ -177,7 +178,8 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// TestListLabelled: the rows have labels and the annotations that defer updates, and whether windows are skipped.
+// TestListLabelled checks that the rows have labels, the annotations that defer updates, and whether windows are
+// skipped.
 func TestListLabelled(t *testing.T) {
 	var include string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

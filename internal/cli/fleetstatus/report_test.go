@@ -59,7 +59,7 @@ func TestReports(t *testing.T) {
 	fixture.GoldenFormats(t, "status_contexts.txt", merge([]string{"eu", "ap", "us"}, []*fleetReport{eu, nil, us}, 3))
 }
 
-// TestMerge: the report about one control plane is the same as that about its halves.
+// TestMerge checks that the report about one control plane equals the merged report about two halves of it.
 func TestMerge(t *testing.T) {
 	var whole tally
 	halves := [2]tally{}

@@ -26,7 +26,7 @@ func TestWatchStatus(t *testing.T) {
 	}
 	out := fixture.NewBuffer()
 	var mu sync.Mutex
-	var asked []string // guarded by mu: what was asked for, in its order
+	var asked []string // guarded by mu: the requests, in their order
 	lists, watches := 0, 0
 	last := make(chan struct{}) // closed when the watch came that does not end
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -88,7 +88,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestRefusedValues: values that are refused, before anything is written.
+// TestRefusedValues checks that invalid values are refused before anything is written.
 func TestRefusedValues(t *testing.T) {
 	s := fixture.NewServer(t)
 	for _, c := range []fixture.Case{
@@ -166,7 +166,7 @@ func TestExplainApply(t *testing.T) {
 	}
 }
 
-// applyError returns the error that package apply makes of what a server answers.
+// applyError returns the error of package apply for an answer of a server.
 func applyError(t *testing.T, s *fixture.Server) error {
 	t.Helper()
 	c, err := connection.Open(fixture.App(s.Kubeconfig))

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestInventory: only objects that may be deleted are listed, even if the ConfigMap was edited.
+// TestInventory checks that only objects that may be deleted are listed, even if the ConfigMap was edited.
 func TestInventory(t *testing.T) {
 	role := apply.Ref{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role", Namespace: "kcp-system",
 		Name: "lifecycle-manager-agents"}
@@ -52,7 +52,7 @@ func TestInventory(t *testing.T) {
 	}
 }
 
-// TestServeLiveVersions: an upgrade keeps the versions served that the manager serves.
+// TestServeLiveVersions checks that an upgrade of the CRDs keeps serving the versions that the manager has switched on.
 func TestServeLiveVersions(t *testing.T) {
 	crd := func(early, current any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"versions": []any{

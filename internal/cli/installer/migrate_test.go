@@ -82,7 +82,7 @@ registry:
 	}
 }
 
-// TestMigrateCommand: no cluster is needed.
+// TestMigrateCommand checks that klm migrate check needs no cluster.
 func TestMigrateCommand(t *testing.T) {
 	file := func(text string) string {
 		name := filepath.Join(t.TempDir(), "deployment.yaml")

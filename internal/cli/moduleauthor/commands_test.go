@@ -265,7 +265,7 @@ func keys(t *testing.T) (private, public []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: open})
 }
 
-// TestOtherCluster: modules are not tested in a control plane or a runtime.
+// TestOtherCluster checks that klm module test refuses a control plane and a runtime.
 func TestOtherCluster(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

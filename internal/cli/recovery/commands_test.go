@@ -185,7 +185,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreOverOthers checks what is done with objects that exist already.
+// TestRestoreOverOthers checks the actions for objects that already exist.
 func TestRestoreOverOthers(t *testing.T) {
 	file := saved(t)
 	template := "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/moduletemplates/sample-1.0.0"

@@ -89,7 +89,8 @@ const (
 	spaces = "/api/v1/namespaces"
 )
 
-// TestOfModule: the objects of a module are found by their label, and a number that is not known is never zero.
+// TestOfModule checks that the objects of a module are found by their label, and that an unknown number is never shown
+// as zero.
 func TestOfModule(t *testing.T) {
 	owner := "kcp-system/" + v1beta2.ManifestName("runtime-a", "example.com/sample", "sample")
 	installed := &v1beta2.Kyma{Status: v1beta2.KymaStatus{Modules: []v1beta2.ModuleStatus{{Name: "sample",
@@ -176,7 +177,8 @@ func manifest(name string, synced ...v1beta2.Resource) v1beta2.Manifest {
 	return m
 }
 
-// TestOfManifests: the inventories are exact, and an object of several modules stays only if one of them stays.
+// TestOfManifests checks that the objects of inventories are counted exactly, and that an object of several modules
+// stays only if one of these modules stays.
 func TestOfManifests(t *testing.T) {
 	object := func(kind, name string) v1beta2.Resource {
 		return v1beta2.Resource{Version: "v1", Kind: kind, Namespace: "a", Name: name}

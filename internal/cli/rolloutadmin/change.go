@@ -157,8 +157,8 @@ type applier func(context.Context, *connection.Cluster, *v1beta2.ModuleRollout, 
 // appliers are the changes by their verb.
 var appliers = map[string]applier{"pause": pause, "resume": resume, "abort": abort, "approve": approve}
 
-// Act makes the same change of a rollout as klm rollout VERB does with --yes, and returns what it does. The caller has
-// asked the user.
+// Act makes the same change of a rollout as klm rollout VERB --yes, and returns the effect. The caller has asked the
+// user.
 func Act(ctx context.Context, c *connection.Cluster, verb, name, stage, reason string, now time.Time) (
 	effect string, err error) {
 	apply := appliers[verb]
@@ -226,7 +226,7 @@ func verb(a *console.App, use, short, long, example string,
 	return c
 }
 
-// write asks, and writes the change. It fails if somebody has changed the rollout meanwhile.
+// write asks, and writes the change. write fails if another client has changed the rollout since it was read.
 func (o *change) write(ctx context.Context, a *console.App, c *connection.Cluster,
 	before, after *v1beta2.ModuleRollout) error {
 	outcome := console.Outcome{Object: "modulerollout/" + after.Name, Result: o.effect}
@@ -234,7 +234,7 @@ func (o *change) write(ctx context.Context, a *console.App, c *connection.Cluste
 		outcome.Result = "would do: " + o.effect
 		return a.Print(outcome)
 	}
-	if !o.yes && o.question != o.confirmed { // another question after a conflict is asked again
+	if !o.yes && o.question != o.confirmed { // after a conflict, only a changed question is asked again
 		if err := a.Confirm(o.question); err != nil {
 			return err
 		}
@@ -246,7 +246,7 @@ func (o *change) write(ctx context.Context, a *console.App, c *connection.Cluste
 	return a.Print(outcome)
 }
 
-// patch writes the change. It fails if somebody has changed the rollout meanwhile.
+// patch writes the change. patch fails if another client has changed the rollout since it was read.
 func (o *change) patch(ctx context.Context, c *connection.Cluster, before, after *v1beta2.ModuleRollout) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": before.UID, "resourceVersion": before.ResourceVersion},

@@ -122,7 +122,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestWatch: a rollout is shown again when it has changed, and the exit code is its outcome.
+// TestWatch checks that a rollout is shown again when it has changed, and that the exit code depends on its outcome.
 func TestWatch(t *testing.T) {
 	const path = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modulerollouts/sample-regular-r2"
 	for name, c := range map[string]fixture.Case{

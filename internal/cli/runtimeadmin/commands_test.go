@@ -169,7 +169,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestConcurrentEdit: a change of another client is kept, because the edit is made again on the changed Kyma.
+// TestConcurrentEdit checks that a change of another client is kept, because the edit is repeated on the changed Kyma.
 func TestConcurrentEdit(t *testing.T) {
 	s := newRuntime(t)
 	conflicts := 0
@@ -183,7 +183,7 @@ func TestConcurrentEdit(t *testing.T) {
 	}
 }
 
-// TestNameIn: the annotation keeps the names of other modules.
+// TestNameIn checks that the annotation keeps the names of other modules.
 func TestNameIn(t *testing.T) {
 	k := &v1beta2.Kyma{}
 	for _, c := range []struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestModuleDone: for programs the report is the module.
+// TestModuleDone checks that the JSON of the report is the row of the module.
 func TestModuleDone(t *testing.T) {
 	fixture.GoldenFormats(t, "module_done.txt", moduleDone{diagnosis.ModuleRowOf(fixture.Facts()["healthy"].Kyma,
 		"sample"), "module sample 1.0.0 is Ready"})

@@ -6,7 +6,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestDumpReport: what could not be read is reported.
+// TestDumpReport checks that objects that could not be read are reported.
 func TestDumpReport(t *testing.T) {
 	fixture.GoldenFormats(t, "dump.txt", dumpReport{"x.tar.gz", map[string]int{"kymas": 3, "events": 2},
 		[]string{"secrets"}})

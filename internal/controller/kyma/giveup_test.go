@@ -287,8 +287,8 @@ func TestReportReachable(t *testing.T) {
 	}
 }
 
-// TestAwaitFinalizers: the status of a released Kyma names the finalizer of another controller. Neither its runtime nor
-// its modules are needed.
+// TestAwaitFinalizers: the status of a released Kyma names the finalizer of another controller. The step needs neither
+// the runtime nor the modules.
 func TestAwaitFinalizers(t *testing.T) {
 	n, _ := deletionRun(t, 0, 0, interceptor.Funcs{})
 	n.kyma.Finalizers = append(n.kyma.Finalizers, "example.com/hold")

@@ -364,7 +364,7 @@ func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, er
 
 // recheckContent reads the registry again for a version that is blocked because its content was replaced there. If the
 // registry has the recorded content again, the ModuleTemplate is changed, which triggers the next reconcile. If the
-// registry cannot be read, nothing is changed. The registry is asked at most once in contentRecheckPeriod for all
+// registry cannot be read, nothing is changed. The registry is read at most once per contentRecheckPeriod for all
 // runtimes.
 func (n *run) recheckContent(ctx context.Context, m *plan.Module) error {
 	b := m.Decision.Blocker

@@ -35,7 +35,7 @@ func (n *run) connectToDelete(ctx context.Context) error {
 }
 
 // handOver removes everything of ours from the objects of the inventory. The objects then belong to the user. An object
-// that another module contains too belongs to that module instead, and an event says so.
+// that another module contains too belongs to that module instead, and an event reports this.
 func (n *run) handOver(ctx context.Context) error {
 	others, err := n.peers().Others(ctx, n.manifest)
 	if err != nil {

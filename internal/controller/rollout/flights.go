@@ -44,9 +44,9 @@ func (p *pass) forget(r *v1beta2.ModuleRollout) {
 	count(r)
 }
 
-// flightOf returns what an active rollout is updating. If this process has not computed the rollout yet, the result has
-// the admitted runtimes, and the runtimes that are not Ready and whose Manifest names the rollout. The result may then
-// have a few runtimes too many.
+// flightOf returns the runtimes that an active rollout is updating. If this process has not computed the rollout yet,
+// the result has the admitted runtimes, and the runtimes that are not Ready and whose Manifest names the rollout. The
+// result may then have a few runtimes too many.
 func (p *pass) flightOf(ctx context.Context, r *v1beta2.ModuleRollout) (flight, error) {
 	p.mu.Lock()
 	f, seen := p.flights[r.Name]

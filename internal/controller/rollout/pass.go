@@ -547,7 +547,8 @@ func (p *pass) refuse(ctx context.Context, r *v1beta2.ModuleRollout, why error) 
 	return next, nil
 }
 
-// saveRollout writes the status of a rollout if it has changed. The write fails if somebody has written meanwhile.
+// saveRollout writes the status of a rollout if it has changed. The write fails if another client has written the
+// rollout since it was read.
 func (p *pass) saveRollout(ctx context.Context, r *v1beta2.ModuleRollout, next *v1beta2.ModuleRolloutStatus) error {
 	if loop.Equal(&r.Status, next) {
 		return nil
@@ -564,7 +565,8 @@ func (p *pass) saveRollout(ctx context.Context, r *v1beta2.ModuleRollout, next *
 	return nil
 }
 
-// saveRelease writes the status of the release if it has changed. The write fails if somebody has written meanwhile.
+// saveRelease writes the status of the release if it has changed. The write fails if another client has written the
+// release since it was read.
 func (p *pass) saveRelease(ctx context.Context, next *v1beta2.ModuleReleaseMetaStatus) error {
 	if loop.Equal(&p.release.Status, next) {
 		return nil

@@ -655,7 +655,7 @@ func TestOtherFlights(t *testing.T) {
 	})
 }
 
-// TestFleetLimit: the limit of the manager counts the rollouts of all policies.
+// TestFleetLimit checks that the limit of the manager applies to the rollouts of all policies together.
 func TestFleetLimit(t *testing.T) {
 	for name, c := range map[string]struct{ most, want int }{
 		"None": {0, 5}, "OneLeft": {3, 1}, "NoneLeft": {2, 0},

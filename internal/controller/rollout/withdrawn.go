@@ -46,7 +46,7 @@ func (p *pass) withdrawn() []v1beta2.WithdrawnVersion {
 		all = append(all, w)
 	}
 	slices.SortFunc(all, func(a, b v1beta2.WithdrawnVersion) int {
-		switch { // the templates have no order, and the status must not change by itself
+		switch { // the templates have no order, and the status must stay stable
 		case channel.IsLower(a.Version, b.Version):
 			return 1
 		case channel.IsLower(b.Version, a.Version):

@@ -11,9 +11,9 @@
 //
 // Runtimes with the same rule of the maintenance policy have the same windows, so the windows of a month are computed
 // once for each rule, with the function that the manager uses before an update: [channel.Policy.CurrentOrNextWindow].
-// An hour counts a runtime if an update could start in it. [rollout.HoldOf] decides whether a freeze stops a rollout.
-// [channel.DeferredUntil] decides how long an admin may defer an update. The expected times of stages come from the
-// status of the ModuleRollout.
+// An hour counts a runtime if an update could start in this hour. [rollout.HoldOf] decides whether a freeze stops a
+// rollout. [channel.DeferredUntil] decides how long an admin may defer an update. The expected times of stages come
+// from the status of the ModuleRollout.
 //
 // # What it does not do
 //
@@ -41,7 +41,7 @@ const (
 	MaxRows  = 100
 )
 
-// Inputs are what a calendar is made of.
+// Inputs has the data from which a calendar is made.
 type Inputs struct {
 	// Now is the current time.
 	Now time.Time

@@ -221,7 +221,7 @@ func TestHoursAreTheManagers(t *testing.T) {
 	}
 }
 
-// TestParse: months and time zones.
+// TestParse checks names of months and of time zones.
 func TestParse(t *testing.T) {
 	for name, c := range map[string]struct {
 		month, zone string
@@ -400,7 +400,7 @@ func TestFreezes(t *testing.T) {
 	}
 }
 
-// TestDeferrals: deferrals that end in the month, no longer than the policy allows.
+// TestDeferrals checks the deferrals that end in the month. No deferral is longer than the policy allows.
 func TestDeferrals(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason      string

@@ -202,8 +202,8 @@ func TestKeepETA(t *testing.T) {
 	}
 }
 
-// TestForecastIsExecuted: if updates take as long as expected, each runtime begins when the forecast says. The test
-// calls the coordinator's own function every half minute while a runtime is being updated.
+// TestForecastIsExecuted checks that each runtime begins at the forecast time if updates take as long as expected. The
+// test calls the coordinator's own function every half minute while a runtime is being updated.
 func TestForecastIsExecuted(t *testing.T) {
 	const step = 30 * time.Second
 	for seed := range uint64(30) {

@@ -42,7 +42,7 @@ func (s *Snapshot) Tally() *Tally {
 	return &s.tally
 }
 
-// TallyOf counts runtimes, and if asked for the versions of their modules.
+// TallyOf counts runtimes and, if requested, the versions of their modules.
 func TallyOf(members []*fleetlist.Member, withVersions bool) Tally {
 	t := Tally{Runtimes: len(members)}
 	states, reasons := map[string]int{}, map[string]int{}

@@ -30,7 +30,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
-// Choice is what a viewer chooses. The zero value groups by region and colours by state.
+// Choice is the choice of a viewer. The zero value groups by region and colours by state.
 type Choice struct {
 	// Module is the module whose state, version and channel are shown. "": those of the runtimes.
 	Module string
@@ -113,7 +113,7 @@ func choose(how string, all []Named, key string) (string, error) {
 		strings.Join(keys[:last], ", "), keys[last])
 }
 
-// missing returns what a grouping or a colouring lacks.
+// missing returns the module or the rollout that a grouping or a colouring needs and that does not exist.
 func (v *View) missing(key string) string {
 	switch needsRollout := key == byStage || key == byProgress; {
 	case !needsRollout && key != byVersion:

@@ -166,7 +166,7 @@ func TestAdmitted(t *testing.T) {
 	}
 }
 
-// TestManyVersions: the lowest of many versions have one class.
+// TestManyVersions checks that the lowest of many versions share one class.
 func TestManyVersions(t *testing.T) {
 	x := fleetindex.New()
 	for i := range 12 {

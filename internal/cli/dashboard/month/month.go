@@ -1,4 +1,4 @@
-// Package month has what the dashboard shows of one month of the calendar: a picture, and tables.
+// Package month makes the view of one month of the calendar for the dashboard: a picture, and tables.
 //
 // # Use
 //
@@ -31,7 +31,7 @@ type (
 	cell   = sheet.Cell
 )
 
-// View is what the dashboard shows of a calendar.
+// View is the view of a calendar in the dashboard.
 type View struct {
 	*calendar.Calendar
 	// Title is the name of the month, Label describes the picture, and Sums counts the runtimes.

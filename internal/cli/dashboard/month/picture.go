@@ -45,7 +45,7 @@ type PictureDay struct {
 	Begins []Mark
 }
 
-// PictureCell is a rectangle. Title is what it stands for.
+// PictureCell is a rectangle. Title describes its meaning.
 type PictureCell struct {
 	X, Width, Level int
 	Title           string

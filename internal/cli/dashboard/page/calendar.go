@@ -28,7 +28,7 @@ type calendarPage struct {
 	Commands               []command
 }
 
-// calendarView shows a month: windows, freezes and what is planned.
+// calendarView shows a month: windows, freezes and planned stages of rollouts.
 func calendarView(r *request) content {
 	q := r.URL.Query()
 	f, err := filterOf(q, paramMonth, paramZone)

@@ -109,7 +109,7 @@ func TestCalendar(t *testing.T) {
 
 var tags = regexp.MustCompile(`<[^>]*>\s*`)
 
-// TestCalendarSize: the page of ten thousand runtimes is about as large as that of sixty.
+// TestCalendarSize checks that the page of ten thousand runtimes is about as large as the page of sixty runtimes.
 func TestCalendarSize(t *testing.T) {
 	size := map[int]int{}
 	for _, n := range []int{60, 10_000} {

@@ -103,7 +103,8 @@ func catalogModuleView(r *request) content {
 		Tables: []table{channels, versions, r.contentTable(name), r.riskTable(name)}}}
 }
 
-// versionTable returns the versions of a module: what they declare, and how many runtimes have them.
+// versionTable returns the table of the versions of a module, with their declarations and the number of runtimes that
+// have them.
 func (r *request) versionTable(name string, release *v1beta2.ModuleReleaseMeta) table {
 	users := map[string]int{}
 	for _, n := range r.fleet.Tally().Versions {

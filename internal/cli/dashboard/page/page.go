@@ -123,12 +123,12 @@ func (s *Server) request(r *pageserver.Request) *request {
 	return &request{Request: r.Request, server: s, viewer: r.Viewer, fleet: r.Fleet, now: r.Now}
 }
 
-// content is what a view shows.
+// content is the content of a view.
 type content struct {
 	// Title is the title of the window, and Template the name of the template of the main part, with Data.
 	Title, Template string
 	Data            any
-	// Topics are what the view depends on.
+	// Topics are the topics of the index that the view depends on.
 	Topics []fleetindex.Topic
 	// Section is the entry of the navigation.
 	Section string

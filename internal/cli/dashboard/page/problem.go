@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
 )
 
-// problem is a page that states what is wrong and what to do.
+// problem is a page that states a problem and its remedy.
 type problem struct {
 	Title, Message, Remedy string
 	Links                  []link

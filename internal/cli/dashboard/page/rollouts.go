@@ -135,9 +135,9 @@ type rolloutPage struct {
 	ETA         string // when it is expected to end, for people; "" if it has ended
 	Urgency     string // why it is urgent, and what it skips; "" if not urgent
 	Actions     []rolloutadmin.Action
-	Done        string // what the viewer has just done
+	Done        string // the action that the viewer has just taken
 	Commands    []command
-	PlanPath    string // of what is left; "" if there is no plan
+	PlanPath    string // of the rest of the rollout; "" if there is no plan
 	HasNoStages bool
 }
 
@@ -228,7 +228,7 @@ func rolloutView(r *request) content {
 		Topics: []fleetindex.Topic{fleetindex.Rollouts, fleetindex.Catalog}}
 }
 
-// stageBox returns what is known about one stage.
+// stageBox returns the known facts about one stage.
 func (r *request) stageBox(o *v1beta2.ModuleRollout, i int) stageBox {
 	stage := &o.Spec.Stages[i]
 	box := stageBox{Name: stage.Name, Who: connection.StageMembers(stage), State: "later"}

@@ -54,7 +54,7 @@ type obstacle struct {
 	Anchor                                       string
 }
 
-// factsOf reads a runtime, or returns what was read less than ondemandAge ago.
+// factsOf returns the facts about a runtime. It reads them unless they were read less than ondemandAge ago.
 func (r *request) factsOf(name, module string) (*diagnosis.Facts, error) {
 	c := r.fleet.Cluster
 	if c == nil {
@@ -80,7 +80,7 @@ func (r *request) noRuntime(name string) content {
 		"The control plane has no Kyma "+name+": "+console.Suggest(name, names), "", link{"Show the fleet", "/"})
 }
 
-// runtimeView shows what klm why and klm history show.
+// runtimeView shows the same as klm why and klm history.
 func runtimeView(r *request) content {
 	name := r.PathValue("name")
 	m, _ := r.fleet.Member(name)
@@ -181,7 +181,7 @@ type modulePage struct {
 	Commands        []command
 }
 
-// moduleView shows one module of a runtime: what klm why RUNTIME MODULE shows, and the objects in the runtime.
+// moduleView shows one module of a runtime: the report of klm why RUNTIME MODULE, and the objects in the runtime.
 func moduleView(r *request) content {
 	name, module := r.PathValue("name"), r.PathValue("module")
 	if m, _ := r.fleet.Member(name); m == nil {
@@ -248,8 +248,8 @@ func (r *request) objectTable(m *v1beta2.Manifest) (table, error) {
 	return r.arrange(t, rows)
 }
 
-// objectState returns what the Manifest has recorded about one object. Whether the object is ready is in the condition
-// of the module, which names the first objects that are not.
+// objectState returns the facts that the Manifest has recorded about one object. They do not include the readiness of
+// the object: the condition of the module names the first objects that are not ready.
 func objectState(o *v1beta2.Resource) string {
 	if o.Pending {
 		return "being applied"
@@ -257,7 +257,7 @@ func objectState(o *v1beta2.Resource) string {
 	return "applied"
 }
 
-// objectRemark returns what is special about one object.
+// objectRemark returns a remark about an object with a special state.
 func objectRemark(o *v1beta2.Resource) string {
 	var all []string
 	for _, is := range []struct {

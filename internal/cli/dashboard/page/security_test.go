@@ -179,7 +179,7 @@ func TestStrangersTexts(t *testing.T) {
 	}
 }
 
-// inline matches what the Content-Security-Policy would block.
+// inline matches inline content that the Content-Security-Policy would block.
 var inline = regexp.MustCompile(`<style|<script>|<script [^>]*>[^<]| style="| on[a-z]+="[^"]|https?://[^ <"]*"`)
 
 // TestPaths checks that only the embedded files are served.

@@ -11,8 +11,8 @@
 // # How it works
 //
 // For every request, the host, the origin and the viewer are checked. Answers are kept in memory until the next
-// snapshot of the index (answer.go), so many viewers of one page cost as much as one. After each snapshot, the open
-// streams get an event with what has changed (events.go), and the pages request themselves again.
+// snapshot of the index (answer.go), so many viewers of one page cost as much as one viewer. After each snapshot, the
+// open streams get an event with the changes (events.go), and the pages reload their content.
 //
 // # What it does not do
 //

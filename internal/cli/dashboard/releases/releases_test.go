@@ -11,7 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 )
 
-// TestOriginOf: signatures and the bill of materials, from the links and from the descriptor of a ModuleTemplate.
+// TestOriginOf checks that signatures and the bill of materials are read from the links and from the descriptor of a
+// ModuleTemplate.
 func TestOriginOf(t *testing.T) {
 	descriptor := func(rest string) string {
 		return `{"meta":{"schemaVersion":"v2"},"component":{"name":"a.b/c","version":"1.0.0","resources":[` + rest

@@ -55,7 +55,7 @@ type Options struct {
 	ClientID, ClientSecret string
 	// RedirectURL is the address of the dashboard for browsers, with the path CallbackPath.
 	RedirectURL string
-	// Scopes are asked for in addition to openid. The default is profile, email and groups.
+	// Scopes are requested in addition to openid. The default is profile, email and groups.
 	Scopes []string
 	// UsernameClaim and GroupsClaim name the claims with the name and the groups of a person as the API server sees
 	// them. The defaults are email and groups. An email that the provider has not verified is refused.
@@ -206,8 +206,8 @@ func UserOf(r *http.Request) (u User, ok bool) {
 	return u, ok
 }
 
-// Protect serves the pages of the sign-in, and pages for visitors who have signed in. Others are sent to the provider
-// if they ask for a page; every other request is answered with 401.
+// Protect serves the pages of the sign-in, and pages for visitors who have signed in. A visitor without a session who
+// requests a page is sent to the provider; every other request without a session is answered with 401.
 func (s *SignIn) Protect(pages http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+CallbackPath, s.callback)

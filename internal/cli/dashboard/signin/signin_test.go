@@ -148,7 +148,7 @@ func TestSignOut(t *testing.T) {
 	}
 }
 
-// TestRefusedTokens has ID tokens that sign nobody in.
+// TestRefusedTokens checks ID tokens that must be refused.
 func TestRefusedTokens(t *testing.T) {
 	many := make([]string, maxGroups+1)
 	long := []string{strings.Repeat("x", maxCookie)}

@@ -10,7 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestFindOutdated: a catalog copy that this process knows is changed without a list of its objects.
+// TestFindOutdated checks that a catalog copy whose objects this process has in memory is updated without a list
+// request.
 func TestFindOutdated(t *testing.T) {
 	a, b, c := objectKey{"ModuleTemplate", "a"}, objectKey{"ModuleTemplate", "b"}, objectKey{"ModuleTemplate", "c"}
 	want := &contents{digest: "new", hashes: map[objectKey]string{a: "1", b: "2"}}
@@ -44,7 +45,8 @@ func TestFindOutdated(t *testing.T) {
 	}
 }
 
-// TestHasCreatedKinds: only a runtime whose CRDs were all created has no catalog copy.
+// TestHasCreatedKinds checks that a runtime counts as having no catalog copy only if all its CRDs were created in this
+// reconcile.
 func TestHasCreatedKinds(t *testing.T) {
 	crd := func(plural string) apply.Ref {
 		return apply.Ref{Kind: "CustomResourceDefinition", Name: plural + "." + v1beta2.GroupVersion.Group}

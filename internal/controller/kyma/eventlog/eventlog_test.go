@@ -30,8 +30,8 @@ func (r *runtime) CreateWithoutRead(_ context.Context, o *unstructured.Unstructu
 	return apply.Ref{}, nil
 }
 
-// TestPublish: events are recorded once, even if the manager ends before the status is written, and again when the same
-// happens another time.
+// TestPublish checks that an event is recorded once, even if the manager stops before it writes the status, and that a
+// later change of the same kind is recorded again.
 func TestPublish(t *testing.T) {
 	l, rt := New(nil), &runtime{}
 	entry := func(name string, outcome v1beta2.State) v1beta2.ModuleStatus {

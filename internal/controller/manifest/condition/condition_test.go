@@ -13,7 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// TestUnreadable: the condition names what is not compared, and keeps its first text while the reason stays the same.
+// TestUnreadable checks that the condition names the objects that are not compared, and keeps its first text while the
+// reason stays the same.
 func TestUnreadable(t *testing.T) {
 	unreachable := func(problem string) error {
 		return ocm.NewError(ocm.RegistryUnreachable, "r.example.com/m", "%s", problem)
@@ -64,7 +65,8 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
-// TestSignatures: without a requirement there is no condition, and one problem makes it False.
+// TestSignatures checks that the condition does not exist if no signature is required, and that one problem makes the
+// condition False.
 func TestSignatures(t *testing.T) {
 	m := &v1beta2.Manifest{}
 	good, bad := condition.Signature{Source: "a"}, condition.Signature{Source: "b"}
