@@ -74,7 +74,8 @@ type Recorded struct {
 //	8  otherwise                                      a new rollout; the active one is superseded
 //
 // A version that was taken back after a halt stays in spec. Until spec has another version, the proven version takes
-// its place in this table. If a person then sets the channel back to that, the rest of the runtimes follows.
+// its place in this table. If a person then sets the channel back to the proven version, the remaining runtimes are
+// taken back, too.
 func Record(c Channel) Recorded {
 	target, found := c.Release.Current(c.Name)
 	was := c.Release.ChannelStatus(c.Name)
@@ -186,9 +187,9 @@ func (r *Recorded) setBack(c Channel, target string) {
 	addMove(s, c.move(target, v1beta2.RolloutCompleted))
 }
 
-// takesBack reports whether the active rollout is halted, and takes runtimes back by itself. It does so only if no
-// person has paused or resumed the rollout or moved the channel. If a rollout has the phase TakenBack and is still the
-// active one, a manager process ended it and stopped before it recorded that.
+// takesBack reports whether the active rollout is halted and takes runtimes back without an action by a person. It does
+// so only if no person has paused or resumed the rollout or moved the channel. If a rollout has the phase TakenBack and
+// is still the active one, a manager process ended it and stopped before it recorded that.
 func (c *Channel) takesBack(s *v1beta2.ChannelStatus) bool {
 	r := c.Active
 	return r != nil && r.Spec.TakesBack() && !r.Status.HaltedAt.IsZero() &&

@@ -7,8 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Stray is an active rollout that is not the rollout of a channel any more. It has to end, because it would use slots
-// of other rollouts.
+// Stray is an active rollout that is not the rollout of a channel any more. A stray has to end, because it would use
+// slots of other rollouts.
 type Stray struct {
 	// Rollout is the rollout.
 	Rollout *v1beta2.ModuleRollout

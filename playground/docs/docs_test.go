@@ -22,7 +22,7 @@ import (
 
 const guides = "../../docs/guide/"
 
-// folder is like that of a clone after `make up`; set by TestMain.
+// folder has the same content as a clone after `make up`; set by TestMain.
 var folder string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }

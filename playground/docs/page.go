@@ -166,7 +166,8 @@ func (p Page) write(b *Block, text string) error {
 	return nil
 }
 
-// matches reports whether the commands have printed the text of a page, and otherwise the first line that is missing.
+// matches reports whether the commands have printed the text of a page. If not, matches also returns the first missing
+// line.
 func matches(page, printed string) (string, bool) {
 	want, got := normal(page), normal(printed)
 	next, skip := 0, false

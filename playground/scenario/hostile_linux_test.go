@@ -30,7 +30,7 @@ import (
 //	go test -count=1 ./scenario -run 'TestHostileRuntime$' -v -args -hostile-edits=100
 //
 // The test also prints the use of cores in each phase. If manager and rest together use all cores of the machine, the
-// latencies are those of the attacker, who has a machine of its own in practice.
+// latencies are caused by the attacker, which in practice runs on another machine.
 var hostileEdits = flag.Int("hostile-edits", 3, "edits of the honest runtime during each attack of TestHostileRuntime")
 
 const (

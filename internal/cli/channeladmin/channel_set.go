@@ -149,7 +149,7 @@ func effectsOf(ctx context.Context, a *console.App, c *connection.Cluster, o set
 	return r, s, r.addPlan(ctx, c, w)
 }
 
-// confirm shows the effects of the change and asks, if runtimes are affected.
+// confirm shows the effects of the change, and asks for confirmation if runtimes are affected.
 func (r *Effects) confirm(a *console.App, yes bool) error {
 	affected := len(r.Runtimes)
 	question := fmt.Sprintf("Remove the channel of %s?", console.Count(affected, "runtime"))
@@ -192,8 +192,8 @@ func (r *Effects) moving() map[string]bool {
 // isRemoval reports whether the channel is removed.
 func (r *Effects) isRemoval() bool { return r.Version == "" }
 
-// waitForVersion waits until runtimes have the version of the channel and the module is Ready there. A runtime that is
-// deleted is not waited for.
+// waitForVersion waits until runtimes have the version of the channel and the module is Ready there. waitForVersion
+// does not wait for a runtime that is deleted.
 func waitForVersion(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions,
 	runtimes map[string]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
@@ -225,7 +225,8 @@ func waitForVersion(ctx context.Context, a *console.App, c *connection.Cluster, 
 	return ctx.Err()
 }
 
-// versionProgress returns a text about the runtimes that have the version, and the number of those that do not have it.
+// versionProgress returns a text about the runtimes that have the version, and the number of runtimes that do not have
+// it.
 func versionProgress(fleet map[string]*fleetlist.Member, runtimes map[string]bool, o setOptions) (
 	text string, missing int) {
 	states := map[string]int{}
@@ -311,7 +312,7 @@ type preview struct {
 	after   channel.Catalog
 	release *v1beta2.ModuleReleaseMeta // after the change
 	now     time.Time
-	// unknown states why the maintenance windows are not known; "" if they are.
+	// unknown states why the maintenance windows are not known; "" if they are known.
 	unknown string
 }
 
@@ -474,7 +475,7 @@ type Effects struct {
 	Supersedes string       `json:"supersedes,omitempty"` // the name of the active rollout that ends
 	Plan       string       `json:"plan,omitempty"`       // the digest that approvals name
 	Stages     []plan.Stage `json:"stages,omitempty"`
-	// UpdateSeconds is the time that one update is expected to take, and Ends the time at which the last runtime is
+	// UpdateSeconds is the time that one update is expected to take. Ends is the time at which the last runtime is
 	// expected to have the version.
 	UpdateSeconds int64     `json:"updateSeconds,omitempty"`
 	Ends          time.Time `json:"ends,omitzero"`

@@ -48,7 +48,7 @@ func NewListing(values map[string]string) *Listing {
 	return l
 }
 
-// Register adds the flags to a command. filters are those that the rows of the listing have.
+// Register adds the flags to a command. filters are the filters that the rows of the listing support.
 func (l *Listing) Register(c *cobra.Command, filters ...string) {
 	l.filters = map[string]*string{}
 	for _, name := range filters {

@@ -50,8 +50,8 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// start runs the command with the kubeconfig of a server until the end of the test. It returns the address without the
-// token, and a function that returns a page in a browser that is logged in.
+// start runs the command with the kubeconfig of a server until the end of the test. start returns the address without
+// the token, and a function that returns a page in a browser that is logged in.
 func start(t *testing.T, server *fixture.Server) (base string, get func(path string) string) {
 	t.Helper()
 	out := &output{}

@@ -82,7 +82,7 @@ type rolloutRow struct {
 	Urgency v1beta2.RolloutUrgency `json:"urgency,omitempty"`
 }
 
-// listRollouts returns the rows of rollouts: those under way first, then those that ended last.
+// listRollouts returns the rows of rollouts: first the active ones, then the ended ones, the most recently ended first.
 func listRollouts(rollouts []v1beta2.ModuleRollout) rolloutList {
 	all := rolloutList{}
 	for i := range rollouts {

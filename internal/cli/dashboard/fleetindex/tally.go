@@ -12,8 +12,8 @@ import (
 // Tally has the counts of a fleet.
 type Tally struct {
 	Runtimes, Paused int
-	// Connected are the runtimes whose agent is connected, Silent those whose agent is not, and Polled those without an
-	// agent.
+	// Connected is the number of runtimes whose agent is connected. Silent is the number of runtimes whose agent is not
+	// connected. Polled is the number of runtimes without an agent.
 	Connected, Silent, Polled int
 	// States and Reasons are sorted: the worst state and the largest reason first.
 	States, Reasons []Count

@@ -39,8 +39,8 @@ func (g group) compare(other group) int {
 // nobody is the group of runtimes that have no value. It is the last one.
 var nobody = group{"none", 1 << 20}
 
-// groupBy returns the function that returns the group of a runtime. With the module, channel and version are those of
-// the module.
+// groupBy returns the function that returns the group of a runtime. If a module is chosen, channel and version are the
+// channel and the version of the module.
 func (v *View) groupBy(key string) func(*fleetlist.Member) group {
 	named := func(name string) group {
 		if name == "" {

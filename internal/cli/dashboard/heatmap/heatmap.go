@@ -15,7 +15,7 @@
 //
 // # What it does not do
 //
-// The package judges nothing: states and versions are those that the Kymas report, and stages those of the rollout.
+// The package judges nothing: states and versions come from the statuses of the Kymas, and stages from the rollout.
 package heatmap
 
 import (
@@ -32,7 +32,8 @@ import (
 
 // Choice is the choice of a viewer. The zero value groups by region and colours by state.
 type Choice struct {
-	// Module is the module whose state, version and channel are shown. "": those of the runtimes.
+	// Module is the module whose state, version and channel are shown. With "", the state and the channel of the
+	// runtimes are shown.
 	Module string
 	// Group and Colour are keys of Groupings and Colourings. "": the first one.
 	Group, Colour string

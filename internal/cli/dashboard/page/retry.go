@@ -14,7 +14,7 @@ import (
 // retry is the form that requests a retry of a runtime or of one of its modules.
 type retry struct{ Path, Module, Text, Command, Kubectl string }
 
-// retryOf returns the form for a runtime, or nil if there is nothing to retry or the viewer may not do that.
+// retryOf returns the form for a runtime, or nil if there is nothing to retry or the viewer may not request retries.
 func (r *request) retryOf(name, module string, state v1beta2.State) *retry {
 	waits := []v1beta2.State{v1beta2.StateError, v1beta2.StateWarning, v1beta2.StateProcessing, v1beta2.StateDeleting}
 	if !r.viewer.MayRetry || !slices.Contains(waits, state) {

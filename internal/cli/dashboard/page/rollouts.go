@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
-// rolloutsView shows all rollouts: those under way first.
+// rolloutsView shows all rollouts: active rollouts first.
 func rolloutsView(r *request) content {
 	f, err := filterOf(r.URL.Query())
 	if err != nil {
@@ -67,7 +67,7 @@ func rolloutsView(r *request) content {
 			Tables: []table{t}}}
 }
 
-// rollouts returns all rollouts: those under way first, then those that ended last.
+// rollouts returns all rollouts: first the active ones, then the ended ones, the most recently ended first.
 func (r *request) rollouts() []*v1beta2.ModuleRollout {
 	var all []*v1beta2.ModuleRollout
 	for _, o := range r.fleet.Catalog.Rollouts {
@@ -98,7 +98,7 @@ func phaseOf(o *v1beta2.ModuleRollout) string {
 	return phase
 }
 
-// eta returns when the last runtime is expected to have the version, or – if that is not known.
+// eta returns the time at which the last runtime is expected to have the version, or – if the time is not known.
 func (r *request) eta(o *v1beta2.ModuleRollout) string {
 	if o.Status.ETA.IsZero() || o.Status.Phase.IsOver() {
 		return "–"
@@ -257,8 +257,7 @@ func (r *request) stageBox(o *v1beta2.ModuleRollout, i int) stageBox {
 	return box
 }
 
-// controlGroup compares the runtimes that have the new version with those that do not have it, by the states of the
-// index.
+// controlGroup compares the runtimes with the new version with the other runtimes, by the states in the index.
 func (r *request) controlGroup(o *v1beta2.ModuleRollout) table {
 	t := table{Caption: "Control group", Columns: []column{{Title: "Runtimes with version"}, {Title: "Runtimes",
 		IsNumber: true}, {Title: "In Error", IsNumber: true}, {Title: "States"}}}

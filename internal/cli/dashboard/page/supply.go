@@ -11,8 +11,8 @@ import (
 )
 
 // contentTable returns the table of the origins of the versions of a module, as far as their ModuleTemplates contain
-// them. The manager reads the registry, and the dashboard does not: a signature that is missing or not valid blocks the
-// version in a runtime.
+// them. The dashboard does not read the registry, so the table does not show whether signatures are valid. The manager
+// reads the registry, and blocks a version in a runtime if a signature is missing or not valid.
 func (r *request) contentTable(name string) table {
 	t := table{Caption: "Contents", Columns: []column{{Title: "Version"}, {Title: "Digest of the content"},
 		{Title: "Signatures"}, {Title: "SBOM"}, {Title: "Links"}}}

@@ -166,7 +166,7 @@ func (s *Server) secure(next http.Handler) http.Handler {
 	})
 }
 
-// isOwn reports whether an origin is that of this server.
+// isOwn reports whether an origin is the origin of this server.
 func (s *Server) isOwn(origin string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && slices.Contains(s.Hosts, u.Host)

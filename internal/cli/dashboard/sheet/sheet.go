@@ -42,7 +42,8 @@ type Table struct {
 	Rows    [][]Cell
 	// Empty is shown in place of a table without rows.
 	Empty string
-	// Total is the number of rows of all pages; First and Last are those of this page, from 1.
+	// Total is the number of rows of all pages. First and Last are the numbers of the first and the last row of this
+	// page, from 1.
 	Total, First, Last int
 	Previous, Next     string // URLs; "" if there is none
 	Note               string
