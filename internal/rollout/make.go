@@ -27,7 +27,7 @@ func Name(module, channel string, revision int64) string {
 	return fmt.Sprintf("%s-%s-r%d", module, channel, revision)
 }
 
-// PolicyConflict means that two policies match the same module and channel with the same precision.
+// PolicyConflict means that two policies match the same module and channel and are equally specific.
 type PolicyConflict struct {
 	// Module and Channel name the channel that both policies match.
 	Module, Channel string

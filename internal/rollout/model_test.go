@@ -432,7 +432,8 @@ func (m *model) failUpdated(t *rapid.T) {
 }
 
 // halt moves the channel to a version that fails in all runtimes, or in all except one, so that its rollout is halted.
-// Then a person acts before the next pass. Without this action, halts would be rare in the model.
+// Then a person acts before the next pass. Without this action, the states that follow a halt would be rare in the
+// model.
 func (m *model) halt(t *rapid.T) {
 	m.move(t)
 	for range 3 {

@@ -260,7 +260,7 @@ func (s *scenario) publish(c *call) error {
 	return s.template(c)
 }
 
-// publishSample publishes all versions of the sample module in a control plane.
+// publishSample publishes all versions of the sample module in a control plane, and sets its channels.
 func publishSample(ctx context.Context, land *landscape.Landscape, c *call) error {
 	versions := sample.Versions()
 	for _, v := range versions {

@@ -29,8 +29,8 @@ func TestRemedyFor(t *testing.T) {
 	}
 }
 
-// TestInstructions checks that every remedy contains an instruction that hasInstruction recognizes. Therefore a message
-// with the text of a remedy gets no second remedy.
+// TestInstructions checks that hasInstruction recognizes the instruction in every remedy, so that a message with the
+// text of a remedy gets no second remedy. Remedies that only inform are excepted.
 func TestInstructions(t *testing.T) {
 	if len(remedies) < 70 {
 		t.Errorf("there are only %d remedies", len(remedies))

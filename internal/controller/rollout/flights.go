@@ -17,8 +17,8 @@ import (
 )
 
 // The limits of the fleet depend on the runtimes that the other rollouts are updating. The coordinator keeps the
-// runtimes in flight of each active rollout from its last reconcile. After a start of the manager, and for a rollout
-// that cannot be computed, the coordinator determines these runtimes from the Manifests.
+// runtimes in flight of each active rollout in memory after each reconcile. After a start of the manager, and for a
+// rollout that cannot be computed, the coordinator determines these runtimes from the Manifests.
 
 // setFlight records the runtimes that a rollout is updating.
 func (p *pass) setFlight(r *v1beta2.ModuleRollout, kymas []string) {

@@ -423,7 +423,7 @@ func TestPolicyInvalid(t *testing.T) {
 	}
 }
 
-// TestPolicyConflict checks that no runtime is admitted while two policies match a channel with the same precision.
+// TestPolicyConflict checks that no runtime is admitted while two policies match a channel and are equally specific.
 func TestPolicyConflict(t *testing.T) {
 	other := onePolicy()
 	other.Name = "other"

@@ -136,9 +136,9 @@ func Of(release *v1beta2.ModuleReleaseMeta, channel, version string) (Urgency, e
 	return u, nil
 }
 
-// Shorten removes the steps from a stage that an urgent rollout leaves out. An emergency leaves out soaks and gates. A
-// hotfix leaves out the steps that the policy allows. Shorten reports whether the rollout has the stage. Limits and
-// evidence are never left out.
+// Shorten removes the steps from a stage that an urgent rollout leaves out. An emergency has no soak and no gates. A
+// hotfix has the shorter soak and only the stages that the policy states. Shorten reports whether the rollout has this
+// stage. Limits and evidence are never left out.
 func Shorten(s *v1beta2.RolloutStage, is v1beta2.RolloutUrgency, hotfix *v1beta2.RolloutHotfix) bool {
 	switch {
 	case is == v1beta2.UrgencyEmergency:

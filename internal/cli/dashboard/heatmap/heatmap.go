@@ -114,7 +114,8 @@ func choose(how string, all []Named, key string) (string, error) {
 		strings.Join(keys[:last], ", "), keys[last])
 }
 
-// missing returns the module or the rollout that a grouping or a colouring needs and that does not exist.
+// missing returns a text about the module or the rollout that a grouping or a colouring needs and that does not exist,
+// or "".
 func (v *View) missing(key string) string {
 	switch needsRollout := key == byStage || key == byProgress; {
 	case !needsRollout && key != byVersion:
