@@ -35,7 +35,8 @@ type ClusterOptions struct {
 	// Observe, if set, is called for every request with its method, HTTP status and duration. The status is 0 if there
 	// was no response.
 	Observe func(method string, code int, took time.Duration)
-	// ForbiddenAdvice, if set, replaces the advice in errors with reason RuntimeForbidden: where to grant the right.
+	// ForbiddenAdvice, if set, is the advice in errors with reason RuntimeForbidden. It states where the missing right
+	// can be granted.
 	ForbiddenAdvice string
 	// Kinds, if set, is shared with other clusters. So kinds that bundles define are stored once and need no discovery.
 	Kinds *Kinds

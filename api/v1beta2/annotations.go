@@ -35,9 +35,9 @@ const (
 	// AnnotationCatalogDigest on the Kyma in a runtime is the digest of the catalog copy in the runtime. Not in Kyma's
 	// own API.
 	AnnotationCatalogDigest = "operator.kyma-project.io/catalog-digest"
-	// AnnotationLastRequest on the Kyma in the control plane contains, as JSON, the channel and modules that the Kyma
-	// in the runtime requested last, if they differ from those of the Kyma in the control plane. If the Kyma in the
-	// runtime is deleted, it is restored from this annotation. Not in Kyma's own API.
+	// AnnotationLastRequest on the Kyma in the control plane has the last channel and modules of the Kyma in the
+	// runtime, as JSON. If they equal those of the Kyma in the control plane, there is no annotation. If the Kyma in
+	// the runtime is deleted, it is restored from this annotation. Not in Kyma's own API.
 	AnnotationLastRequest = "operator.kyma-project.io/last-wish"
 	// AnnotationStartOver with ValueTrue on the Kyma in a runtime has the effect that, after a deletion, the Kyma is
 	// created from the one in the control plane instead of being restored from AnnotationLastRequest. Not in Kyma's own

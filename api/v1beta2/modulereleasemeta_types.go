@@ -221,7 +221,7 @@ type PromotionEvidence struct {
 
 // PromotionHold is the move of a person that holds a promotion.
 type PromotionHold struct {
-	// revision is the number of the move.
+	// revision is the number of this move; the moves of a channel are counted from 1.
 	Revision int64 `json:"revision"`
 
 	// version is the version that the channel was moved to.
@@ -238,7 +238,7 @@ type PromotionHold struct {
 
 // ChannelMove is one move of a channel.
 type ChannelMove struct {
-	// revision is the number of the move.
+	// revision is the number of this move; the moves of a channel are counted from 1.
 	Revision int64 `json:"revision"`
 
 	// version is the version that the channel was moved to.

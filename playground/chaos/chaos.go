@@ -275,7 +275,7 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 		return err
 	}
 	for _, e := range p.requests {
-		if err := r.fulfil(ctx, e); err != nil {
+		if err := r.requestAndAwait(ctx, e); err != nil {
 			return fmt.Errorf("without faults: %w", err)
 		}
 	}
@@ -321,7 +321,7 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 // makeInitialRequests sets all channels and registers all runtimes with module steady.
 func (r *run) makeInitialRequests(ctx context.Context) error {
 	for _, e := range initialRequests(r.options.Runtimes) {
-		if err := r.fulfil(ctx, e); err != nil {
+		if err := r.requestAndAwait(ctx, e); err != nil {
 			return fmt.Errorf("at the beginning: %w", err)
 		}
 	}

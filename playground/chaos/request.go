@@ -82,8 +82,8 @@ func (r *run) kyma(name string) *v1beta2.Kyma {
 	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: r.land.Namespace()}}
 }
 
-// fulfil makes a request without faults, and waits until it is fulfilled.
-func (r *run) fulfil(ctx context.Context, e event) error {
+// requestAndAwait makes the request of an event without faults, and waits until the request is fulfilled.
+func (r *run) requestAndAwait(ctx context.Context, e event) error {
 	if err := r.repeatUntilAccepted(ctx, e); err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func (a *agents) add(one *agent) {
 	a.ready.Signal()
 }
 
-// post runs the turns of queued agents, one after the other, until the context ends.
+// post sends the due messages of the queued agents, one agent after the other, until the context ends.
 func (a *agents) post(ctx context.Context) {
 	for {
 		a.mu.Lock()

@@ -28,8 +28,6 @@ import (
 var unasked = map[string]string{
 	"update kymas.operator.kyma-project.io/finalizers": "is never a request: an owner reference that blocks deletion " +
 		"needs it where OwnerReferencesPermissionEnforcement is on",
-	"get modulereleasemetas.operator.kyma-project.io": "the orphan sweep makes sure that one is gone, when the cache " +
-		"has lost it",
 	"delete modulerollouts.operator.kyma-project.io": "only the oldest of more than ten rollouts of a channel are deleted",
 	"impersonate serviceaccounts":                    "is never a request: requests for modules on the control plane need it",
 	"update configmaps":                              "a tombstone may be there already, from a try that was interrupted",

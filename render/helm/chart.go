@@ -110,7 +110,7 @@ func (c Capabilities) inRange(constraint string) bool {
 	return err == nil && chartutil.IsCompatibleRange(constraint, version.String())
 }
 
-// visible returns the capabilities that templates can read. Capabilities that are not in queries are removed.
+// visible returns the capabilities that templates can read: of the API versions only those in queries.
 func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 	version := DefaultKubeVersion
 	apis := common.VersionSet{}

@@ -188,7 +188,7 @@ func (v *Verb) confirm(a *console.App, open []Plan) error {
 	return a.Confirm(fmt.Sprintf(v.Question, console.Count(len(open), "runtime")))
 }
 
-// lines writes each write with a prefix. Several goroutines may write.
+// lines is a writer that puts a prefix before the data of each call of Write. Several goroutines may use it.
 type lines struct {
 	mu     sync.Mutex
 	to     io.Writer

@@ -25,9 +25,9 @@ import (
 
 // The inventory is a ConfigMap in the namespace of the manager. klm install lists in it the objects that it installs.
 // With this list, klm install can delete objects that the next version does not have, and klm uninstall can delete all
-// objects. The inventory also has the values of the installation. New objects are listed before they are applied.
-// Deleted objects are removed from the list after their deletion. The next call of klm install or klm uninstall can
-// therefore finish an interrupted one.
+// objects. The inventory also has the values of the installation. New objects are added to the inventory before they
+// are applied. Deleted objects are removed from the inventory after their deletion. The next call of klm install or klm
+// uninstall can therefore finish an interrupted one.
 
 const (
 	// inventoryName is the name of the ConfigMap.

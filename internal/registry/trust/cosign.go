@@ -227,8 +227,8 @@ func explainBundle(b *bundlev1.Bundle) error {
 	return fmt.Errorf("it is by another key, or its content was changed")
 }
 
-// checkStatement returns an error if an in-toto statement is not a signature of the manifest with this digest. For
-// example, a statement with a signed bill of materials is not a signature of the manifest.
+// checkStatement returns an error unless an in-toto statement signs the manifest with this digest. For example, a
+// statement about a bill of materials does not sign the manifest.
 func checkStatement(kind string, text []byte, digest string) error {
 	var s struct {
 		Type      string `json:"_type"`

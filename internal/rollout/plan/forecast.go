@@ -149,9 +149,9 @@ func (f *forecast) thaw(at time.Time) time.Time {
 	return at
 }
 
-// open finds the first time, from a time on, at which a runtime can begin. It returns false if there is none within the
-// horizon.
-func (f *forecast) open(c *candidate, at time.Time) bool {
+// findBegin sets the first time, not before at, at which the runtime of a candidate can begin. It returns false if
+// there is no such time within the horizon.
+func (f *forecast) findBegin(c *candidate, at time.Time) bool {
 	const most = 100
 	if isDeferral(c.Blocker) {
 		at = later(at, c.Blocker.Until)
@@ -230,7 +230,7 @@ func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updat
 	var q queue
 	for _, w := range waiting {
 		c := &candidate{Seen: w}
-		isKnown := f.open(c, from)
+		isKnown := f.findBegin(c, from)
 		if !isKnown || !c.closes.IsZero() && c.opens.Sub(f.now) > FarAway {
 			f.nameLate(c, isKnown)
 		}
@@ -253,7 +253,7 @@ func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updat
 			at = later(at, starts[n-perMinute].Add(time.Minute))
 		}
 		if !c.closes.IsZero() && !at.Before(c.closes) || f.thaw(at).After(at) { // its turn comes too late
-			if f.open(c, at) {
+			if f.findBegin(c, at) {
 				heap.Fix(&q, 0)
 			} else {
 				heap.Pop(&q)

@@ -19,7 +19,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
-// ondemandAge is the time for which objects that were read for one page are shown to further viewers.
+// ondemandAge is the time for which objects that were read for one viewer are reused for others. After that time they
+// are read again.
 const ondemandAge = 2 * time.Second
 
 // runtimePage is the data of the view of one runtime.
