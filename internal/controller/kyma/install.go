@@ -218,8 +218,8 @@ func (n *run) remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeManifest deletes the Manifest of a module if it is not being deleted. Before that, removeManifest records in the
-// Manifest whether the user allows the deletion of custom resources.
+// removeManifest deletes the Manifest of a module if it is not being deleted. Before that, removeManifest records in
+// the Manifest whether the user allows the deletion of custom resources.
 func (n *run) removeManifest(ctx context.Context, m *plan.Module) error {
 	if updated := plan.WithPermission(m); updated != nil {
 		if err := n.patchManifest(ctx, m, updated); err != nil {
