@@ -19,7 +19,7 @@ import (
 const versionPath = "/version"
 
 // capabilitiesCachePeriod is how long the version and the APIs of a cluster are cached. It is long enough for all
-// charts of one reconcile. It is short enough that a kind that another module has just installed is found.
+// charts of one reconcile. It is so short that a kind is found soon after another module has installed it.
 const capabilitiesCachePeriod = 10 * time.Second
 
 // cachedCapabilities is the version and the APIs that an API server returned.

@@ -153,8 +153,8 @@ func isMadeByCluster(ref Ref) bool {
 	return false
 }
 
-// namespacedKinds returns the namespaced kinds that can be listed and deleted, each in its preferred version, and all
-// namespaced kinds. It sends two requests.
+// namespacedKinds sends two discovery requests. listed are the namespaced kinds that can be listed and deleted, each in
+// its preferred version. all has all namespaced kinds, also those that cannot be listed or deleted.
 func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all map[schema.GroupKind]bool, err error) {
 	all = map[schema.GroupKind]bool{}
 	err = c.visitKinds(ctx, func(kind listedKind, canList bool) {

@@ -107,7 +107,8 @@ func Answer(ctx context.Context, question []byte) []byte {
 	return response(a.renderHere(ctx, q.Settings))
 }
 
-// outputsResponse encodes the outputs of templates.
+// outputsResponse returns the response of the render process to a request for outputs of templates, or for an error of
+// that request.
 func outputsResponse(texts map[string]string, err error) []byte {
 	h := head{Outputs: texts}
 	if err != nil {

@@ -179,7 +179,7 @@ func (c *Config) Where(key string) string {
 	return c.file
 }
 
-// path returns the path of a file in the config, which is relative to the config.
+// path returns the path of a file that the config names. Relative names are relative to the folder of the config.
 func (c *Config) path(name string) string {
 	if filepath.IsAbs(name) {
 		return name

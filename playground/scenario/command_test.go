@@ -219,8 +219,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"disable": command((*scenario).disable),
 	// request RUNTIME PREFIX N replaces the requested modules by N modules that no catalog has: PREFIX-1, and so on.
 	"request": command((*scenario).request),
-	// apply [-expand] [-as=OWNER] CLUSTER FILE creates or changes the objects of a file. With -expand, it replaces
-	// variables of the script in the file. OWNER is the field manager.
+	// apply [-expand] [-as=OWNER] CLUSTER FILE creates or changes the objects of a file. With -expand, it
+	// replaces $NAME in the file by the value of this variable of the script. OWNER is the field manager.
 	"apply": command((*scenario).apply),
 	// manifest RUNTIME NAME FILE creates or changes a Manifest of a runtime. FILE has the spec of the Manifest.
 	// Variables of the script are replaced in the file.

@@ -172,7 +172,8 @@ type rendering struct {
 	drawn   []string // names of the called functions whose result differs each time
 }
 
-// renderDraw renders a chart. The draw decides the results of functions whose result differs each time.
+// renderDraw renders a chart. Functions such as randAlphaNum, whose result differs each time, return the values of the
+// given draw.
 func renderDraw(ctx context.Context, files []input.File, settings Settings, d draw) (*rendering, error) {
 	chart, texts, f, err := runTemplates(ctx, files, settings, d)
 	if err != nil {
@@ -420,7 +421,7 @@ func (l *refusingLoader) Load(url string) (any, error) {
 // notesFile is the name of the template whose output Helm shows to its user.
 const notesFile = "NOTES.txt"
 
-// prepareTemplates removes NOTES.txt and makes all other templates interruptible.
+// prepareTemplates removes NOTES.txt, and changes all other templates so that their execution can be cancelled.
 func prepareTemplates(chart *helmchart.Chart) {
 	chart.Templates = slices.DeleteFunc(chart.Templates,
 		func(f *common.File) bool { return path.Base(f.Name) == notesFile })

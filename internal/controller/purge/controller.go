@@ -344,8 +344,8 @@ func (n *run) requeueSince(begin time.Time) error {
 	return loop.RecheckAfter(max(after, time.Millisecond))
 }
 
-// memoryOf returns the memory of the Kyma. If the connection has changed, memoryOf returns a new memory. The new memory
-// keeps only the reported texts.
+// memoryOf returns the data that is kept for the Kyma between reconciles. If the connection has changed, the data is
+// dropped, except the reported texts.
 func (n *run) memoryOf(rt *runtimes.Runtime) *memory {
 	m := n.memories.Update(n.kyma.Name, func(old *memory) *memory {
 		if old != nil && old.runtime == rt {

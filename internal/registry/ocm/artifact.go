@@ -47,7 +47,8 @@ func (a *Artifact) Name() string {
 	return component
 }
 
-// IsComponent reports whether the artifact is a component version. The result is false for a signature.
+// IsComponent reports whether the artifact is a component version. It is false for an artifact with the signature of a
+// component version.
 func (a *Artifact) IsComponent() bool {
 	m, err := a.ParseManifest()
 	return err == nil && m.Config.MediaType == ConfigType
