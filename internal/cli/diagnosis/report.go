@@ -428,7 +428,8 @@ func eventTime(e *corev1.Event) time.Time {
 	return t
 }
 
-// lastEvents returns at most limit events. The newest event is first.
+// lastEvents returns at most limit events. The newest event is first. The manager records some events for the Kyma and
+// for the Manifest of the module: such an event is listed once.
 func (f *Facts) lastEvents(limit int) []eventLine {
 	all := []eventLine{}
 	for i := range f.Events {
@@ -446,6 +447,14 @@ func (f *Facts) lastEvents(limit int) []eventLine {
 	slices.SortStableFunc(all, func(a, b eventLine) int {
 		return cmp.Or(b.Last.Compare(a.Last), strings.Compare(a.Reason, b.Reason),
 			strings.Compare(a.Message, b.Message))
+	})
+	seen := map[string]string{} // objects by reason and message
+	all = slices.DeleteFunc(all, func(e eventLine) bool {
+		first, found := seen[e.Reason+e.Message]
+		if !found {
+			seen[e.Reason+e.Message] = e.Object
+		}
+		return found && first != e.Object
 	})
 	return all[:min(len(all), limit)]
 }

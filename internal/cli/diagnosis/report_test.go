@@ -1,10 +1,14 @@
 package diagnosis_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
@@ -133,5 +137,28 @@ func TestWaitsForTurn(t *testing.T) {
 				t.Errorf("klm why shows:\n%s", text)
 			}
 		})
+	}
+}
+
+// TestLastEvents checks that an event about a Kyma and its Manifest is listed once, and that events of a former Kyma
+// are left out.
+func TestLastEvents(t *testing.T) {
+	f := fixture.Facts()["unreachable"]
+	f.Catalog, f.Now, f.Kyma.UID = fixture.Catalog(), fixture.Noon, "new"
+	at := func(kind, uid, message string, minute int) corev1.Event {
+		return corev1.Event{Reason: "Upgraded", Message: message,
+			InvolvedObject: corev1.ObjectReference{Kind: kind, Name: "a", UID: types.UID(uid)},
+			LastTimestamp:  metav1.NewTime(fixture.Noon.Add(time.Duration(minute) * time.Minute))}
+	}
+	f.Events = []corev1.Event{
+		at("Kyma", "new", "to 2.0.0", -3), at("Kyma", "old", "to 1.0.0", -4), at("Kyma", "new", "to 3.0.0", -2),
+		at("Manifest", "m", "to 2.0.0", -3), at("Manifest", "m", "to 3.0.0", -2), at("Kyma", "new", "to 2.0.0", -1)}
+	var got []string
+	for _, e := range f.Report("").Events {
+		got = append(got, e.Object+": "+e.Message)
+	}
+	want := []string{"Kyma a: to 2.0.0", "Kyma a: to 3.0.0", "Kyma a: to 2.0.0"}
+	if !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
 	}
 }
