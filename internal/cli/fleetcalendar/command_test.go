@@ -1,6 +1,7 @@
 package fleetcalendar
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -179,6 +180,50 @@ func TestCalendar(t *testing.T) {
 				t.Errorf("%s: it writes %v", c.Reason, writes)
 			}
 		})
+	}
+}
+
+// TestContexts checks the calendar of several control planes: numbers are added up, rows name their control plane, and
+// a control plane that cannot be read does not hide the others.
+func TestContexts(t *testing.T) {
+	eu := fixture.NewServer(t, objects()...)
+	us := fixture.NewServer(t, objects()...)
+	empty := fixture.NewServer(t)
+	down := fixture.NewServer(t, objects()...)
+	down.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "/kymas") {
+			fixture.Fail(w, apierrors.NewInternalError(errors.New("etcd is down")))
+			return true
+		}
+		return false
+	}
+	forbid("rolloutpolicies")(us)
+	kubeconfig := fixture.JoinKubeconfigs(t, map[string]string{"eu": eu.Kubeconfig, "us": us.Kubeconfig,
+		"new": empty.Kubeconfig, "down": down.Kubeconfig})
+	for name, c := range map[string]fixture.Case{
+		"Sum": {Reason: "two control planes are one fleet", Args: "calendar --contexts eu,us", Want: []string{
+			"August 2026, UTC: 14 runtimes of eu,us",
+			"10 with a maintenance window in this month, 0 with a later one, 2 that need none (any time), 2 without one.",
+			"eu        7          5", "us        7          5", "8 at 02:00   eu/standard/past",
+			"Note: us: freezes are unknown", "1 runtime of eu: no rule", "1 runtime of us: no rule",
+			"eu        standard   past ", "RolloutPolicy eu/other suspends",
+			"eu        sample-regular-r2   1.0.0 → 2.0.0   canary", "us        sample-regular-r2   1.0.0 → 2.0.0   canary",
+			"eu        Thu 6 Aug 00:00   sample-regular-r2", "us        Thu 6 Aug 00:00   sample-regular-r2"}},
+		"JSON": {Reason: "for scripts", Args: "calendar --contexts eu,us -o jsonpath={.stages[*].context}/" +
+			"{.controlPlanes[1].runtimes}/{.days[0].hours[0].runtimes}", Want: []string{"eu eu us us/7/8"}},
+		"Down": {Reason: "the error names it, and the others are shown", Args: "calendar --contexts eu,down",
+			Code: console.ExitFailed, Want: []string{"7 runtimes of eu,down",
+				"1 of 2 control planes were not read: down: ", "etcd is down"}},
+		"AllDown": {Reason: "nothing is shown", Args: "calendar --contexts down", Code: console.ExitFailed,
+			Want: []string{"1 of 1 control planes were not read"}},
+		"Module": {Reason: "one control plane does not have the module", Args: "calendar --contexts eu,new --module warden",
+			Want: []string{"1 runtime of eu,new", `Note: new: module "warden" does not exist`}},
+		"WrongModule": {Reason: "no control plane has the module", Args: "calendar --contexts eu,us --module sampel",
+			Code: console.ExitNotFound, Want: []string{`module "sampel" does not exist`}},
+		"Twice": {Reason: "both name a control plane", Args: "calendar --contexts eu --context us",
+			Code: console.ExitUsage, Want: []string{"exclude each other"}},
+	} {
+		t.Run(name, func(t *testing.T) { c.Check(t, commands, kubeconfig) })
 	}
 }
 

@@ -19,9 +19,29 @@ type report struct {
 	Selector string `json:"selector,omitempty"` // the filter
 	// Notes name the data that is not shown because it cannot be read.
 	Notes []string `json:"notes,omitempty"`
+	// ControlPlanes has an entry for each context of --contexts that was read.
+	ControlPlanes []planeReport `json:"controlPlanes,omitempty"`
 	*calendar.Calendar
 
 	now time.Time
+}
+
+// planeReport is the part of a report that is about one of several control planes.
+type planeReport struct {
+	Context  string `json:"context"`
+	Runtimes int    `json:"runtimes"`
+	Windowed int    `json:"windowed"`
+}
+
+// table shows a table. In a report about several control planes, the first column of each row is the context.
+func (r *report) table(p *console.Page, header []string, rows [][]string, contexts []string) {
+	if len(r.ControlPlanes) > 0 {
+		header = append([]string{"CONTEXT"}, header...)
+		for i := range rows {
+			rows[i] = append([]string{contexts[i]}, rows[i]...)
+		}
+	}
+	p.Table(header, rows)
 }
 
 // Names implements [console.Report]: the rollouts of the month.
@@ -43,6 +63,14 @@ func (r *report) Show(p *console.Page) {
 	p.Line("%s, %s: %s of %s%s", r.Begins.Format("January 2006"), r.TimeZone, console.Count(r.Runtimes, "runtime"),
 		r.Cluster, r.filters())
 	p.Line("%s", Sums(r.Calendar, strconv.Itoa))
+	var rows [][]string
+	for _, c := range r.ControlPlanes {
+		rows = append(rows, []string{c.Context, strconv.Itoa(c.Runtimes), strconv.Itoa(c.Windowed)})
+	}
+	if len(rows) > 0 {
+		p.Line("")
+		p.Table([]string{"CONTEXT", "RUNTIMES", "WITH A WINDOW"}, rows)
+	}
 	for _, note := range r.Notes {
 		p.Wrap("", "Note: "+note)
 	}
@@ -109,12 +137,14 @@ func (r *report) showDays(p *console.Page) {
 func (r *report) showWindows(p *console.Page) {
 	if len(r.Windows) > 0 && p.Wide {
 		var rows [][]string
+		var contexts []string
 		for _, w := range r.Windows {
+			contexts = append(contexts, w.Context)
 			rows = append(rows, []string{w.Rule, fmt.Sprint(w.Runtimes), r.at(w.Begins) + " – " + r.at(w.Ends),
 				fmt.Sprint(w.Hours), someNames(w.Names, w.Runtimes)})
 		}
 		p.Line("")
-		p.Table([]string{"WINDOWS BY RULE", "RUNTIMES", "FIRST", "HOURS", "NAMES"}, rows)
+		r.table(p, []string{"WINDOWS BY RULE", "RUNTIMES", "FIRST", "HOURS", "NAMES"}, rows, contexts)
 	}
 	if len(r.Unresolved) == 0 {
 		return
@@ -122,7 +152,11 @@ func (r *report) showWindows(p *console.Page) {
 	p.Line("")
 	p.Line("Without a maintenance window, so that updates that need a downtime do not start:")
 	for _, u := range r.Unresolved {
-		p.Wrap("  ", console.Count(u.Runtimes, "runtime")+": "+u.Reason)
+		at := ""
+		if u.Context != "" {
+			at = " of " + u.Context
+		}
+		p.Wrap("  ", console.Count(u.Runtimes, "runtime")+at+": "+u.Reason)
 		if p.Wide {
 			p.Wrap("    ", someNames(u.Names, u.Runtimes))
 		}
@@ -144,13 +178,15 @@ func (r *report) showFreezes(p *console.Page) {
 		p.Line("No RolloutPolicy has a freeze in this month.")
 	}
 	var rows [][]string
+	var contexts []string
 	for _, f := range r.Freezes {
+		contexts = append(contexts, f.Context)
 		rows = append(rows, []string{f.Policy, f.Name, r.at(f.From), r.at(f.To), f.State,
 			console.OrDash(ExceptionsOf(&f)), console.OrDash(p.Clip(strings.Join(f.Stops, " "), 60)),
 			console.OrDash(strings.Join(f.Spares, " "))})
 	}
 	if len(rows) > 0 {
-		p.Table([]string{"POLICY", "FREEZE", "FROM", "TO", "STATE", "EXCEPT", "STOPS", "+SPARES"}, rows)
+		r.table(p, []string{"POLICY", "FREEZE", "FROM", "TO", "STATE", "EXCEPT", "STOPS", "+SPARES"}, rows, contexts)
 	}
 	for _, name := range r.Suspended {
 		p.Line("RolloutPolicy %s suspends all its rollouts, until a person ends that.", name)
@@ -173,15 +209,17 @@ func (r *report) showStages(p *console.Page) {
 		return
 	}
 	var rows [][]string
+	var contexts []string
 	isForecast := false
 	for i := range r.Stages {
 		s := &r.Stages[i]
+		contexts = append(contexts, s.Context)
 		begins, ends := TimesOf(s, r.at)
 		isForecast = isForecast || strings.HasPrefix(begins+ends, "~") || strings.HasPrefix(ends, "~")
 		rows = append(rows, []string{s.Rollout, s.From + " → " + s.To, console.OrDash(s.Stage), s.State, CountsOf(s),
 			begins, ends, console.OrDash(p.Clip(s.Why, 60))})
 	}
-	p.Table([]string{"ROLLOUT", "VERSIONS", "STAGE", "STATE", "RUNTIMES", "BEGINS", "ENDS", "HELD BY"}, rows)
+	r.table(p, []string{"ROLLOUT", "VERSIONS", "STAGE", "STATE", "RUNTIMES", "BEGINS", "ENDS", "HELD BY"}, rows, contexts)
 	if r.MoreStages > 0 {
 		p.Line("and %d more; --module shows fewer", r.MoreStages)
 	}
@@ -217,12 +255,14 @@ func (r *report) showDeferrals(p *console.Page) {
 		return
 	}
 	var rows [][]string
+	var contexts []string
 	for _, d := range r.Deferrals {
+		contexts = append(contexts, d.Context)
 		rows = append(rows, []string{r.at(d.Until), d.Rollout, d.To, fmt.Sprint(d.Runtimes),
 			someNames(d.Names, d.Runtimes)})
 	}
 	p.Line("")
-	p.Table([]string{"DEFERRED UNTIL", "ROLLOUT", "VERSION", "RUNTIMES", "+NAMES"}, rows)
+	r.table(p, []string{"DEFERRED UNTIL", "ROLLOUT", "VERSION", "RUNTIMES", "+NAMES"}, rows, contexts)
 	if r.MoreDeferrals > 0 {
 		p.Line("and %d more", r.MoreDeferrals)
 	}

@@ -6,6 +6,7 @@
 //	month, err := calendar.Parse("2026-12", time.UTC, now)
 //	c := calendar.Of(month, calendar.Inputs{Now: now, Maintenance: policy, Runtimes: runtimes, Rollouts: rollouts})
 //	for _, day := range c.Days { … }
+//	sum := calendar.Merge(month, []calendar.Part{{Context: "eu", Calendar: c}, …}) // several control planes
 //
 // # How it works
 //
@@ -206,12 +207,10 @@ func Of(m Month, in Inputs) *Calendar {
 	c.addFreezes(in)
 	c.addStages(in)
 	c.addDeferrals(in)
+	c.dropClosedHours()
+	c.sort()
 	for i := range c.Days {
 		d := &c.Days[i]
-		d.Hours = slices.DeleteFunc(d.Hours, func(h Hour) bool { return h.Runtimes == 0 })
-		for j := range d.Hours {
-			c.Most = max(c.Most, d.Hours[j].Runtimes)
-		}
 		for j := range c.Freezes {
 			if f := &c.Freezes[j]; f.From.Before(d.Ends) && f.To.After(d.Begins) {
 				d.Freezes = append(d.Freezes, f.Policy+"/"+f.Name)
@@ -242,6 +241,8 @@ func daysOf(m Month) []Day {
 
 // Windows are the maintenance windows of all runtimes with the same rule of the maintenance policy.
 type Windows struct {
+	// Context is the name of the control plane in a calendar of several control planes.
+	Context string `json:"context,omitempty"`
 	// Rule is the place in the maintenance policy, such as rules[3] or default.
 	Rule string `json:"rule"`
 	// Runtimes is their number, and Names some of them.
@@ -257,6 +258,8 @@ type Windows struct {
 // Unresolved are runtimes for which the maintenance policy has no window: updates that need a downtime do not start
 // there.
 type Unresolved struct {
+	// Context is the name of the control plane in a calendar of several control planes.
+	Context string `json:"context,omitempty"`
 	// Reason states why.
 	Reason string `json:"reason"`
 	// Runtimes is their number, and Names some of them.
@@ -294,10 +297,6 @@ func (c *Calendar) addWindows(in Inputs) {
 	for _, rule := range slices.Sorted(maps.Keys(groups)) {
 		c.addGroup(groups[rule], in)
 	}
-	slices.SortStableFunc(c.Windows, func(a, b Windows) int { return cmp.Compare(b.Runtimes, a.Runtimes) })
-	c.Windows = c.Windows[:min(len(c.Windows), MaxRows)]
-	slices.SortStableFunc(c.Unresolved, func(a, b Unresolved) int { return cmp.Compare(b.Runtimes, a.Runtimes) })
-	c.Unresolved = c.Unresolved[:min(len(c.Unresolved), MaxRows)]
 }
 
 // addGroup adds the windows of one group.

@@ -189,6 +189,13 @@ func TestHoursAreTheManagers(t *testing.T) {
 		if sum != len(runtimes) {
 			t.Errorf("seed %d: %d of %d runtimes are counted", seed, sum, len(runtimes))
 		}
+		half := len(runtimes) / 2
+		parts := Merge(m, []Part{{"a", Of(m, Inputs{Now: now, Maintenance: policy, Runtimes: runtimes[:half]})},
+			{"b", Of(m, Inputs{Now: now, Maintenance: policy, Runtimes: runtimes[half:]})}})
+		if d := cmp.Diff(c.Days, parts.Days); d != "" || c.Most != parts.Most || c.Windowed != parts.Windowed ||
+			c.AnyTime != parts.AnyTime || c.Later != parts.Later {
+			t.Errorf("seed %d: the fleet on two control planes differs: %s", seed, d)
+		}
 		counted := map[time.Time]int{}
 		for i := range c.Days {
 			for _, h := range c.Days[i].Hours {
@@ -483,6 +490,10 @@ func TestBounds(t *testing.T) {
 		c.MoreStages != MaxRows || len(c.Freezes[0].Stops) != MaxNames || c.Stages[0].Rollout != "r0" {
 		t.Errorf("%d windowed, %d stages and %d more, first %s", c.Windowed, len(c.Stages), c.MoreStages,
 			c.Stages[0].Rollout)
+	}
+	if sum := Merge(c.Month, []Part{{"a", c}, {"b", c}}); len(sum.Stages) != MaxRows ||
+		sum.MoreStages != 3*MaxRows || sum.Stages[0].Context != "a" || sum.Windowed != 20_000 {
+		t.Errorf("two control planes: %d stages and %d more", len(sum.Stages), sum.MoreStages)
 	}
 	if c.Level(0) != 0 || c.Level(1) != 1 || c.Level(10_000) != Levels || c.Level(5_000) != Levels/2 {
 		t.Errorf("levels %d %d %d %d", c.Level(0), c.Level(1), c.Level(5_000), c.Level(10_000))

@@ -3,7 +3,6 @@ package calendar
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -13,6 +12,8 @@ import (
 
 // Freeze is a period in which the rollouts of a RolloutPolicy admit no runtime.
 type Freeze struct {
+	// Context is the name of the control plane in a calendar of several control planes.
+	Context string `json:"context,omitempty"`
 	// Policy is the name of the RolloutPolicy. Name is the name of the freeze.
 	Policy string    `json:"policy"`
 	Name   string    `json:"name"`
@@ -70,15 +71,12 @@ func (c *Calendar) addFreezes(in Inputs) {
 			c.Freezes = append(c.Freezes, is)
 		}
 	}
-	slices.SortStableFunc(c.Freezes, func(a, b Freeze) int {
-		return cmp.Or(a.From.Compare(b.From), strings.Compare(a.Policy, b.Policy), strings.Compare(a.Name, b.Name))
-	})
-	c.Freezes = c.Freezes[:min(len(c.Freezes), MaxRows)]
-	slices.Sort(c.Suspended)
 }
 
 // Stage is a stage of a rollout, or a whole rollout that has ended or has no stages.
 type Stage struct {
+	// Context is the name of the control plane in a calendar of several control planes.
+	Context string `json:"context,omitempty"`
 	Rollout string `json:"rollout"`
 	Module  string `json:"module"`
 	Channel string `json:"channel"`
@@ -140,11 +138,6 @@ func (c *Calendar) addStages(in Inputs) {
 			}
 		}
 	}
-	slices.SortStableFunc(c.Stages, func(a, b Stage) int {
-		return cmp.Or(boolCompare(a.IsOver(), b.IsOver()), strings.Compare(a.Rollout, b.Rollout))
-	})
-	c.MoreStages = max(0, len(c.Stages)-MaxRows)
-	c.Stages = c.Stages[:len(c.Stages)-c.MoreStages]
 }
 
 func boolCompare(a, b bool) int {
@@ -217,6 +210,8 @@ func whyNot(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Ti
 
 // Deferral are the runtimes whose admins have deferred a rollout until the same time.
 type Deferral struct {
+	// Context is the name of the control plane in a calendar of several control planes.
+	Context string `json:"context,omitempty"`
 	Rollout string `json:"rollout"`
 	Module  string `json:"module"`
 	Channel string `json:"channel"`
@@ -266,9 +261,4 @@ func (c *Calendar) addDeferrals(in Inputs) {
 			c.Deferrals = append(c.Deferrals, *d)
 		}
 	}
-	slices.SortFunc(c.Deferrals, func(a, b Deferral) int {
-		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.Rollout, b.Rollout))
-	})
-	c.MoreDeferrals = max(0, len(c.Deferrals)-MaxRows)
-	c.Deferrals = c.Deferrals[:len(c.Deferrals)-c.MoreDeferrals]
 }
