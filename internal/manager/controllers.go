@@ -96,7 +96,7 @@ func newControllers(ctx context.Context, f foundation, pool, controlPlane *runti
 			return all, err
 		}
 	}
-	if all.rollout, err = rollout.New(rolloutOptions(f, artefacts, fleet, all.kyma.Catalog)); err != nil {
+	if all.rollout, err = rollout.New(rolloutOptions(f, artefacts, fleet, all.kyma)); err != nil {
 		return all, err
 	}
 	if all.manifest, err = manifest.New(manifestOptions(f, pool, controlPlane, artefacts)); err != nil {
@@ -237,10 +237,10 @@ func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts 
 	}
 }
 
-func rolloutOptions(f foundation, artefacts *registry.Registry, fleet cache.Cache,
-	catalog func(context.Context) (channel.Catalog, func() error)) rollout.Options {
+func rolloutOptions(f foundation, artefacts *registry.Registry, fleet cache.Cache, of *kyma.Reconciler) rollout.Options {
 	return rollout.Options{Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Fleet: fleet,
-		Namespace: f.config.Namespace, Catalog: catalog, Registry: artefacts, Events: f.events,
+		Namespace: f.config.Namespace, Catalog: of.Catalog, PolicyChanges: of.PolicyChanges(), Registry: artefacts,
+		Events:    f.events,
 		GateAllow: f.config.RolloutGateAllow, MaxUpdating: f.config.RolloutMaxUpdating,
 		RateLimiter: newRateLimiter(f.config)}
 }

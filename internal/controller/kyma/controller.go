@@ -44,6 +44,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -167,6 +168,8 @@ type Reconciler struct {
 
 	retries retry.Requests
 
+	policyChanges chan event.GenericEvent // for PolicyChanges; it holds one event
+
 	mu    sync.Mutex
 	known map[string]*record // guarded by mu; by name of the Kyma
 }
@@ -209,7 +212,7 @@ func newReconciler(o Options) *Reconciler {
 	if o.Reviews == nil {
 		o.Reviews = workqueue.NewTypedDelayingQueue[string]()
 	}
-	r := &Reconciler{Options: o, known: map[string]*record{}}
+	r := &Reconciler{Options: o, known: map[string]*record{}, policyChanges: make(chan event.GenericEvent, 1)}
 	r.catalog = catalog.New(catalog.Options{
 		Client: o.Client, Runtimes: o.Runtimes, Namespace: o.Namespace, Restricted: o.Restricted,
 		Base: o.Base, PullSecret: o.PullSecret, PullSecrets: o.PullSecrets,

@@ -16,7 +16,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// TestEnqueueWaiting checks that only Kymas that wait for a window are enqueued, and that only the cache is read.
+// TestEnqueueWaiting checks that only Kymas that wait for a window are enqueued, and that only the cache is read. Two
+// changes that the receiver of PolicyChanges has not received yet are one event.
 func TestEnqueueWaiting(t *testing.T) {
 	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{})
 	for _, i := range indexes() {
@@ -45,6 +46,10 @@ func TestEnqueueWaiting(t *testing.T) {
 	r.enqueueWaiting(t.Context())
 	if len(q.all()) != 2 {
 		t.Errorf("%v are enqueued, want the two that wait", q.all())
+	}
+	r.enqueueWaiting(t.Context())
+	if n := len(r.PolicyChanges()); n != 1 {
+		t.Errorf("PolicyChanges has %d events, want 1", n)
 	}
 }
 

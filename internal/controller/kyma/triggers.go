@@ -244,10 +244,19 @@ func (r *Reconciler) onPolicy() handler.EventHandler {
 	}
 }
 
-// enqueueWaiting enqueues the Kymas that wait for a maintenance window.
+// enqueueWaiting enqueues the Kymas that wait for a maintenance window, and notifies the receiver of
+// [Reconciler.PolicyChanges].
 func (r *Reconciler) enqueueWaiting(ctx context.Context) {
 	r.enqueueIndexed(ctx, waitingIndex, v1beta2.ValueTrue)
+	select {
+	case r.policyChanges <- event.GenericEvent{}:
+	default: // the receiver has not received the previous event yet
+	}
 }
+
+// PolicyChanges returns a channel with an event after each change of the maintenance policy in force, and after the wall
+// clock was set. Several changes may be one event.
+func (r *Reconciler) PolicyChanges() <-chan event.GenericEvent { return r.policyChanges }
 
 // followMaintenance enqueues the Kymas that wait for a maintenance window after each change of the policy file, and
 // each time the wall clock was set. followMaintenance runs until ctx ends.

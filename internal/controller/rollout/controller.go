@@ -29,6 +29,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -77,6 +78,9 @@ type Options struct {
 	// Catalog returns the catalog with which requests are resolved, and a function that reports whether a read of it
 	// has failed.
 	Catalog func(ctx context.Context) (channel.Catalog, func() error)
+	// PolicyChanges has an event after each change of the maintenance policy in the catalog, and after the wall clock was
+	// set. nil means that a change is noticed in the next reconcile only.
+	PolicyChanges <-chan event.GenericEvent
 	// Registry has the component of a version, which is read before the first runtime is admitted. nil means that no
 	// version is checked.
 	Registry *registry.Registry
@@ -148,7 +152,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	toModule := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{r.requestFor(o.(*v1beta2.ModuleRollout).Spec.Module)}
 	})
-	return ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.ModuleReleaseMeta{}, specChanged).
 		Watches(&v1beta2.ModuleRollout{}, toModule, specChanged).
 		Watches(&v1beta2.ModuleTemplate{}, handler.EnqueueRequestsFromMapFunc(r.moduleOf), specChanged).
@@ -157,8 +161,11 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		WatchesRawSource(source.Kind(r.Fleet, client.Object(&v1beta2.Kyma{}), r.onFleet())).
 		Named("rollout").
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: r.RateLimiter,
-			NeedLeaderElection: new(true)}).
-		Complete(r)
+			NeedLeaderElection: new(true)})
+	if r.PolicyChanges != nil {
+		b = b.WatchesRawSource(source.Channel(r.PolicyChanges, r.onPolicy()))
+	}
+	return b.Complete(r)
 }
 
 func (r *Reconciler) requestFor(module string) reconcile.Request {
@@ -207,6 +214,24 @@ func (r *Reconciler) onFleet() handler.TypedEventHandler[client.Object, reconcil
 			enqueue(q, e.Object)
 		},
 	}
+}
+
+// onPolicy returns the handler for changes of the maintenance policy. A module without an active rollout does not depend
+// on the policy.
+func (r *Reconciler) onPolicy() handler.EventHandler {
+	return handler.Funcs{GenericFunc: func(_ context.Context, _ event.GenericEvent,
+		q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		for _, module := range r.activeModules() {
+			q.AddAfter(r.requestFor(module), r.untilPass(module))
+		}
+	}}
+}
+
+// activeModules returns the modules that have an active rollout.
+func (r *Reconciler) activeModules() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.active))
 }
 
 // activeModulesOf returns the modules of a Kyma or Manifest that have an active rollout.

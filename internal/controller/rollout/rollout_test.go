@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,9 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
@@ -229,6 +233,34 @@ func TestIdle(t *testing.T) {
 	if is := f.release(t.Context()).ResourceVersion; is != release {
 		t.Errorf("the release was written without a change: %s, then %s", release, is)
 	}
+}
+
+// TestMaintenancePolicyChanges checks that a change of the maintenance policy enqueues the modules with an active rollout
+// only, and that it does not shorten the time between two reconciles.
+func TestMaintenancePolicyChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, objects(3)...)
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer q.ShutDown()
+		change := func() int {
+			f.onPolicy().Generic(t.Context(), event.GenericEvent{}, q)
+			synctest.Wait()
+			return q.Len()
+		}
+		if n := change(); n != 0 {
+			t.Errorf("%d modules are enqueued without an active rollout", n)
+		}
+		f.setActive("keda", true)
+		f.lastPass["keda"] = time.Now()
+		if n := change(); n != 0 {
+			t.Errorf("%d modules are enqueued directly after a reconcile", n)
+		}
+		time.Sleep(Period)
+		synctest.Wait()
+		if n := q.Len(); n != 1 {
+			t.Errorf("%d modules are enqueued after %s, want 1", n, Period)
+		}
+	})
 }
 
 // TestMaxUpdating checks that the limit of the policy holds over all stages, and that a halt stops admissions.
