@@ -43,18 +43,24 @@ func TestReplayMissed(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		early  bool // an event is published first
+		other  bool // then a controller unsubscribes that has never subscribed
 		replay bool
 		want   []string
 	}{
-		"ReplayMissed": {"the event may concern the older state", true, true, []string{"Deployment", "ConfigMap"}},
-		"Current":      {"a subscriber that has just read the runtime has missed nothing", true, false, nil},
-		"NoEvent":      {"nothing was published", false, true, nil},
+		"ReplayMissed": {"the event may concern the older state", true, false, true, []string{"Deployment", "ConfigMap"}},
+		"OtherUnsubscribes": {"the event is still unknown to this subscriber", true, true, true,
+			[]string{"Deployment", "ConfigMap"}},
+		"Current": {"a subscriber that has just read the runtime has missed nothing", true, false, false, nil},
+		"NoEvent": {"nothing was published", false, false, true, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := newAgentPool(t, Options{Agents: true})
 			if c.early {
 				p.Publish("a", Event{Interest: deployments, Object: object("n", "x", nil)})
+			}
+			if c.other {
+				p.Unsubscribe("a", "never")
 			}
 			var got []string
 			f := Subscriber{Key: "first", ReplayMissed: c.replay, Notify: func(s Event) {

@@ -106,6 +106,9 @@ func (p *Pool) removeSubscriber(kyma, key string) (hadInterests bool) {
 	if e == nil {
 		return false
 	}
+	if _, subscribed := e.subscribers[key]; !subscribed {
+		return false // the entry may record an event that was published before the first subscription
+	}
 	hadInterests = len(e.subscribers[key].Interests) > 0
 	delete(e.subscribers, key)
 	if e.runtime != nil {
