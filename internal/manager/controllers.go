@@ -237,11 +237,11 @@ func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts 
 	}
 }
 
-func rolloutOptions(f foundation, artefacts *registry.Registry, fleet cache.Cache, of *kyma.Reconciler) rollout.Options {
+func rolloutOptions(f foundation, artefacts *registry.Registry, fleet cache.Cache,
+	of *kyma.Reconciler) rollout.Options {
 	return rollout.Options{Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Fleet: fleet,
 		Namespace: f.config.Namespace, Catalog: of.Catalog, PolicyChanges: of.PolicyChanges(), Registry: artefacts,
-		Events:    f.events,
-		GateAllow: f.config.RolloutGateAllow, MaxUpdating: f.config.RolloutMaxUpdating,
+		Events: f.events, GateAllow: f.config.RolloutGateAllow, MaxUpdating: f.config.RolloutMaxUpdating,
 		RateLimiter: newRateLimiter(f.config)}
 }
 

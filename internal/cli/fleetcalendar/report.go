@@ -219,7 +219,8 @@ func (r *report) showStages(p *console.Page) {
 		rows = append(rows, []string{s.Rollout, s.From + " → " + s.To, console.OrDash(s.Stage), s.State, CountsOf(s),
 			begins, ends, console.OrDash(p.Clip(s.Why, 60))})
 	}
-	r.table(p, []string{"ROLLOUT", "VERSIONS", "STAGE", "STATE", "RUNTIMES", "BEGINS", "ENDS", "HELD BY"}, rows, contexts)
+	r.table(p, []string{"ROLLOUT", "VERSIONS", "STAGE", "STATE", "RUNTIMES", "BEGINS", "ENDS", "HELD BY"}, rows,
+		contexts)
 	if r.MoreStages > 0 {
 		p.Line("and %d more; --module shows fewer", r.MoreStages)
 	}

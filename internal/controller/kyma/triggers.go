@@ -254,8 +254,8 @@ func (r *Reconciler) enqueueWaiting(ctx context.Context) {
 	}
 }
 
-// PolicyChanges returns a channel with an event after each change of the maintenance policy in force, and after the wall
-// clock was set. Several changes may be one event.
+// PolicyChanges returns a channel with an event after each change of the maintenance policy in force, and after the
+// wall clock was set. Several changes may be one event.
 func (r *Reconciler) PolicyChanges() <-chan event.GenericEvent { return r.policyChanges }
 
 // followMaintenance enqueues the Kymas that wait for a maintenance window after each change of the policy file, and

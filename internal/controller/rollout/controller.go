@@ -78,8 +78,8 @@ type Options struct {
 	// Catalog returns the catalog with which requests are resolved, and a function that reports whether a read of it
 	// has failed.
 	Catalog func(ctx context.Context) (channel.Catalog, func() error)
-	// PolicyChanges has an event after each change of the maintenance policy in the catalog, and after the wall clock was
-	// set. nil means that a change is noticed in the next reconcile only.
+	// PolicyChanges has an event after each change of the maintenance policy in the catalog, and after the wall clock
+	// was set. nil means that a change is noticed in the next reconcile only.
 	PolicyChanges <-chan event.GenericEvent
 	// Registry has the component of a version, which is read before the first runtime is admitted. nil means that no
 	// version is checked.
@@ -216,8 +216,8 @@ func (r *Reconciler) onFleet() handler.TypedEventHandler[client.Object, reconcil
 	}
 }
 
-// onPolicy returns the handler for changes of the maintenance policy. A module without an active rollout does not depend
-// on the policy.
+// onPolicy returns the handler for changes of the maintenance policy. A module without an active rollout does not
+// depend on the policy.
 func (r *Reconciler) onPolicy() handler.EventHandler {
 	return handler.Funcs{GenericFunc: func(_ context.Context, _ event.GenericEvent,
 		q workqueue.TypedRateLimitingInterface[reconcile.Request]) {

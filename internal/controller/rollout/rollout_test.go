@@ -235,8 +235,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestMaintenancePolicyChanges checks that a change of the maintenance policy enqueues the modules with an active rollout
-// only, and that it does not shorten the time between two reconciles.
+// TestMaintenancePolicyChanges checks that a change of the maintenance policy enqueues the modules with an active
+// rollout only, and that it does not shorten the time between two reconciles.
 func TestMaintenancePolicyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, objects(3)...)

@@ -12,8 +12,8 @@ type Part struct {
 	Calendar *Calendar
 }
 
-// Merge adds up the calendars of several control planes. All of them are calendars of the month m. Rows have the name of
-// their control plane, and so have the names of freezes and policies that stand alone.
+// Merge adds up the calendars of several control planes. All of them are calendars of the month m. Rows have the name
+// of their control plane, and so have the names of freezes and policies that stand alone.
 func Merge(m Month, parts []Part) *Calendar {
 	sum := &Calendar{Month: m, Days: daysOf(m)}
 	for _, p := range parts {
