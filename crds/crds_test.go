@@ -649,14 +649,14 @@ func TestColumns(t *testing.T) {
 		want   map[string]any
 	}{
 		"Kyma": {"Kyma", "{metadata: {name: sample, annotations: {operator.kyma-project.io/paused: ask Kim}}, " +
-			"spec: {skipMaintenanceWindows: true, channel: fast}, status: {state: Error, modulesReady: 1/2, agent: {heard: true}, " +
+			"spec: {skipMaintenanceWindows: true, channel: fast}, status: {state: Error, modulesReady: 1/2, agent: {heard: true}, kubernetesVersion: v1.34.2, " +
 			"summary: 'keda@2.1.0 (fast), sample (fast, Error)', conditions: [{type: Modules, status: 'True', " +
 			"reason: Ready}, {type: Ready, status: 'False', reason: WorkloadFailed}], " +
 			"lastOperation: {operation: it fails, lastUpdateTime: '2026-08-01T12:00:00Z'}}}",
 			map[string]any{"Name": "sample", "State": "Error", "Channel": "fast", "Modules": "1/2", "Age": nil,
 				"Versions": "keda@2.1.0 (fast), sample (fast, Error)", "Reason": "WorkloadFailed",
 				"Message": "it fails", "Changed": "2026-08-01T12:00:00Z", "Agent": true, "Paused": "ask Kim",
-				"Skip Windows": true, "Last Heartbeat": nil}},
+				"Skip Windows": true, "Last Heartbeat": nil, "Kubernetes": "v1.34.2"}},
 		"Manifest": {"Manifest",
 			"{metadata: {name: m, labels: {operator.kyma-project.io/kyma-name: runtime-a, " +
 				"operator.kyma-project.io/module-name: keda}}, spec: {version: 1.1.0}, status: {state: Processing, " +

@@ -34,6 +34,7 @@ const NoChannel = "none"
 // +kubebuilder:printcolumn:name="Paused",type=string,priority=1,JSONPath=`.metadata.annotations.operator\.kyma-project\.io/paused`
 // +kubebuilder:printcolumn:name="Last Heartbeat",type=string,priority=1,JSONPath=`.status.agent.lastHeartbeat`,description="Time of the last heartbeat of an agent that is not connected"
 // +kubebuilder:printcolumn:name="Skip Windows",type=boolean,priority=1,JSONPath=`.spec.skipMaintenanceWindows`,description="Whether updates wait for no maintenance window"
+// +kubebuilder:printcolumn:name="Kubernetes",type=string,priority=1,JSONPath=`.status.kubernetesVersion`,description="Version of Kubernetes in the runtime"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.metadata.name.size() <= 63",optionalOldSelf=true,fieldPath=".metadata",message="metadata.name must be at most 63 characters long, because it becomes the value of a label"
 type Kyma struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -174,6 +175,13 @@ type KymaStatus struct {
 	// the control plane only.
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
+
+	// kubernetesVersion is the version of Kubernetes that the API server of the runtime reports, such as v1.34.2. The
+	// manager reads it when it connects to the runtime, and after that at most once an hour. Empty: not known. Not in
+	// Kyma's own API; in the control plane only.
+	// +optional
+	// +kubebuilder:validation:MaxLength:=32
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 
 	// agent is the status of the agent that reports changes in the runtime. Absent: no agent is installed, or the
 	// watcher is disabled. Not in Kyma's own API; in the control plane only.

@@ -87,6 +87,7 @@ type breaker struct {
 	mu         sync.Mutex
 	openReason *Error    // nil while it is closed
 	openSince  time.Time // when it opened
+	closed     time.Time // when a probe last closed it; zero if it was never open
 	timer      *time.Timer
 	checks     []*time.Timer // probes that detect an expired or withdrawn credential
 	stopped    bool          // the connection was closed: no more probes are sent
@@ -262,7 +263,7 @@ func (b *breaker) probe() {
 		}
 		return
 	}
-	b.openReason, b.timer = nil, nil
+	b.openReason, b.timer, b.closed = nil, nil, time.Now()
 	b.mu.Unlock()
 	b.changed()
 }

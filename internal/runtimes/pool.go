@@ -122,6 +122,7 @@ type Runtime struct {
 	isFirst    bool                             // no other connection was made before; set by replaceConnection
 	transport  *http.Transport
 	breaker    *breaker
+	version    kubernetesVersion
 	reviews    *reviews   // nil without agents
 	watches    *watches   // nil without watches
 	counted    string     // state of the connection in the metrics, "" if not counted; guarded by Pool.mu

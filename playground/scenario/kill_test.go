@@ -52,7 +52,7 @@ const fragileCR = `{apiVersion: fragile.example.com/v1, kind: Fragile, metadata:
 // Steps of the controllers in each part of the life cycle. The test compares these lists with the metric of steps, so
 // that no step is missing.
 var (
-	kymaInstall = []string{"adopt", "assume", "connect", "sync", "remember", "resolve", "install", "remove",
+	kymaInstall = []string{"adopt", "assume", "connect", "sync", "version", "remember", "resolve", "install", "remove",
 		"catalog", "settle", "watchlist", "agent", "requeue", "publish"}
 	kymaDelete      = []string{"announce", "connect", "admission", "modules", "runtime", "release", "publish"}
 	manifestInstall = []string{"adopt", "connect", "decide", "reach", "render", "record", "apply", "resource", "prune",

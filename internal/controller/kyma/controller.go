@@ -381,6 +381,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		loop.Step{Name: "assume", Do: n.assume},
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "sync", Do: n.sync},
+		loop.Step{Name: "version", Do: n.readVersion},
 		loop.Step{Name: "remember", Do: n.rememberRequest},
 		loop.Step{Name: "resolve", Do: n.resolve},
 		loop.Step{Name: "install", Do: n.install},
@@ -433,6 +434,14 @@ func (n *run) connect(ctx context.Context) error {
 	n.runtime = rt
 	n.edit(func(*record) {}) // creates the record of the runtime
 	n.watchCredential()
+	return nil
+}
+
+// readVersion records the version of Kubernetes in the runtime. A version that cannot be read leaves the last one.
+func (n *run) readVersion(ctx context.Context) error {
+	if version := n.runtime.KubernetesVersion(ctx); version != "" {
+		n.kyma.Status.KubernetesVersion = version
+	}
 	return nil
 }
 

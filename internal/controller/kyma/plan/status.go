@@ -326,7 +326,7 @@ func ReasonOf(m *v1beta2.Manifest) string {
 // runtime. Fields about objects that exist only in the control plane are left out.
 func RemoteStatus(k *v1beta2.Kyma, generation int64) v1beta2.KymaStatus {
 	s := *k.Status.DeepCopy()
-	s.ObservedGeneration, s.Agent, s.ClusterID = generation, nil, ""
+	s.ObservedGeneration, s.Agent, s.ClusterID, s.KubernetesVersion = generation, nil, "", ""
 	// the admin of the runtime cannot change anything about mandatory modules
 	meta.RemoveStatusCondition(&s.Conditions, v1beta2.ConditionMandatoryModules)
 	for i := range s.Conditions {

@@ -1,0 +1,59 @@
+package runtimes
+
+import (
+	"context"
+	"regexp"
+	"sync"
+	"time"
+)
+
+// versionCachePeriod is the time after which the version of Kubernetes is read again.
+const versionCachePeriod = time.Hour
+
+// maxVersionBytes is the maximum length of status.kubernetesVersion of a Kyma.
+const maxVersionBytes = 32
+
+// versionPattern is the form of a version that is recorded. The version comes from the runtime, and people see it.
+var versionPattern = regexp.MustCompile(`^v?[0-9]{1,4}\.[0-9]{1,4}([.+_~-][0-9A-Za-z.+_~-]*)?$`)
+
+// kubernetesVersion is the version of Kubernetes that the API server of a runtime has reported.
+type kubernetesVersion struct {
+	mu     sync.Mutex
+	value  string    // "" if it is not known
+	readAt time.Time // time of the last attempt to read it
+}
+
+// KubernetesVersion returns the version of Kubernetes in the runtime, such as "v1.34.2", or "" if the version is not
+// known. KubernetesVersion sends at most one request an hour, and one after an outage, because a cluster that was
+// upgraded may have been unavailable. A runtime whose version cannot be read is as usable as before.
+func (rt *Runtime) KubernetesVersion(ctx context.Context) string {
+	rt.version.mu.Lock()
+	defer rt.version.mu.Unlock()
+	now := time.Now()
+	if !rt.version.readAt.IsZero() && now.Sub(rt.version.readAt) < versionCachePeriod &&
+		!rt.breaker.closedAfter(rt.version.readAt) {
+		return rt.version.value
+	}
+	rt.version.readAt = now
+	// Charts read the version in the same way, so one answer serves both.
+	if known, err := rt.Capabilities(ctx, []string{"kubeVersion"}); err == nil {
+		rt.version.value = validVersion(known.KubeVersion)
+	}
+	return rt.version.value
+}
+
+// validVersion returns a version at most maxVersionBytes long, or "" if the text is not a version.
+func validVersion(text string) string {
+	text = text[:min(len(text), maxVersionBytes)]
+	if !versionPattern.MatchString(text) {
+		return ""
+	}
+	return text
+}
+
+// closedAfter reports whether the breaker was open, and has been closed after t.
+func (b *breaker) closedAfter(t time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed.After(t)
+}
