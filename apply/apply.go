@@ -35,14 +35,14 @@ type Result struct {
 	// these fields.
 	TakenOver []Takeover
 	// Existing are the objects that existed and were not known to belong to the installation. They are also in one of
-	// the lists above. Record the flags of their Refs in the inventory. It is empty without Set.Ownership.
+	// the lists above. Record the flags of their Refs in the inventory. Existing is empty without Set.Ownership.
 	Existing []Existing
 }
 
 // Done reports whether all objects of the Set are applied.
 func (r *Result) Done() bool { return len(r.Failed) == 0 && len(r.Waiting) == 0 }
 
-// Err returns Failed as one error; see JoinFailures. It returns nil if Failed is empty.
+// Err returns Failed as one error; see JoinFailures. Err returns nil if Failed is empty.
 func (r *Result) Err() error { return JoinFailures(r.Failed) }
 
 // Existing is an object that existed and was not known to belong to the installation.
@@ -76,7 +76,7 @@ type Waiting struct {
 	Ref Ref
 	// Reason is one of CRDNotEstablished, DependencyFailed, ObjectTerminating, ObjectRecreated, ChangedMeanwhile.
 	Reason string
-	// Message states what the object waits for. It stays the same as long as the cause stays the same.
+	// Message states what the object waits for. Message stays the same as long as the cause stays the same.
 	Message string
 }
 
@@ -239,7 +239,7 @@ func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	return refs, JoinFailures(failed)
 }
 
-// Apply creates and updates the objects of a Set. It sends one PATCH for each object that done does not record. The
+// Apply creates and updates the objects of a Set. Apply sends one PATCH for each object that done does not record. The
 // package comment describes the order and the dependencies. Apply does not wait. Call it again later as long as Result
 // has Failed or Waiting objects; it then sends only the objects that are left.
 //

@@ -7,8 +7,8 @@ import (
 )
 
 // ListByLabel returns the metadata of objects of a kind that match a label selector, in all namespaces. It sends one
-// request. It returns at most limit objects, and whether more objects exist. An error with reason KindUnknown means
-// that no object of the kind can exist in this version.
+// request. ListByLabel returns at most limit objects, and whether more objects exist. An error with reason KindUnknown
+// means that no object of the kind can exist in this version.
 func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string, limit int) (
 	found []ObjectMetadata, more bool, err error) {
 	res, err := c.resourceOf(ctx, gvk)
@@ -37,8 +37,8 @@ type Labelled struct {
 }
 
 // ListAllByLabel returns the metadata of the objects of all kinds that match a label selector, in all namespaces, at
-// most limit objects of a kind. It leaves out kinds whose objects are mostly created by the cluster itself. It sends
-// two discovery requests, and one list request for each kind.
+// most limit objects of a kind. ListAllByLabel leaves out kinds whose objects are mostly created by the cluster itself.
+// ListAllByLabel sends two discovery requests, and one list request for each kind.
 func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limit int) (Labelled, error) {
 	kinds, err := c.listableKinds(ctx)
 	if err != nil {
@@ -76,5 +76,5 @@ func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limit int
 	return all, nil
 }
 
-// Annotation returns the value of an annotation. It returns "" if the object does not have the annotation.
+// Annotation returns the value of an annotation. Annotation returns "" if the object does not have the annotation.
 func (f *ObjectMetadata) Annotation(key string) string { return f.annotations[key] }

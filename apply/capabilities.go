@@ -18,8 +18,9 @@ import (
 // versionPath is the path of the version of the API server; its response is the only one without a kind.
 const versionPath = "/version"
 
-// capabilitiesCachePeriod is how long the version and the APIs of a cluster are cached. It is long enough for all
-// charts of one reconcile. It is so short that a kind is found soon after another module has installed it.
+// capabilitiesCachePeriod is how long the version and the APIs of a cluster are cached. capabilitiesCachePeriod is long
+// enough for all charts of one reconcile. capabilitiesCachePeriod is so short that a kind is found soon after another
+// module has installed it.
 const capabilitiesCachePeriod = 10 * time.Second
 
 // cachedCapabilities is the version and the APIs that an API server returned.

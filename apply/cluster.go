@@ -45,14 +45,14 @@ type ClusterOptions struct {
 	IsTooLarge func(error) bool
 }
 
-// serverTimeoutGracePeriod is added to ClusterOptions.RequestTimeout for the timeout of the client. It leaves enough
-// time for the timeout error of the API server to arrive.
+// serverTimeoutGracePeriod is added to ClusterOptions.RequestTimeout for the timeout of the client.
+// serverTimeoutGracePeriod leaves enough time for the timeout error of the API server to arrive.
 const serverTimeoutGracePeriod = 2 * time.Second
 
 // unservedKindPeriod is how long Cluster remembers that a kind is not served before it sends a discovery request again.
 const unservedKindPeriod = 5 * time.Second
 
-// Cluster sends requests to one cluster. It is safe for concurrent use. It stores only a few kinds.
+// Cluster sends requests to one cluster. Cluster is safe for concurrent use. Cluster stores only a few kinds.
 type Cluster struct {
 	http      *http.Client
 	base      *url.URL
@@ -135,8 +135,8 @@ func (c *Cluster) isProtected(r Ref) bool {
 	return r.groupKind() == namespaceKind && slices.Contains(c.protected, r.Name)
 }
 
-// resourceOf returns how the cluster serves a kind. It uses the built-in table, the cache, or one discovery request. An
-// Error with reason KindUnknown means that the kind is not served.
+// resourceOf returns how the cluster serves a kind. resourceOf uses the built-in table, the cache, or one discovery
+// request. An Error with reason KindUnknown means that the kind is not served.
 func (c *Cluster) resourceOf(ctx context.Context, gvk schema.GroupVersionKind) (resource, error) {
 	if b, ok := builtins[gvk.GroupKind()]; ok {
 		return b.resource, nil
@@ -173,8 +173,8 @@ func (c *Cluster) discover(ctx context.Context, gvk schema.GroupVersionKind) (re
 	return found, nil
 }
 
-// servedKinds returns the kinds that the cluster serves in one group and version. It sends a discovery request. If the
-// version is not served, it returns no kinds.
+// servedKinds returns the kinds that the cluster serves in one group and version. servedKinds sends a discovery
+// request. If the version is not served, it returns no kinds.
 func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) (map[string]resource, error) {
 	r := request{method: http.MethodGet, path: resource{}.urlPath(version, "", ""),
 		operation: "reading which kinds are served in " + version.String()}
@@ -196,8 +196,8 @@ func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) 
 	return kinds, nil
 }
 
-// otherVersion finds another version in which the cluster serves the kind of ref. It returns false if there is no other
-// version; then no object of the kind can exist.
+// otherVersion finds another version in which the cluster serves the kind of ref. otherVersion returns false if there
+// is no other version; then no object of the kind can exist.
 func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, bool, error) {
 	if ref.Group == "" {
 		return ref, resource{}, false, nil // the core group has only one version
@@ -313,7 +313,7 @@ func validateIdentity(r Ref) *Error {
 }
 
 // forEach calls work for 0 … n-1. The calls run concurrently up to the limit of the cluster. forEach returns when all
-// calls have returned or when one call returns an error that concerns the whole cluster. It returns the first such
+// calls have returned or when one call returns an error that concerns the whole cluster. forEach returns the first such
 // error.
 func (c *Cluster) forEach(n int, work func(i int) error) error {
 	var (
@@ -354,8 +354,8 @@ func (c *Cluster) forEach(n int, work func(i int) error) error {
 	return first
 }
 
-// preferClusterError returns the more informative error. It prefers an error of the cluster to the end of a context.
-// Otherwise it returns the first error.
+// preferClusterError returns the more informative error. preferClusterError prefers an error of the cluster to the end
+// of a context. Otherwise it returns the first error.
 func preferClusterError(first, second error) error {
 	if first == nil {
 		return second

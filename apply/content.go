@@ -26,8 +26,8 @@ type listedKind struct {
 }
 
 // namespaceContent returns a message about the objects that the deletion of a namespace would delete although they are
-// not in the inventory. It returns "" if there are none. It sends two discovery requests, and one list of metadata for
-// each namespaced kind.
+// not in the inventory. namespaceContent returns "" if there are none. namespaceContent sends two discovery requests,
+// and one list of metadata for each namespaced kind.
 func (d *deleteCall) namespaceContent(ctx context.Context, namespace string) (string, error) {
 	kinds, namespaced, err := d.namespacedKinds(ctx)
 	if err != nil {

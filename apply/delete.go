@@ -28,7 +28,8 @@ type DeletionProgress struct {
 	toOthers map[Ref]bool
 }
 
-// recordToOther records that an object belongs to another installation. It reports whether that is new.
+// recordToOther records that an object belongs to another installation. recordToOther returns false if this was
+// recorded before.
 func (d *DeletionProgress) recordToOther(r Ref) (isNew bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,7 +73,7 @@ type Teardown struct {
 	// Ref.Keep, and the namespaces and CRDs that objects with Ref.Keep need.
 	Kept []Ref
 	// Left are the objects that this call left in the cluster, because they do not belong only to the installation.
-	// They can be removed from the inventory. Later calls return them in Deleted. It is empty without Ownership.
+	// They can be removed from the inventory. Later calls return them in Deleted. Left is empty without Ownership.
 	Left []Left
 	// Remaining are the objects that still exist. Each of them states what it waits for.
 	Remaining []Remaining
@@ -106,14 +107,14 @@ func (t *Teardown) Done() bool { return len(t.Remaining) == 0 }
 // Remaining is an object that still exists.
 type Remaining struct {
 	Ref Ref
-	// Since is the time when the deletion of the object began. It is zero if the deletion has not begun.
+	// Since is the time when the deletion of the object began. Since is zero if the deletion has not begun.
 	Since time.Time
 	// Finalizers are the finalizers that the object still has, sorted.
 	Finalizers []string
 	// Message states what the object waits for: its finalizers, the remaining content of a namespace, the custom
 	// resources of a CRD, the previous phase, or an error.
 	Message string
-	// Err is the error of the request. It is nil if the request succeeded.
+	// Err is the error of the request. Err is nil if the request succeeded.
 	Err *Error
 	// Content is true if the object is a namespace that is not deleted, because it holds objects of others.
 	Content bool
@@ -146,9 +147,9 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProg
 	return c.DeleteOwned(ctx, refs, progress, nil)
 }
 
-// DeleteOwned is Delete on behalf of an installation. It deletes only objects that the installation has created and
-// that no other installation contains: see decideDelete. The other objects are in Teardown.Left. A namespace is not
-// deleted while it contains objects that are not in refs.
+// DeleteOwned is Delete on behalf of an installation. DeleteOwned deletes only objects that the installation has
+// created and that no other installation contains: see decideDelete. The other objects are in Teardown.Left. A
+// namespace is not deleted while it contains objects that are not in refs.
 //
 // An object that nobody has changed since it was applied costs one DELETE, which the API server rejects if the object
 // has changed. Any other object costs a read and a DELETE. A namespace also costs one list for each namespaced kind. An
@@ -272,9 +273,9 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 	return err
 }
 
-// deleteOrCheck sends a DELETE for one object. If a DELETE was sent before, it reads the object instead. It returns the
-// object if the object still exists, and why the object stays if it was left. An error of deleteOrCheck concerns the
-// whole cluster.
+// deleteOrCheck sends a DELETE for one object. If a DELETE was sent before, it reads the object instead. deleteOrCheck
+// returns the object if the object still exists, and why the object stays if it was left. An error of deleteOrCheck
+// concerns the whole cluster.
 func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
 	if err := validateIdentity(ref); err != nil {
 		d.progress.record(ref, true) // an object with such a name cannot exist
@@ -369,7 +370,7 @@ func (c *Cluster) sendDelete(ctx context.Context, ref Ref, only preconditions) (
 	return remainingOf(ref, &answer.Metadata), nil
 }
 
-// readRemaining reads an object that is being deleted. It returns nil if the object does not exist any more.
+// readRemaining reads an object that is being deleted. readRemaining returns nil if the object does not exist any more.
 func (c *Cluster) readRemaining(ctx context.Context, ref Ref) (*Remaining, error) {
 	accept := metadataType
 	if ref.groupKind() == namespaceKind {
@@ -477,9 +478,9 @@ func (c *Cluster) remainingInstances(ctx context.Context, crd Ref) string {
 	return clipMessage(text)
 }
 
-// WaitMessage returns what the deletion waits for. It contains the first three remaining objects, what each of these
-// objects waits for, and the number of the other objects. Its length is limited. It stays the same as long as the
-// causes stay the same.
+// WaitMessage returns what the deletion waits for. WaitMessage contains the first three remaining objects, what each of
+// these objects waits for, and the number of the other objects. Its length is limited. WaitMessage stays the same as
+// long as the causes stay the same.
 func (t *Teardown) WaitMessage() string {
 	const most = 3 // few, because users read the message
 	var parts []string

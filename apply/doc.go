@@ -50,7 +50,7 @@
 // field. Requests ask for metadata only where metadata is sufficient, so applying a large CustomResourceDefinition does
 // not return the CustomResourceDefinition.
 //
-// Delete needs only an inventory. It deletes in phases too: custom resources first, while their operator runs, and
+// Delete needs only an inventory. Delete deletes in phases too: custom resources first, while their operator runs, and
 // namespaces last. Delete sends one DELETE for each object, and no DELETE for an object with Ref.Keep. The response
 // shows whether the object is deleted. Only objects that still exist are read again. Messages state what these objects
 // wait for.
@@ -72,7 +72,7 @@
 //
 // # What it does not do
 //
-// The package stores nothing on disk or in the cluster: the caller records inventory and digests. It watches nothing,
-// retries nothing, and creates no namespace that is not in the bundle. CheckReady does not read custom resources. The
-// package does not prevent two callers from applying different content to the same object.
+// The package stores nothing on disk or in the cluster: the caller records inventory and digests. The package watches
+// nothing, retries nothing, and creates no namespace that is not in the bundle. CheckReady does not read custom
+// resources. The package does not prevent two callers from applying different content to the same object.
 package apply

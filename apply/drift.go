@@ -51,11 +51,11 @@ func (d Drifted) String() string {
 // maxFields is the maximum number of fields that are reported for an object.
 const maxFields = 10
 
-// FindDrift returns the objects of a Set that are missing or differ from the Set. It sends one GET for each object and
-// writes nothing. only restricts FindDrift to some objects. FindDrift relies on the field ownership that the API server
-// records. When another client changes or removes a field that we applied, we lose the ownership of the field. So a
-// field that we still own has not changed. Fields that the Set does not contain (defaults, status, fields of other
-// clients) are never drift.
+// FindDrift returns the objects of a Set that are missing or differ from the Set. FindDrift sends one GET for each
+// object and writes nothing. only restricts FindDrift to some objects. FindDrift relies on the field ownership that the
+// API server records. When another client changes or removes a field that we applied, we lose the ownership of the
+// field. So a field that we still own has not changed. Fields that the Set does not contain (defaults, status, fields
+// of other clients) are never drift.
 //
 //   - If p records an object as applied with the same content, only the field ownership is compared and the spec is not
 //     read. Secrets are an exception: keys of stringData have no owner after the API server has encoded them.

@@ -100,15 +100,15 @@ var advice = map[string]string{
 type Error struct {
 	// Operation is the failed operation: "applying", "deleting", "reading".
 	Operation string
-	// Ref is the object. It is zero if the request did not concern an object.
+	// Ref is the object. Ref is zero if the request did not concern an object.
 	Ref Ref
-	// Code is the HTTP status. It is 0 if there was no response.
+	// Code is the HTTP status. Code is 0 if there was no response.
 	Code int
 	// Message is the message of the API server or of the connection, at most 1 KiB.
 	Message string
 	// Fields are the fields that the API server reports as conflicting or immutable, at most ten, sorted.
 	Fields []string
-	// RetryAfter is the delay that the API server requested. It is 0 if no delay was requested.
+	// RetryAfter is the delay that the API server requested. RetryAfter is 0 if no delay was requested.
 	RetryAfter time.Duration
 
 	reason   string
@@ -120,11 +120,11 @@ type Error struct {
 // Reason returns one of the reasons defined above.
 func (e *Error) Reason() string { return e.reason }
 
-// Unwrap returns the error of the connection. It returns nil if the API server responded.
+// Unwrap returns the error of the connection. Unwrap returns nil if the API server responded.
 func (e *Error) Unwrap() error { return e.err }
 
-// Webhook returns the name of the admission webhook that could not be called if Reason is WebhookFailed. It returns ""
-// for other reasons, or if the response of the API server does not contain the name.
+// Webhook returns the name of the admission webhook that could not be called if Reason is WebhookFailed. Webhook
+// returns "" for other reasons, or if the response of the API server does not contain the name.
 func (e *Error) Webhook() string {
 	_, rest, found := strings.Cut(e.Message, "failed calling webhook ")
 	if e.reason != WebhookFailed || !found {
@@ -368,15 +368,15 @@ func isAuthorization(status *metav1.Status) bool {
 }
 
 // isMalformed reports whether an object does not match the schema of its kind. The API server then responds with 500
-// and no reason. It responds in the same way when its storage is slow; only the messages differ.
+// and no reason. The API server responds in the same way when its storage is slow; only the messages differ.
 func isMalformed(status *metav1.Status) bool {
 	return status.Reason == metav1.StatusReasonUnknown &&
 		(strings.HasPrefix(status.Message, "failed to create typed patch object") ||
 			strings.HasPrefix(status.Message, "failed to convert new object"))
 }
 
-// isAdmission reports whether an admission webhook or policy of the cluster has rejected the object. It checks the
-// prefix of the message of the API server.
+// isAdmission reports whether an admission webhook or policy of the cluster has rejected the object. isAdmission checks
+// the prefix of the message of the API server.
 func isAdmission(status *metav1.Status) bool {
 	return strings.HasPrefix(status.Message, `admission webhook "`) &&
 		strings.Contains(status.Message, " denied the request") ||
@@ -390,7 +390,7 @@ func isWebhook(status *metav1.Status) bool {
 		strings.Contains(status.Message, "conversion webhook for ")
 }
 
-// causes returns the causes in an error response. It returns nil if there are no causes.
+// causes returns the causes in an error response. causes returns nil if there are no causes.
 func causes(status *metav1.Status) []metav1.StatusCause {
 	if status.Details == nil {
 		return nil
@@ -431,9 +431,9 @@ func immutableFields(status *metav1.Status) (fields []string, message string) {
 	return slices.Compact(fields), clipMessage(strings.Join(slices.Compact(parts), "; "))
 }
 
-// droppedVersions returns a message with the stored versions that a CustomResourceDefinition lacks. It returns "" if no
-// version is missing. The API server checks stored versions before it writes, so a separate read of the stored versions
-// would only cost requests.
+// droppedVersions returns a message with the stored versions that a CustomResourceDefinition lacks. droppedVersions
+// returns "" if no version is missing. The API server checks stored versions before it writes, so a separate read of
+// the stored versions would only cost requests.
 func droppedVersions(status *metav1.Status) string {
 	var versions []string
 	for _, c := range causes(status) {

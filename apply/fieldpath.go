@@ -11,7 +11,7 @@ import (
 // fieldPath is a path from the root of an object to one of its fields.
 type fieldPath []step
 
-// step is one element of a fieldPath. It selects a member of a map or an item of a list.
+// step is one element of a fieldPath. step selects a member of a map or an item of a list.
 type step struct {
 	key     string            // key of the member
 	quoted  bool              // key is in brackets, so the step may also select an item of a list of plain values
@@ -120,7 +120,7 @@ func (p fieldPath) covers(other fieldPath) bool {
 	return true
 }
 
-// removeFrom removes the field from a tree and returns the resulting tree. It may change the given tree.
+// removeFrom removes the field from a tree and returns the resulting tree. removeFrom may change the given tree.
 func (p fieldPath) removeFrom(tree any) any {
 	switch t := tree.(type) {
 	case map[string]any:
@@ -179,7 +179,7 @@ func (p fieldPath) removeFromOwned(own owned, at any) {
 	}
 }
 
-// leaves yields the fields that are owned as a whole, each with its path. It skips a node that has lost all its
+// leaves yields the fields that are owned as a whole, each with its path. leaves skips a node that has lost all its
 // children.
 func (own owned) leaves(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
@@ -203,7 +203,7 @@ func (own owned) leaves(path string) iter.Seq[string] {
 	}
 }
 
-// childIn returns the child of a tree that the step selects. It returns nil if there is no such child.
+// childIn returns the child of a tree that the step selects. childIn returns nil if there is no such child.
 func (s step) childIn(at any) any {
 	switch t := at.(type) {
 	case map[string]any:

@@ -13,12 +13,12 @@ import (
 
 // Instances are custom resources that one CustomResourceDefinition defines.
 type Instances struct {
-	// Kind is the kind of the custom resources, in the version in which they were listed. It is zero if the cluster
+	// Kind is the kind of the custom resources, in the version in which they were listed. Kind is zero if the cluster
 	// does not serve the kind; then there are no custom resources.
 	Kind schema.GroupVersionKind
 	// Items are custom resources of all namespaces: one page of the list.
 	Items []ObjectMetadata
-	// More is the number of custom resources after this page. It is 1 if the API server does not count them.
+	// More is the number of custom resources after this page. More is 1 if the API server does not count them.
 	More int
 	// Continue is the argument for the next page. The last page has "".
 	Continue string
@@ -93,8 +93,8 @@ func (c *Cluster) cachedKind(group, plural string) (found schema.GroupVersionKin
 	return found, res, ok
 }
 
-// discoverPlural finds the kind with a plural by discovery, in the first version of the group that serves it. It
-// returns the zero kind if no version serves it, and remembers that like other results of discovery.
+// discoverPlural finds the kind with a plural by discovery, in the first version of the group that serves it.
+// discoverPlural returns the zero kind if no version serves it, and remembers that like other results of discovery.
 func (c *Cluster) discoverPlural(ctx context.Context, group, plural string) (
 	schema.GroupVersionKind, resource, error) {
 	unserved := schema.GroupVersionKind{Group: group, Kind: plural} // no kind has the name of a plural

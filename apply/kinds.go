@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// role is the purpose of an object. It determines in which phase the object is applied and deleted.
+// role is the purpose of an object. role determines in which phase the object is applied and deleted.
 type role uint8
 
 const (

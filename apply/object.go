@@ -20,7 +20,8 @@ import (
 type ObjectMetadata struct {
 	Ref
 	UID string
-	// DeletionTime is the time when the deletion of the object began. It is zero if the object is not being deleted.
+	// DeletionTime is the time when the deletion of the object began. DeletionTime is zero if the object is not being
+	// deleted.
 	DeletionTime time.Time
 	Finalizers   []string
 	Labels       map[string]string
@@ -59,9 +60,9 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 // namespaced object without a namespace is created in "default". The error has reason ObjectExists if an object with
 // this name exists, and reason KindUnknown if the cluster does not serve the kind yet.
 //
-// Create reads the object first and then applies it without force. It does not use POST, because an API server delays a
-// POST of a custom resource by two seconds when its CRD is new, but does not delay a PATCH. If another client creates
-// the object in between, the fields of the other client are not overwritten.
+// Create reads the object first and then applies it without force. Create does not use POST, because an API server
+// delays a POST of a custom resource by two seconds when its CRD is new, but does not delay a PATCH. If another client
+// creates the object in between, the fields of the other client are not overwritten.
 func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
 	return c.create(ctx, obj, owner, true)
 }
@@ -181,7 +182,7 @@ type pageQuery struct {
 	pages int // the number of pages before this one
 }
 
-// turn selects the next page. It returns false if the list has too many pages.
+// turn selects the next page. turn returns false if the list has too many pages.
 func (q *pageQuery) turn(next string) bool {
 	q.next, q.pages = next, q.pages+1
 	return q.pages < maxPages

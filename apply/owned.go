@@ -14,9 +14,9 @@ import (
 // cluster has created with copied labels and annotations, such as a ReplicaSet, is not returned, because no field
 // manager has applied it.
 //
-// ListOwned restores an inventory that was lost. It is expensive: it sends two discovery requests, and one list of
-// metadata for each kind. Kinds that the credentials may not list are left out, because they cannot be found with these
-// credentials. Kinds whose objects are created by the cluster itself, such as Leases, are left out, too.
+// ListOwned restores an inventory that was lost. ListOwned is expensive: it sends two discovery requests, and one list
+// of metadata for each kind. Kinds that the credentials may not list are left out, because they cannot be found with
+// these credentials. Kinds whose objects are created by the cluster itself, such as Leases, are left out, too.
 func (c *Cluster) ListOwned(ctx context.Context, name, manager, selector string) ([]Ref, error) {
 	kinds, err := c.listableKinds(ctx)
 	if err != nil {

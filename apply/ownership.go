@@ -7,14 +7,14 @@ import (
 
 // Annotations of objects in a cluster that show to which installation an object belongs.
 const (
-	// AnnotationOwnedBy is the name of the installation to which the object belongs. It is part of Set.Overlay. The key
-	// is that of Kyma's lifecycle-manager.
+	// AnnotationOwnedBy is the name of the installation to which the object belongs. AnnotationOwnedBy is part of
+	// Set.Overlay. The key is that of Kyma's lifecycle-manager.
 	AnnotationOwnedBy = "deprecated-operator.kyma-project.io/owned-by"
 	// AnnotationCoOwners is a sorted list of the names of other installations that contain the object too, separated by
 	// commas. The first of them gets the object when its owner is uninstalled.
 	AnnotationCoOwners = "operator.kyma-project.io/co-owners"
-	// AnnotationAdopted is "true" on an object that existed before the installation. It is released and not deleted
-	// when the installation is removed.
+	// AnnotationAdopted is "true" on an object that existed before the installation. Such an object is released and not
+	// deleted when the installation is removed.
 	AnnotationAdopted = "operator.kyma-project.io/adopted"
 )
 
@@ -47,16 +47,16 @@ type Ownership struct {
 	// belongs to the installation, and is applied with one PATCH.
 	Recorded []Ref
 	// Find returns the title of another installation, and whether it exists. An installation whose existence cannot be
-	// determined counts as existing. It must not send a request to the cluster. nil means that there are no others.
+	// determined counts as existing. Find must not send a request to the cluster. nil means that there are no others.
 	Find func(name string) (title string, exists bool)
-	// Wanted returns the name of another installation whose inventory contains the object, or "". It is used only by
-	// DeleteOwned and LeaveToUser. nil means that there are no others.
+	// Wanted returns the name of another installation whose inventory contains the object, or "". Wanted is used only
+	// by DeleteOwned and LeaveToUser. nil means that there are no others.
 	Wanted func(Ref) string
-	// Manager is the field manager of the installation, as in Set.Owner. It is used only by DeleteOwned and
+	// Manager is the field manager of the installation, as in Set.Owner. Manager is used only by DeleteOwned and
 	// LeaveToUser.
 	Manager string
-	// Applied is the Progress of the installation. It is used only by DeleteOwned: an object that nobody has changed
-	// since it was applied is deleted without reading it. It may be nil.
+	// Applied is the Progress of the installation. Applied is used only by DeleteOwned: an object that nobody has
+	// changed since it was applied is deleted without reading it. It may be nil.
 	Applied *Progress
 }
 

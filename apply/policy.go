@@ -16,8 +16,8 @@ import (
 const (
 	// AnnotationApplyPolicy is "enforce" or "create-only". With "enforce", the default, the object is kept as in the
 	// bundle. With "create-only", the object is created if it does not exist and never changed afterwards; it is drift
-	// only if it is missing. A create-only object is in the inventory like any other object. It is deleted with the
-	// module unless AnnotationPrune keeps it.
+	// only if it is missing. A create-only object is in the inventory like any other object. A create-only object is
+	// deleted with the module unless AnnotationPrune keeps it.
 	AnnotationApplyPolicy = "operator.kyma-project.io/apply-policy"
 	// AnnotationIgnorePaths is a list of fields, separated by commas. These fields are written when the object is
 	// created, are not changed afterwards, and are never drift. A path is a sequence of keys with dots between the
@@ -32,12 +32,12 @@ const (
 	// version without the object, and not deleted with the module. The namespace of the object and, for a custom
 	// resource, the CustomResourceDefinition are kept too. See Ref.Keep.
 	AnnotationPrune = "operator.kyma-project.io/prune"
-	// AnnotationOnImmutable is "report" (default) or "recreate". It applies when the API server rejects a change
-	// because a field is immutable. With "recreate", the object is deleted, and the next Apply creates it again.
-	// Objects that others own, namespaces and CustomResourceDefinitions are never deleted for this reason.
+	// AnnotationOnImmutable is "report" (default) or "recreate". AnnotationOnImmutable applies when the API server
+	// rejects a change because a field is immutable. With "recreate", the object is deleted, and the next Apply creates
+	// it again. Objects that others own, namespaces and CustomResourceDefinitions are never deleted for this reason.
 	AnnotationOnImmutable = "operator.kyma-project.io/on-immutable"
-	// AnnotationAdoption is "adopt", "refuse" or "take". It applies if the object exists already and somebody else made
-	// it. The default is Ownership.Adoption. It has no effect without Ownership.
+	// AnnotationAdoption is "adopt", "refuse" or "take". AnnotationAdoption applies if the object exists already and
+	// somebody else made it. The default is Ownership.Adoption. AnnotationAdoption has no effect without Ownership.
 	AnnotationAdoption = "operator.kyma-project.io/adoption"
 )
 
@@ -112,7 +112,7 @@ func parsePaths(text string) (paths []fieldPath, problem string) {
 	return paths, ""
 }
 
-// whyForbidden returns why a path must not be ignored. It returns "" if the path may be ignored.
+// whyForbidden returns why a path must not be ignored. whyForbidden returns "" if the path may be ignored.
 func (p fieldPath) whyForbidden() string {
 	first, second := p[0].key, ""
 	if len(p) > 1 {

@@ -31,7 +31,8 @@ type record struct {
 	generation int64
 	// A CustomResourceDefinition was just created, so the API server may not serve its kind yet.
 	maybeUnserved bool
-	// A CustomResourceDefinition was found to be established. It stays established until it is deleted.
+	// A CustomResourceDefinition was found to be established. The CustomResourceDefinition stays established until it
+	// is deleted.
 	established bool
 	// The object was missing or belonged to another installation, so the next PATCH must not change an existing object.
 	unsure bool
@@ -61,8 +62,8 @@ func hashBytes(text []byte) uint64 {
 	return max(maphash.Bytes(seed, text), 1)
 }
 
-// parseResourceVersion returns a resourceVersion as a number, which grows with every write. It returns 0 if the
-// resourceVersion is missing or not a number.
+// parseResourceVersion returns a resourceVersion as a number, which grows with every write. parseResourceVersion
+// returns 0 if the resourceVersion is missing or not a number.
 func parseResourceVersion(resourceVersion string) uint64 {
 	n, _ := strconv.ParseUint(resourceVersion, 10, 64)
 	return n
@@ -297,8 +298,8 @@ func (p *Progress) endComparison(ref Ref) {
 	}
 }
 
-// recordCompared records that FindDrift found no drift of an object. It records nothing if Forget was called for the
-// object since beginComparison.
+// recordCompared records that FindDrift found no drift of an object. recordCompared records nothing if Forget was
+// called for the object since beginComparison.
 func (p *Progress) recordCompared(ref Ref, content uint64, m *metadata, fields uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

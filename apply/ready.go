@@ -25,8 +25,8 @@ type NotReady struct {
 	// Failed is true if the object will probably not become ready without a change. Examples are a container that
 	// crashes, an image that cannot be pulled, or an exceeded deadline. If Failed is false, the object needs more time.
 	Failed bool
-	// Message contains the object and the reason why it is not ready. It stays the same as long as the reason stays the
-	// same: it contains no times and no growing counts.
+	// Message contains the object and the reason why it is not ready. Message stays the same as long as the reason
+	// stays the same: it contains no times and no growing counts.
 	Message string
 }
 
@@ -43,9 +43,9 @@ var readinessKinds = map[schema.GroupKind]bool{
 	crdKind:                              true,
 }
 
-// CheckReady returns the objects of refs that are not ready, in the order of refs. It sends one GET for each object
-// whose readiness is checked. The rules are the rules of kstatus, with one exception: a Job is ready once the Job is
-// complete. For a workload that is not ready, CheckReady lists the newest pods to find the reason.
+// CheckReady returns the objects of refs that are not ready, in the order of refs. CheckReady sends one GET for each
+// object whose readiness is checked. The rules are the rules of kstatus, with one exception: a Job is ready once the
+// Job is complete. For a workload that is not ready, CheckReady lists the newest pods to find the reason.
 //
 // p may be nil. With p, a CustomResourceDefinition that was once found established is not read again, and the versions
 // of the objects that were read are recorded in p. An error means that the whole cluster cannot be used now.
@@ -225,8 +225,8 @@ func clusterErrorOnly(err error) error {
 	return nil
 }
 
-// newestPodSelector returns a label selector for the pods of the newest revision of a workload. It returns "" if the
-// workload has no such selector.
+// newestPodSelector returns a label selector for the pods of the newest revision of a workload. newestPodSelector
+// returns "" if the workload has no such selector.
 func (c *Cluster) newestPodSelector(ctx context.Context, u *unstructured.Unstructured) (string, error) {
 	labels, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "selector")
 	data, err := utiljson.Marshal(labels)

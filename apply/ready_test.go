@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// put stores an object in the state in which the controllers of the cluster would have left it. It adds the fields by
+// put stores an object in the state in which the controllers of the cluster would have left it. put adds the fields by
 // which a client recognises the object.
 func (s *server) put(t *testing.T, path, text string) {
 	t.Helper()

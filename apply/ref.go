@@ -18,17 +18,18 @@ type Ref struct {
 	// Namespace is "" for objects of cluster scope.
 	Namespace string
 	Name      string
-	// Keep means that the object is never deleted. It is set if AnnotationPrune of the object in its bundle is "keep".
-	// Keep is not part of the identity. Record Keep in the inventory: Delete uses it and does not read the object.
+	// Keep means that the object is never deleted. Keep is set if AnnotationPrune of the object in its bundle is
+	// "keep". Keep is not part of the identity. Record Keep in the inventory: Delete uses it and does not read the
+	// object.
 	Keep bool
 	// Pending means that the object was recorded and has not been applied yet, so it is not known whether the
-	// installation has created it. It is not part of the identity. See Ownership.
+	// installation has created it. Pending is not part of the identity. See Ownership.
 	Pending bool
-	// Adopted means that the object existed before the installation. It is released and not deleted. It is not part of
-	// the identity.
+	// Adopted means that the object existed before the installation. The object is released and not deleted. Adopted is
+	// not part of the identity.
 	Adopted bool
-	// Shared means that the object belongs to another installation, and this one contains it too. It is not part of the
-	// identity.
+	// Shared means that the object belongs to another installation, and this one contains it too. Shared is not part of
+	// the identity.
 	Shared bool
 }
 
@@ -89,7 +90,7 @@ func Removed(old, updated []Ref) []Ref {
 
 // Set is the desired state of one installation in a cluster.
 type Set struct {
-	// Bundle contains the objects. It is shared with other installations and never changed.
+	// Bundle contains the objects. Bundle is shared with other installations and never changed.
 	Bundle *render.Bundle
 	// Overlay contains labels and annotations that override the labels and annotations of every object.
 	Overlay render.Overlay

@@ -18,7 +18,7 @@ const componentLabel = "app.kubernetes.io/component"
 // manager returns the field manager of the installation.
 func (o *Ownership) manager() string { return cmp.Or(o.Manager, DefaultOwner) }
 
-// remove deletes an object, hands it over, releases it, or leaves it: see decideDelete. It returns the object if it
+// remove deletes an object, hands it over, releases it, or leaves it: see decideDelete. remove returns the object if it
 // still exists and is to be deleted, or why the object stays.
 func (d *deleteCall) remove(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
 	wanted := d.own.wantedBy(ref)
@@ -42,8 +42,8 @@ func (d *deleteCall) remove(ctx context.Context, ref Ref) (*Remaining, *Left, er
 	return left, stays, err
 }
 
-// untilDecided calls decide with the version in which the cluster serves the object. It calls decide again if another
-// client has changed the object at the same time. An object that does not exist is not an error.
+// untilDecided calls decide with the version in which the cluster serves the object. untilDecided calls decide again if
+// another client has changed the object at the same time. An object that does not exist is not an error.
 func (d *deleteCall) untilDecided(ctx context.Context, ref Ref, decide func(Ref, resource) error) error {
 	var err error
 	for range maxConcurrentChanges {

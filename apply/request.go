@@ -55,11 +55,11 @@ func (r *request) subject() string {
 	return r.ref.String()
 }
 
-// send sends r as soon as the request limit of the cluster permits. It passes the response to read; read must not keep
-// the bytes. Errors are of type *Error, or the cause of the end of ctx. send does not retry, with one exception: if the
-// connection of an idempotent request is closed before a response, the request is sent once more. Connections are kept
-// open, and an API server may close a connection (idle, or during a restart behind a load balancer) just when send uses
-// the connection.
+// send sends r as soon as the request limit of the cluster permits. send passes the response to read; read must not
+// keep the bytes. Errors are of type *Error, or the cause of the end of ctx. send does not retry, with one exception:
+// if the connection of an idempotent request is closed before a response, the request is sent once more. Connections
+// are kept open, and an API server may close a connection (idle, or during a restart behind a load balancer) just when
+// send uses the connection.
 func (c *Cluster) send(ctx context.Context, r *request, read func(code int, body []byte) error) error {
 	if r.body != nil {
 		defer r.body.release()
@@ -162,8 +162,8 @@ func (r *request) isIdempotent() bool {
 	return r.method != http.MethodPost && r.contentType != string(types.JSONPatchType)
 }
 
-// isConnectionCut reports whether an established connection was closed. It returns false for an address that cannot be
-// reached at all.
+// isConnectionCut reports whether an established connection was closed. isConnectionCut returns false for an address
+// that cannot be reached at all.
 func isConnectionCut(err error) bool {
 	return utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) ||
 		errors.Is(err, syscall.EPIPE)
@@ -222,7 +222,7 @@ func (b *buffer) release() {
 	}
 }
 
-// open returns a reader of the buffer. It must be called before release.
+// open returns a reader of the buffer. open must be called before release.
 func (b *buffer) open() io.ReadCloser {
 	b.users.Add(1)
 	return &bufferReader{from: b, rest: b.data}
@@ -287,7 +287,7 @@ type partialObject struct {
 	Metadata metadata `json:"metadata"`
 }
 
-// decode decodes the response for the object that ref names. It returns an error if the response is another object.
+// decode decodes the response for the object that ref names. decode returns an error if the response is another object.
 func (p *partialObject) decode(body []byte, ref Ref) error {
 	if err := json.Unmarshal(body, p); err != nil {
 		return err
@@ -295,8 +295,8 @@ func (p *partialObject) decode(body []byte, ref Ref) error {
 	return checkIdentity(ref, p.Metadata.Name, p.Metadata.UID)
 }
 
-// decodeObject decodes the response for the object that ref names. It returns an error if the response is another
-// object.
+// decodeObject decodes the response for the object that ref names. decodeObject returns an error if the response is
+// another object.
 func decodeObject(body []byte, ref Ref) (map[string]any, error) {
 	var content map[string]any
 	if err := utiljson.Unmarshal(body, &content); err != nil {
@@ -329,7 +329,7 @@ type metadata struct {
 	// Annotations has only the annotations that show to whom the object belongs.
 	Annotations ownerAnnotations `json:"annotations"`
 
-	// foreign is true if the object belongs to another installation. It is not part of a response.
+	// foreign is true if the object belongs to another installation. foreign is not part of a response.
 	foreign bool
 }
 
@@ -352,8 +352,8 @@ type managedFields struct {
 	FieldsV1    json.RawMessage `json:"fieldsV1"`
 }
 
-// fieldsOwnedBy returns the fields that manager has applied, as the API server records them (FieldsV1). It returns nil
-// if manager has applied no fields.
+// fieldsOwnedBy returns the fields that manager has applied, as the API server records them (FieldsV1). fieldsOwnedBy
+// returns nil if manager has applied no fields.
 func (m *metadata) fieldsOwnedBy(manager string) json.RawMessage {
 	for _, f := range m.ManagedFields {
 		if f.Manager == manager && f.Operation == "Apply" && f.Subresource == "" {

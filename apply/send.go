@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// applyObject applies one object and records the result. It returns an error only if the error concerns the whole
-// cluster.
+// applyObject applies one object and records the result. applyObject returns an error only if the error concerns the
+// whole cluster.
 func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	before := a.done.beginWrite(it.ref)
 	var (
@@ -78,9 +78,9 @@ type writeResult struct {
 	from      []string // the managers that owned the fields in taken
 }
 
-// applyWithTakeover applies the object with all its fields. The first PATCH is without force. It is the only request if
-// no other field manager owns these fields with other values. In a conflict, the API server returns the fields and
-// managers. Then the second PATCH takes over the fields.
+// applyWithTakeover applies the object with all its fields. The first PATCH is without force. The first PATCH is the
+// only request if no other field manager owns these fields with other values. In a conflict, the API server returns the
+// fields and managers. Then the second PATCH takes over the fields.
 func (a *applyCall) applyWithTakeover(ctx context.Context, it *item) (writeResult, error) {
 	w, err := a.patch(ctx, it, a.encode(it), "")
 	conflict, ok := conflictOf(err)
@@ -139,8 +139,8 @@ func (a *applyCall) tryCreate(ctx context.Context, it *item) (w writeResult, fou
 	return w, reasonIs(err, ObjectConflict), err
 }
 
-// createOnly creates the object if it does not exist. If the object exists, createOnly changes nothing. It sends one or
-// two requests.
+// createOnly creates the object if it does not exist. If the object exists, createOnly changes nothing. createOnly
+// sends one or two requests.
 func (a *applyCall) createOnly(ctx context.Context, it *item) (writeResult, error) {
 	w, found, err := a.tryCreate(ctx, it)
 	if !found {
@@ -334,8 +334,8 @@ func (a *applyCall) recordInvalidPolicy(it *item) {
 	a.recordFailure(it, &Error{Operation: "applying", Ref: it.ref, Message: it.problem, reason: ObjectRefused})
 }
 
-// deleteToRecreate deletes an object with an immutable field, so that the next Apply creates it. It deletes the object
-// by the UID that was read, and only if this owner has applied the object.
+// deleteToRecreate deletes an object with an immutable field, so that the next Apply creates it. deleteToRecreate
+// deletes the object by the UID that was read, and only if this owner has applied the object.
 func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Error) error {
 	if !canRecreate(it.ref) {
 		refusal.Message += " (a " + it.ref.Kind +

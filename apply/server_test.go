@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// server is a small API server for tests. It stores applied objects, records every request, and returns scripted
+// server is a small API server for tests. server stores applied objects, records every request, and returns scripted
 // errors.
 type server struct {
 	*httptest.Server

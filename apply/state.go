@@ -32,9 +32,9 @@ const (
 
 // StateRules define how the state of a custom resource is read. The zero value reads its .status.state.
 type StateRules struct {
-	// Expression is a CEL expression over "self", the custom resource. It returns a bool or one of the values of State.
-	// true means Ready, false means Processing. A missing field results in Processing. If Expression is "", Rules are
-	// used.
+	// Expression is a CEL expression over "self", the custom resource. Expression returns a bool or one of the values
+	// of State. true means Ready, false means Processing. A missing field results in Processing. If Expression is "",
+	// Rules are used.
 	Expression string
 	// Rules are evaluated in order. The first rule that matches determines the state. If no rule matches, the state is
 	// Processing.
@@ -58,12 +58,13 @@ type StateResult struct {
 	// State is Ready, Processing, Warning or Error.
 	State State
 	// Message contains the object and the message of the object, at most about 2 KiB on one line. It is "" for Ready.
-	// It stays the same as long as the object reports the same.
+	// Message stays the same as long as the object reports the same.
 	Message string
 }
 
-// StateEvaluator determines the states of custom resources. It compiles rules once and caches at most 512 compiled
-// rules. The zero value is ready to use and safe for concurrent use. One StateEvaluator is enough for a process.
+// StateEvaluator determines the states of custom resources. StateEvaluator compiles rules once and caches at most 512
+// compiled rules. The zero value is ready to use and safe for concurrent use. One StateEvaluator is enough for a
+// process.
 type StateEvaluator struct {
 	mu       sync.Mutex
 	env      *cel.Env                 // for all expressions; created with the first expression; guarded by mu
@@ -98,7 +99,7 @@ func (s *StateEvaluator) Validate(rules StateRules) error {
 //	.status.state is missing       Processing, because the operator has not reconciled the custom resource yet
 //	any other .status.state        Warning, because the value is not a valid state
 //
-// An error means that the rules are invalid. It has reason StateRuleInvalid. An invalid object is not an error.
+// An error means that the rules are invalid. The error has reason StateRuleInvalid. An invalid object is not an error.
 func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules StateRules) (StateResult, error) {
 	program, err := s.compiledRules(rules)
 	if err != nil {
@@ -135,8 +136,8 @@ func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateRes
 	}
 }
 
-// statusMessage returns the message in the status of a custom resource. It is the message of the first condition that
-// is not True. If there is none, it is the description in the status.
+// statusMessage returns the message in the status of a custom resource. The returned message is the message of the
+// first condition that is not True. If there is none, it is the description in the status.
 func statusMessage(cr *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedFieldNoCopy(cr.Object, "status", "conditions")
 	list, _ := conditions.([]any)
@@ -163,7 +164,7 @@ type stateProgram struct {
 	paths []*jsonpath.JSONPath // compiled paths of rules; an evaluation changes them; guarded by mu
 }
 
-// compiledRules returns the compiled rules. It uses the cache if the cache contains the rules.
+// compiledRules returns the compiled rules. compiledRules uses the cache if the cache contains the rules.
 func (s *StateEvaluator) compiledRules(rules StateRules) (*stateProgram, error) {
 	key := rules.key()
 	s.mu.Lock()
@@ -307,8 +308,8 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 // noSuchKeyPattern matches the error of CEL for a field that does not exist.
 var noSuchKeyPattern = regexp.MustCompile(`^no such key: (\S+)$`)
 
-// missingField returns the name of the field that is missing according to an error of an expression. It returns "" if
-// the error has another cause.
+// missingField returns the name of the field that is missing according to an error of an expression. missingField
+// returns "" if the error has another cause.
 func missingField(err error, out ref.Val) string {
 	text := err.Error()
 	if e, ok := out.(*types.Err); ok && e != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // missingRight returns the right that a template requires and the runtime does not have: mandatory, internal or beta.
-// It returns "" if no right is missing.
+// missingRight returns "" if no right is missing.
 func missingRight(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 	switch {
 	case t.Spec.Mandatory:
@@ -23,9 +23,9 @@ func missingRight(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 	return ""
 }
 
-// isSelected reports whether a Kyma with these labels may have a module, by the table at search.checkSelected. It
-// returns an error if the ModuleReleaseMeta is inconsistent. In this case, no further runtime may have the module until
-// the ModuleReleaseMeta is corrected. meta is nil for a legacy module.
+// isSelected reports whether a Kyma with these labels may have a module, by the table at search.checkSelected.
+// isSelected returns an error if the ModuleReleaseMeta is inconsistent. In this case, no further runtime may have the
+// module until the ModuleReleaseMeta is corrected. meta is nil for a legacy module.
 func isSelected(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (
 	bool, error) {
 	var selector *v1beta2.Selector

@@ -63,7 +63,7 @@ type CatalogCopy struct {
 type CopiedObject struct {
 	// Kind and Name identify the object.
 	Kind, Name string
-	// JSON is the object as it is sent to a runtime. It contains neither status nor fields that are only for the
+	// JSON is the object as it is sent to a runtime. JSON contains neither status nor fields that are only for the
 	// control plane.
 	JSON []byte
 }
@@ -130,8 +130,8 @@ type copyBuilder struct {
 	inChannel  map[string]bool                    // names of the templates that a copied channel refers to
 }
 
-// copyRelease returns the copy of a ModuleReleaseMeta and records the templates of the copied channels. It returns nil
-// if the ModuleReleaseMeta is not copied.
+// copyRelease returns the copy of a ModuleReleaseMeta and records the templates of the copied channels. copyRelease
+// returns nil if the ModuleReleaseMeta is not copied.
 func (s *copyBuilder) copyRelease(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleReleaseMeta {
 	if r.IsMandatory() || !s.selects(r.Name, r.Spec.KymaSelector) {
 		return nil
@@ -167,8 +167,8 @@ func (s *copyBuilder) selects(module string, selector *v1beta2.Selector) bool {
 	return slices.Contains(strings.Split(s.access.Selected, ","), module)
 }
 
-// encodedObjects is a CatalogCopy or a part of a CatalogCopy. It also contains the errors of objects that could not be
-// encoded.
+// encodedObjects is a CatalogCopy or a part of a CatalogCopy. encodedObjects also contains the errors of objects that
+// could not be encoded.
 type encodedObjects struct {
 	CatalogCopy
 	errs []error
@@ -213,7 +213,8 @@ var trackingPrefixes = []string{"argocd.argoproj.io/", "kustomize.toolkit.fluxcd
 	"meta.helm.sh/"}
 
 // isTracking reports whether a label or an annotation belongs to a tool that manages the catalog in the control plane.
-// It is not copied: the same tool in a runtime would take the copies for objects of its own, and prune them.
+// Such a label or annotation is not copied: the same tool in a runtime would take the copies for objects of its own,
+// and prune them.
 func isTracking(key, _ string) bool {
 	return key == "app.kubernetes.io/instance" ||
 		slices.ContainsFunc(trackingPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })

@@ -15,9 +15,9 @@ func Deferrals(k *v1beta2.Kyma) map[string]string { return declaration.Deferrals
 func ParseDeferral(value string) (time.Time, error) { return declaration.ParseTime(value) }
 
 // DeferredUntil returns the time until which the admin of the runtime has deferred a version, if admins may defer it
-// until a limit. It returns zero if the version is not deferred any more. An annotation that cannot be parsed defers
-// the version until limit, because the time that the admin wants is not known. DeferredUntil then also returns an
-// error.
+// until a limit. DeferredUntil returns zero if the version is not deferred any more. An annotation that cannot be
+// parsed defers the version until limit, because the time that the admin wants is not known. DeferredUntil then also
+// returns an error.
 func DeferredUntil(r Request, limit time.Time) (until time.Time, err error) {
 	if r.NotBefore == "" || r.Mandatory || !r.Now.Before(limit) {
 		return time.Time{}, nil

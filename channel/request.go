@@ -105,9 +105,9 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	return requests
 }
 
-// PauseBlocker returns the Blocker of a module that is paused by an annotation of the Kyma. It returns nil if the
-// module is not paused. If module is "", PauseBlocker considers only a pause of the whole Kyma. A paused Kyma or module
-// can be deleted, but is not changed otherwise.
+// PauseBlocker returns the Blocker of a module that is paused by an annotation of the Kyma. PauseBlocker returns nil if
+// the module is not paused. If module is "", PauseBlocker considers only a pause of the whole Kyma. A paused Kyma or
+// module can be deleted, but is not changed otherwise.
 func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	if k == nil {
 		return nil

@@ -64,9 +64,9 @@
 //
 // # What it does not do
 //
-// The package is pure: it has no client, no clock and no goroutine. It resolves one module at a time and ignores
-// dependencies between modules. Package time looks up the names of time zones, so a program that runs without a time
-// zone database must import time/tzdata.
+// The package is pure: it has no client, no clock and no goroutine. The package resolves one module at a time and
+// ignores dependencies between modules. Package time looks up the names of time zones, so a program that runs without a
+// time zone database must import time/tzdata.
 package channel
 
 import (
@@ -113,9 +113,10 @@ type Turn struct {
 	// Waiting states why Version is not the version that the channel has in the ModuleReleaseMeta. It is nil if it is.
 	Waiting *Blocker
 	// Rollout is the name of the ModuleRollout that orders Version, a slash, and the name of the stage; see
-	// v1beta2.AnnotationRollout. It is "" if no stage has ordered Version.
+	// v1beta2.AnnotationRollout. Rollout is "" if no stage has ordered Version.
 	Rollout string
-	// RuntimeDeadline is the time that a runtime has to become Ready with Version. It is set if Rollout is set.
+	// RuntimeDeadline is the time that a runtime has to become Ready with Version. RuntimeDeadline is set if Rollout is
+	// set.
 	RuntimeDeadline time.Duration
 	// IsBack means that Version may be lower than the installed version: the installed one declares that going back is
 	// safe, and the rollout takes the runtime back.
@@ -161,8 +162,8 @@ type Request struct {
 	Kyma string
 	// Module is the name of the module.
 	Module string
-	// Channel is the release channel. It is the channel of the module if set, else the channel of the Kyma if set, else
-	// the default channel.
+	// Channel is the release channel. Channel is the channel of the module if set, else the channel of the Kyma if set,
+	// else the default channel.
 	Channel string
 	// Version is the pinned version. If Version is set, Channel is empty.
 	Version string
@@ -177,9 +178,10 @@ type Request struct {
 	Beta, Internal bool
 	// Installed is the version that the runtime has now, "" if none.
 	Installed string
-	// ManifestVersion is the version in the spec of the Manifest. It equals Installed, or, during an update, it is the
-	// new version. It is "" if the version is unknown or no Manifest exists. An update in progress needs no maintenance
-	// window any more. It may have changed objects already, so a return to Installed is a downgrade.
+	// ManifestVersion is the version in the spec of the Manifest. ManifestVersion equals Installed, or, during an
+	// update, it is the new version. ManifestVersion is "" if the version is unknown or no Manifest exists. An update
+	// in progress needs no maintenance window any more. Such an update may have changed objects already, so a return to
+	// Installed is a downgrade.
 	ManifestVersion string
 	// IsRestored means that Installed was found in the runtime after the control plane was restored from an older
 	// state.
@@ -194,7 +196,7 @@ type Request struct {
 	IsFailing bool
 	// SkipWindows allows an update that needs a downtime to start outside of maintenance windows.
 	SkipWindows bool
-	// Now is the current time. It is required if Catalog.Policy is set.
+	// Now is the current time. Now is required if Catalog.Policy is set.
 	Now time.Time
 }
 
@@ -202,27 +204,27 @@ type Request struct {
 type Decision struct {
 	// Module is the name of the module.
 	Module string
-	// Channel is the channel that contains the version. It is "" for pinned versions and mandatory modules.
+	// Channel is the channel that contains the version. Channel is "" for pinned versions and mandatory modules.
 	Channel string
-	// Version is the desired version. It is "" if the desired version could not be determined.
+	// Version is the desired version. Version is "" if the desired version could not be determined.
 	Version string
 	// Goal is the requested version, if Version is only a step on the upgrade path to it. Otherwise it is "".
 	Goal string
 	// Installed is the version that the runtime has now, "" if none.
 	Installed string
-	// Next is the version to install now. It equals Version if Version is not blocked and not installed yet. Otherwise
-	// it is "".
+	// Next is the version to install now. Next equals Version if Version is not blocked and not installed yet.
+	// Otherwise it is "".
 	Next string
 	// Component is the name of the OCM component.
 	Component string
 	// Target is TargetControlPlane if Version is installed on the control plane, else "".
 	Target v1beta2.Target
-	// Template is the ModuleTemplate that describes Version. It is nil if Blocker is set.
+	// Template is the ModuleTemplate that describes Version. Template is nil if Blocker is set.
 	Template *v1beta2.ModuleTemplate
-	// Turn is the version that the rollout of the channel has for the runtime. It is zero for pinned versions and
+	// Turn is the version that the rollout of the channel has for the runtime. Turn is zero for pinned versions and
 	// legacy modules.
 	Turn Turn
-	// Blocker is the reason why the request is not fulfilled. It is nil if the request is fulfilled.
+	// Blocker is the reason why the request is not fulfilled. Blocker is nil if the request is fulfilled.
 	Blocker *Blocker
 }
 

@@ -62,8 +62,8 @@ func ValidateUpgrade(u *v1beta2.ModuleUpgrade) error {
 	return nil
 }
 
-// IsInRange reports whether a version is in a range of semantic versions. It returns an error if one of them is not
-// valid.
+// IsInRange reports whether a version is in a range of semantic versions. IsInRange returns an error if the version or
+// the range is not valid.
 func IsInRange(version, text string) (bool, error) { return declaration.InRange(version, text) }
 
 // checkWithdrawn blocks a withdrawn version, unless the runtime has it already.

@@ -233,8 +233,8 @@ func FuzzRange(f *testing.F) {
 	})
 }
 
-// BenchmarkSteps resolves a version that can be reached through one of 100 others. It is the cost of each runtime that
-// follows the channel.
+// BenchmarkSteps resolves a version that can be reached through one of 100 others. The measured time is the cost of
+// each runtime that follows the channel.
 func BenchmarkSteps(b *testing.B) {
 	entries := []string{"1.0.0"}
 	for i := range 100 {

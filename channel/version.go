@@ -12,7 +12,7 @@ func isVersion(v string) bool {
 // isLower returns false, because an invalid version cannot be compared.
 func isLower(a, b string) bool { return compareVersions(a, b) < 0 }
 
-// IsLower reports whether version a precedes version b by semantic versioning. It returns false if one of them is not a
+// IsLower reports whether version a precedes version b by semantic versioning. IsLower returns false if a or b is not a
 // valid version.
 func IsLower(a, b string) bool { return isLower(a, b) }
 
@@ -28,8 +28,8 @@ func Highest(versions ...string) string {
 	return highest
 }
 
-// compareVersions returns -1, 0 or +1 if version a precedes, equals or follows version b. It returns 0 if one of the
-// versions is invalid.
+// compareVersions returns -1, 0 or +1 if version a precedes, equals or follows version b. compareVersions returns 0 if
+// one of the versions is invalid.
 func compareVersions(a, b string) int {
 	if a == b {
 		return 0

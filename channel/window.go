@@ -57,7 +57,7 @@ func windowUnknown(format string, args ...any) *Blocker {
 	return newBlocker(v1beta2.ReasonWindowUnknown, policyObject, format, args...)
 }
 
-// ruleFor returns the index of the first rule that matches. It returns -1 if no rule matches.
+// ruleFor returns the index of the first rule that matches. ruleFor returns -1 if no rule matches.
 func (p *Policy) ruleFor(labels map[string]string) int {
 	for i := range p.rules {
 		if p.rules[i].matches(labels) {
@@ -68,8 +68,8 @@ func (p *Policy) ruleFor(labels map[string]string) int {
 }
 
 // RuleFinder returns a function that returns the index of the first rule that matches the labels of a Kyma, or -1 if no
-// rule matches, so that it has the default window. All Kymas with the same result have the same windows. The function
-// matches equal values of the labels in question once; it must be used by one goroutine only.
+// rule matches, so that it has the default window. All Kymas with the same result have the same windows. The returned
+// function matches equal values of the labels in question once; it must be used by one goroutine only.
 func (p *Policy) RuleFinder() func(labels map[string]string) int {
 	if p == nil {
 		return func(map[string]string) int { return -1 }
@@ -124,7 +124,7 @@ func firstWindow(windows []window, now time.Time, least time.Duration) (best Mai
 	return best, found
 }
 
-// window is one entry of a policy. It is either a time on some days of the week or a single date.
+// window is one entry of a policy. window is either a time on some days of the week or a single date.
 type window struct {
 	days       uint8             // one bit for each weekday on which the window begins; 0 if the window occurs once
 	begin, end time.Duration     // time of day; end is on the next day if it is not after begin

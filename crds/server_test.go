@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// server does to objects of one kind what an API server does before it stores them: prune, default, validate. It uses
-// the API server's own packages, in the API server's order.
+// server does to objects of one kind what an API server does before it stores them: prune, default, validate. server
+// uses the API server's own packages, in the API server's order.
 type server struct {
 	columns    []apiextensionsv1.CustomResourceColumnDefinition
 	structural *schema.Structural

@@ -48,7 +48,7 @@ var written embed.FS
 
 // Options are the options for rendering the chart.
 type Options struct {
-	// Flavour is ControlPlaneFlavour (default) or InClusterFlavour. It overrides the value "flavour" of the chart.
+	// Flavour is ControlPlaneFlavour (default) or InClusterFlavour. Flavour overrides the value "flavour" of the chart.
 	Flavour string
 	// Namespace is the namespace of the manager. Default: kcp-system, or kyma-system for InClusterFlavour.
 	Namespace string
@@ -98,7 +98,7 @@ func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, erro
 }
 
 // ControlPlane returns the control-plane flavour with the components webhooks and agents as a stream of YAML documents,
-// without CRDs. It joins the files of the base and of these two components.
+// without CRDs. ControlPlane joins the files of the base and of these two components.
 func ControlPlane() []byte {
 	var stream []byte
 	for _, pattern := range []string{"base/*.yaml", "components/webhooks/*.yaml", "components/agents/*.yaml"} {

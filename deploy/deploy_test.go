@@ -239,7 +239,7 @@ func TestKustomize(t *testing.T) {
 	}
 }
 
-// byName returns objects by kind and name. It omits the annotations with which Helm, and tools that read Helm's
+// byName returns objects by kind and name. byName omits the annotations with which Helm, and tools that read Helm's
 // annotations, keep CRDs.
 func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
 	all := map[string]map[string]any{}

@@ -55,7 +55,8 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// checkDocument checks an object of our kinds, or values of the chart. It returns what it is, or "" for anything else.
+// checkDocument checks an object of our kinds, or values of the chart. checkDocument returns what it is, or "" for
+// anything else.
 func checkDocument(scheme *runtime.Scheme, values *jsonschema.Schema, document string) (string, error) {
 	var content map[string]any
 	if err := yaml.Unmarshal([]byte(document), &content); err != nil {

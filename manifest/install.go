@@ -11,8 +11,8 @@ import (
 // waitInterval is the delay between two attempts of InstallChart with the flag Wait.
 const waitInterval = time.Second
 
-// InstallChart brings an installation to the state in info. It installs the chart, upgrades it, reverts changes by
-// others, and deletes objects that are no longer in the chart. One call does all that is possible now. Call
+// InstallChart brings an installation to the state in info. InstallChart installs the chart, upgrades it, reverts
+// changes by others, and deletes objects that are no longer in the chart. One call does all that is possible now. Call
 // InstallChart again as long as Status is not ready. With the flags Wait and Timeout, InstallChart repeats the attempts
 // itself, for at most Timeout.
 //
@@ -113,7 +113,7 @@ func (r *release) apply(ctx context.Context, before bool, status *Status) error 
 	return nil
 }
 
-// addNotReady adds the objects that are not ready to Pending. It does nothing if readiness is not checked.
+// addNotReady adds the objects that are not ready to Pending. addNotReady does nothing if readiness is not checked.
 func (r *release) addNotReady(ctx context.Context, status *Status) error {
 	if !r.CheckReadyStates && !r.flags.Wait {
 		return nil

@@ -15,7 +15,7 @@ import (
 
 // inventory is the inventory of one release as it is stored in its ConfigMap.
 type inventory struct {
-	// Digest is the digest of the bundle that was applied completely. It is "" while a bundle is being applied.
+	// Digest is the digest of the bundle that was applied completely. Digest is "" while a bundle is being applied.
 	Digest string `json:"digest,omitempty"`
 	// Objects are the objects that were applied or are about to be applied.
 	Objects []apply.Ref `json:"objects"`
@@ -26,9 +26,9 @@ type inventory struct {
 // labelRelease is a label of the inventory ConfigMap and of a namespace that InstallChart created for a release.
 const labelRelease = "operator.kyma-project.io/release"
 
-// annotationNamespaceOnly is an annotation of a namespace that InstallChart created for a release. It is removed when
-// the objects of the release are applied. A namespace with this annotation and without an inventory means that the
-// installation was interrupted after the namespace was created and before the inventory was written.
+// annotationNamespaceOnly is an annotation of a namespace that InstallChart created for a release. The annotation is
+// removed when the objects of the release are applied. A namespace with this annotation and without an inventory means
+// that the installation was interrupted after the namespace was created and before the inventory was written.
 const annotationNamespaceOnly = "operator.kyma-project.io/release-empty"
 
 // inventoryKey is the key of the inventory in the ConfigMap.
@@ -39,7 +39,7 @@ func (r *release) inventoryRef() apply.Ref {
 	return apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: r.namespace, Name: "inventory." + r.name}
 }
 
-// loadInventory reads the inventory. It returns nil if the inventory does not exist.
+// loadInventory reads the inventory. loadInventory returns nil if the inventory does not exist.
 func (r *release) loadInventory(ctx context.Context) (*inventory, error) {
 	object, err := r.cluster.Get(ctx, r.inventoryRef())
 	if isReason(err, apply.ObjectNotFound) || isReason(err, apply.NamespaceNotFound) {

@@ -1,5 +1,6 @@
-// Package manifest installs charts on a cluster, checks the installations and uninstalls them. It needs neither Helm's
-// releases nor the kinds of this project. It combines packages render and apply for authors of other operators:
+// Package manifest installs charts on a cluster, checks the installations and uninstalls them. The package needs
+// neither Helm's releases nor the kinds of this project. The package combines packages render and apply for authors of
+// other operators:
 //
 //	info := manifest.InstallInfo{
 //		ChartInfo: manifest.ChartInfo{
@@ -97,8 +98,8 @@ type ChartInfo struct {
 
 // ResourceInfo defines the objects of an installation that are not in the chart.
 type ResourceInfo struct {
-	// BaseResource is the object for which the chart is installed. It is passed to transforms and CheckFn, and is not
-	// changed. It may be nil.
+	// BaseResource is the object for which the chart is installed. BaseResource is passed to transforms and CheckFn,
+	// and is not changed. It may be nil.
 	BaseResource client.Object
 	// CustomResources are created after all other objects, if they do not exist. They are deleted before all other
 	// objects.
@@ -111,7 +112,7 @@ type ResourceInfo struct {
 type ClusterInfo struct {
 	// Config is the connection to the cluster. It is required.
 	Config *rest.Config
-	// Client is passed to CheckFn and not used otherwise. It may be nil if CheckFn does not need it.
+	// Client is passed to CheckFn and not used otherwise. Client may be nil if CheckFn does not need it.
 	Client client.Client
 }
 
@@ -119,7 +120,8 @@ type ClusterInfo struct {
 // objects are deleted. An error of CheckFn becomes an error of the operation.
 type CheckFn func(ctx context.Context, base client.Object, cluster ClusterInfo) (bool, error)
 
-// ObjectTransform changes the rendered objects before they are applied. It may change, add and remove objects in Items.
+// ObjectTransform changes the rendered objects before they are applied. ObjectTransform may change, add and remove
+// objects in Items.
 type ObjectTransform func(ctx context.Context, base client.Object, resources *Resources) error
 
 // Resources are the objects of an installation before they are encoded. The CRDs of the InstallInfo are first, followed
@@ -132,8 +134,8 @@ type Resources struct {
 type Status struct {
 	// Ready means that the operation has nothing left to do: the installation is complete, consistent or deleted.
 	Ready bool
-	// Pending states why the operation is not ready. It has one sentence for each object, with the name of the object.
-	// The sentences stay the same as long as the causes stay the same.
+	// Pending states why the operation is not ready. Pending has one sentence for each object, with the name of the
+	// object. The sentences stay the same as long as the causes stay the same.
 	Pending []string
 	// LeftOut names the parts of the chart that are not applied, such as hooks; see package render.
 	LeftOut []string

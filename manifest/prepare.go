@@ -269,8 +269,8 @@ func splitKey(key string) []string {
 	return parts
 }
 
-// mergeValues adds the values of from to into. It returns the first key found that has a value in both maps, or "" if
-// there is no such key.
+// mergeValues adds the values of from to into. mergeValues returns the first key found that has a value in both maps,
+// or "" if there is no such key.
 func mergeValues(into, from map[string]any) (duplicate string) {
 	for key, value := range from {
 		old, exists := into[key]

@@ -26,10 +26,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Repository is a source of charts. It is either a chart repository with an index (https://, http://) or a registry
-// (oci://host/path). In a registry, a chart is the repository path/name, and the versions of the chart are tags. A
-// Repository caches the index for MaxAge, so use one Repository for all charts of a chart repository. A Repository must
-// not be copied after first use. It is safe for concurrent use.
+// Repository is a source of charts. Repository is either a chart repository with an index (https://, http://) or a
+// registry (oci://host/path). In a registry, a chart is the repository path/name, and the versions of the chart are
+// tags. A Repository caches the index for MaxAge, so use one Repository for all charts of a chart repository. A
+// Repository must not be copied after first use. Repository is safe for concurrent use.
 type Repository struct {
 	// URL is the address of the repository.
 	URL string
@@ -58,7 +58,7 @@ type Repository struct {
 // ChartVersion is one version of a chart in a repository.
 type ChartVersion struct {
 	Name, Version string
-	// Digest is the digest of the packaged chart, sha256:<hex>. It is "" if the index contains no digest.
+	// Digest is the digest of the packaged chart, sha256:<hex>. Digest is "" if the index contains no digest.
 	Digest string
 	// URL is the address of the packaged chart.
 	URL string
@@ -71,7 +71,7 @@ const (
 	// index with 20,000 versions of charts has about 600,000.
 	maxIndexValues = 1_000_000
 	defaultMaxAge  = 5 * time.Minute
-	// requestTimeout is the timeout of one request. It includes the time to read the response.
+	// requestTimeout is the timeout of one request. requestTimeout includes the time to read the response.
 	requestTimeout = time.Minute
 )
 
@@ -106,8 +106,8 @@ func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersi
 	return versions[i], nil
 }
 
-// choose returns the index of one of n versions, which are sorted newest first. It chooses the version that is equal to
-// wanted. If there is none, it chooses the newest version in the range wanted.
+// choose returns the index of one of n versions, which are sorted newest first. choose chooses the version that is
+// equal to wanted. If there is none, it chooses the newest version in the range wanted.
 func (r *Repository) choose(name, wanted string, n int, versionOf func(int) string) (int, error) {
 	for i := range n {
 		if versionOf(i) == wanted {

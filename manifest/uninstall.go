@@ -6,10 +6,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// UninstallChart deletes an installation by its inventory. It uses only these fields of info: the cluster, the name of
-// the release, the flag Namespace, and CheckFn. The chart need not exist any more. CustomResources are deleted first.
-// The other objects are deleted when no CustomResources exist any more. One call does all that is possible now. Call
-// UninstallChart again as long as Status is not ready. If the installation does not exist, Status is ready at once.
+// UninstallChart deletes an installation by its inventory. UninstallChart uses only these fields of info: the cluster,
+// the name of the release, the flag Namespace, and CheckFn. The chart need not exist any more. CustomResources are
+// deleted first. The other objects are deleted when no CustomResources exist any more. One call does all that is
+// possible now. Call UninstallChart again as long as Status is not ready. If the installation does not exist, Status is
+// ready at once.
 //
 // UninstallChart returns the same errors as InstallChart, except errors of rendering.
 func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
@@ -50,8 +51,8 @@ func (r *release) uninstall(ctx context.Context, before *inventory, status *Stat
 	if done, err := delete(before.CustomResources); err != nil || !done {
 		return err
 	}
-	// If the namespace of the release belongs to the installation, it is one of the objects. It is deleted last, and
-	// the inventory is deleted with it.
+	// If the namespace of the release belongs to the installation, it is one of the objects. The namespace is deleted
+	// last, and the inventory is deleted with it.
 	if done, err := delete(before.Objects); err != nil || !done {
 		return err
 	}

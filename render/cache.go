@@ -135,8 +135,8 @@ func (c *Cache) Usage() (bundles, bytes int) {
 	return len(c.stored), c.bytes
 }
 
-// memoryBytes returns the approximate memory of a bundle. It is the sum of the encoded bytes, the Object structs, and
-// the labels and annotations, which are stored twice.
+// memoryBytes returns the approximate memory of a bundle. memoryBytes is the sum of the encoded bytes, the Object
+// structs, and the labels and annotations, which are stored twice.
 func (b *Bundle) memoryBytes() int {
 	bytes := 256
 	for _, o := range b.Objects {

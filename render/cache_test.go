@@ -219,8 +219,8 @@ func BenchmarkChartAgain(b *testing.B) {
 	}
 }
 
-// TestChartAgain checks that a second rendering of 100 objects takes less than a millisecond. It also checks that the
-// number of allocations does not depend on the number of objects.
+// TestChartAgain checks that a second rendering of 100 objects takes less than a millisecond. TestChartAgain also
+// checks that the number of allocations does not depend on the number of objects.
 func TestChartAgain(t *testing.T) {
 	render := renderAgain(t, chart100(t))
 	if n := len(render().Objects); n != 100 {

@@ -14,8 +14,8 @@ import (
 // manager shall pull the images of its own workloads.
 const pullSecretEnv = "SKR_IMG_PULL_SECRET"
 
-// reference matches an image reference: [host[:port]/]path[:tag][@digest]. It captures the last path segment, the tag
-// and the digest.
+// reference matches an image reference: [host[:port]/]path[:tag][@digest]. reference captures the last path segment,
+// the tag and the digest.
 var reference = regexp.MustCompile(
 	`^(?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?` +
 		`(?:[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*/)*([a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)` +

@@ -67,7 +67,8 @@ func (a *Artefact) runBy(ctx context.Context, r Runner, settings Settings) ([]*u
 	return objects, h.LeftOut, nil
 }
 
-// sendToRunner passes a request to a Runner. It returns the first line of the response, and the rest of the response.
+// sendToRunner passes a request to a Runner. sendToRunner returns the first line of the response, and the rest of the
+// response.
 func (a *Artefact) sendToRunner(ctx context.Context, r Runner, q request) (h head, rest []byte, err error) {
 	var question bytes.Buffer
 	if err := gob.NewEncoder(&question).Encode(q); err != nil {

@@ -98,8 +98,9 @@ type Options struct {
 	// containers and init containers, and values of environment variables that are images. An image is replaced by the
 	// first reference in Images that has the same last path segment and the same tag.
 	Images []string
-	// PullSecret is the name of a Secret. It is added to imagePullSecrets of every Deployment and StatefulSet. The
-	// containers of the manager receive it as environment variable SKR_IMG_PULL_SECRET. If it is empty, neither is set.
+	// PullSecret is the name of a Secret. PullSecret is added to imagePullSecrets of every Deployment and StatefulSet.
+	// The containers of the manager receive it as environment variable SKR_IMG_PULL_SECRET. If it is empty, neither is
+	// set.
 	PullSecret string
 	// Manager identifies the workload whose containers receive PullSecret. If it is nil, every Deployment and
 	// StatefulSet is a manager.

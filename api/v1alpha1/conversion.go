@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// ConvertTo converts k to v1beta2: components become modules, and the default channel is regular. It fails if
+// ConvertTo converts k to v1beta2: components become modules, and the default channel is regular. ConvertTo fails if
 // AnnotationConversion is not valid or would become too large; the content of dst is undefined then.
 func (k *Kyma) ConvertTo(dst *v1beta2.Kyma) error {
 	to := toStoredKyma(k)
@@ -31,8 +31,8 @@ func (k *Kyma) ConvertTo(dst *v1beta2.Kyma) error {
 	return err
 }
 
-// ConvertFrom converts src to v1alpha1. It does not fail for objects that the API server accepts: losses that do not
-// fit into the annotation are omitted, and ConvertTo later rejects such an object.
+// ConvertFrom converts src to v1alpha1. ConvertFrom does not fail for objects that the API server accepts: losses that
+// do not fit into the annotation are omitted, and ConvertTo later rejects such an object.
 func (k *Kyma) ConvertFrom(src *v1beta2.Kyma) error {
 	to := fromStoredKyma(src)
 	if !tryRestoreFromAnnotation(src.Annotations, contentOfKyma(to)) {
@@ -189,8 +189,8 @@ func tryRestoreFromAnnotation(annotations map[string]string, to content) bool {
 }
 
 // annotateLossesOrFail returns the metadata of a v1beta2 object, with the losses of its v1alpha1 original in an
-// annotation. It fails if the losses do not fit. The parameter there is the original, and back is the original after a
-// conversion to v1beta2 and back.
+// annotation. annotateLossesOrFail fails if the losses do not fit. The parameter there is the original, and back is the
+// original after a conversion to v1beta2 and back.
 func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
 	lost, err := findLosses(back, there)
 	if err != nil {

@@ -170,8 +170,8 @@ func rootCertificates() []byte {
 	return text.Bytes()
 }
 
-// writeLayout writes an OCI layout with these images and their bills of materials to a folder. It replaces an existing
-// OCI layout, and returns an error if the folder has any other content.
+// writeLayout writes an OCI layout with these images and their bills of materials to a folder. writeLayout replaces an
+// existing OCI layout, and returns an error if the folder has any other content.
 func writeLayout(folder string, images []*image) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -12,7 +12,7 @@ import (
 )
 
 // build compiles the program in a folder for a platform, such as linux/arm64, and writes it to a file. The program is
-// static. It contains no paths of the build machine and no debug symbols.
+// static. The program contains no paths of the build machine and no debug symbols.
 func build(ctx context.Context, folder, platform, file string) error {
 	system, architecture, ok := strings.Cut(platform, "/")
 	if !ok || strings.Contains(architecture, "/") {

@@ -80,7 +80,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// checkImage checks an image in a registry. It reads the image as a node does.
+// checkImage checks an image in a registry. checkImage reads the image as a node does.
 func checkImage(t *testing.T, text, program, architecture string) {
 	t.Helper()
 	ref, err := name.ParseReference(text)
@@ -146,7 +146,7 @@ func certificates(t *testing.T, text []byte) (n int) {
 	return n
 }
 
-// checkBill checks the bill of materials of an image. It finds the bill in the registry's list of referrers.
+// checkBill checks the bill of materials of an image. checkBill finds the bill in the registry's list of referrers.
 func checkBill(t *testing.T, ref name.Reference, image v1.Image) {
 	t.Helper()
 	digest, err := image.Digest()

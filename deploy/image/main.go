@@ -9,11 +9,11 @@
 // its program and the root certificates of public certificate authorities (assemble.go). The program runs as user 65532
 // and writes no files, so the root file system may be read-only. All timestamps are 1970-01-01, so that the same
 // sources result in the same digest on any machine. The bill of materials, in SPDX, is created from the build
-// information that Go stores in each program (sbom.go). It refers to its image by the subject field of OCI 1.1. The
-// result is an OCI layout on disk, which skopeo, crane and oras can also read.
+// information that Go stores in each program (sbom.go). The bill of materials refers to its image by the subject field
+// of OCI 1.1. The result is an OCI layout on disk, which skopeo, crane and oras can also read.
 //
 // Why not ko: ko always reads its base image from a registry, so it needs a network connection. // What it does not do:
-// it does not sign images. It keeps only the images of the last run.
+// it does not sign images. The program keeps only the images of the last run.
 package main
 
 import (
@@ -62,7 +62,7 @@ func main() {
 	}
 }
 
-// run builds the programs and writes their images to o.out. It pushes the images if o.push is set. It prints progress
+// run builds the programs and writes their images to o.out. run pushes the images if o.push is set. run prints progress
 // to out.
 func run(ctx context.Context, o options, programs []program, out io.Writer) (err error) {
 	folder, err := os.MkdirTemp("", "image-")

@@ -48,7 +48,7 @@ func newBill(name, platform, file string, of v1.Image) (v1.Image, error) {
 	return mutate.Subject(artefact, *subject).(v1.Image), nil
 }
 
-// document is a bill of materials in SPDX 2.3. It has only the fields that this package uses.
+// document is a bill of materials in SPDX 2.3. document has only the fields that this package uses.
 type document struct {
 	SPDXVersion       string         `json:"spdxVersion"`
 	DataLicense       string         `json:"dataLicense"`

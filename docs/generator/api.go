@@ -85,8 +85,8 @@ func typeOf(p apiextensionsv1.JSONSchemaProps) string {
 	return p.Type
 }
 
-// constraints returns the constraints of the schema on a field, as a sentence in italics. It returns "" without
-// constraints.
+// constraints returns the constraints of the schema on a field, as a sentence in italics. constraints returns ""
+// without constraints.
 func constraints(p apiextensionsv1.JSONSchemaProps, required bool) string {
 	var all []string
 	if required {

@@ -51,7 +51,7 @@ func flagName(f *pflag.Flag) string {
 // zeroUnits matches the trailing units of a duration whose value is zero, such as 0s in 5m0s.
 var zeroUnits = regexp.MustCompile(`([hm])0[ms](0s)?$`)
 
-// defaultOf returns the default value of a flag as Markdown code. It returns "" if the default is empty.
+// defaultOf returns the default value of a flag as Markdown code. defaultOf returns "" if the default is empty.
 func defaultOf(f *pflag.Flag) string {
 	value := f.DefValue
 	if f.Value.Type() == "duration" && value != "0s" {

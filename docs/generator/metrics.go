@@ -65,9 +65,9 @@ func declaredMetrics(root string) ([]metric, error) {
 	return all, nil
 }
 
-// parseMetric parses an expression that declares a metric. It accepts three forms: prometheus.NewX(prometheus.XOpts{…},
-// []string{labels…}), NewStates and NewCounts with the same arguments and optional labels, and NewDesc(name, help,
-// labels, constant labels). It returns false for any other expression.
+// parseMetric parses an expression that declares a metric. parseMetric accepts three forms:
+// prometheus.NewX(prometheus.XOpts{…}, []string{labels…}), NewStates and NewCounts with the same arguments and optional
+// labels, and NewDesc(name, help, labels, constant labels). parseMetric returns false for any other expression.
 func parseMetric(e ast.Expr) (m metric, is bool) {
 	call, is := e.(*ast.CallExpr)
 	if !is || len(call.Args) == 0 {
@@ -113,8 +113,8 @@ func parseMetric(e ast.Expr) (m metric, is bool) {
 	return m, m.name != ""
 }
 
-// stringOf returns the value of a string literal, or of several string literals that are joined by +. It returns "" for
-// any other expression.
+// stringOf returns the value of a string literal, or of several string literals that are joined by +. stringOf returns
+// "" for any other expression.
 func stringOf(e ast.Expr) string {
 	if joined, is := e.(*ast.BinaryExpr); is && joined.Op == token.ADD {
 		return stringOf(joined.X) + stringOf(joined.Y)
@@ -130,7 +130,7 @@ func stringOf(e ast.Expr) string {
 	return value
 }
 
-// stringsOf returns the values of a list of string literals. It returns nil for any other expression.
+// stringsOf returns the values of a list of string literals. stringsOf returns nil for any other expression.
 func stringsOf(e ast.Expr) []string {
 	list, is := e.(*ast.CompositeLit)
 	if !is {

@@ -69,8 +69,8 @@ func splitComment(name, comment string) (note, text string) {
 	return "", strings.TrimSpace(rest)
 }
 
-// stringLiteral returns the value of the only element if values is a list with one string literal. It returns false for
-// any other list.
+// stringLiteral returns the value of the only element if values is a list with one string literal. stringLiteral
+// returns false for any other list.
 func stringLiteral(values []ast.Expr) (string, bool) {
 	if len(values) != 1 {
 		return "", false

@@ -206,7 +206,7 @@ func (f *fakeAPI) answer(status int) {
 	f.CloseClientConnections()
 }
 
-// stage is an agent without a listener. It records the events that the agent would send.
+// stage is an agent without a listener. stage records the events that the agent would send.
 type stage struct {
 	*streams
 	api *fakeAPI

@@ -46,12 +46,12 @@ func problemsOf(findings []content.Finding) error {
 // Config is the content of a module-config file. The reference and the JSON schema of the file are generated from the
 // comments and the tags of these types. "required" in the tag doc marks keys that must not be missing.
 type Config struct {
-	// Name is the name of the component. It consists of a domain and a path, for example
+	// Name is the name of the component. Name consists of a domain and a path, for example
 	// kyma-project.io/module/sample. The last part is the name of the module: at least three lower-case letters, with
 	// dashes between such parts.
 	Name string `yaml:"name" doc:"required"`
-	// Version is the version of the module. It consists of three numbers and at most one pre-release identifier, for
-	// example 1.2.0 or 1.2.0-rc1.
+	// Version is the version of the module. Version consists of three numbers and at most one pre-release identifier,
+	// for example 1.2.0 or 1.2.0-rc1.
 	Version string `yaml:"version" doc:"required"`
 	// Manifest is the location of the manifest: the path of a file, a chart or a Kustomize directory, relative to this
 	// file, or the https URL of a file.
@@ -63,8 +63,8 @@ type Config struct {
 	Repository string `yaml:"repository" doc:"required"`
 	// Documentation is the https URL of the documentation.
 	Documentation string `yaml:"documentation" doc:"required"`
-	// Team is the team that is responsible for findings of security scanners. It is required unless securityScanEnabled
-	// is false.
+	// Team is the team that is responsible for findings of security scanners. Team is required unless
+	// securityScanEnabled is false.
 	Team string `yaml:"team"`
 	// Scan enables security scans of the module. Default true.
 	Scan bool `yaml:"securityScanEnabled"`

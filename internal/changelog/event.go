@@ -19,7 +19,7 @@ type Event struct {
 	Reason string
 	// Note is the text for people. Note has no times, so equal events have equal notes.
 	Note string
-	// Module is the name of the module. It is "" if the event is not about one module.
+	// Module is the name of the module. Module is "" if the event is not about one module.
 	Module string
 }
 

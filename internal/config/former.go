@@ -12,7 +12,7 @@ import (
 
 // FormerFlag describes a flag of Kyma's lifecycle-manager that was removed or has another meaning.
 type FormerFlag struct {
-	// Instead states what replaces a flag that does not exist any more. It is a clause without a full stop.
+	// Instead states what replaces a flag that does not exist any more. Instead is a clause without a full stop.
 	Instead string
 	// Changed states the new meaning of a flag that still exists. Exactly one of Instead and Changed is set.
 	Changed string
@@ -90,9 +90,8 @@ type program interface {
 	Validate() error
 }
 
-// Load registers the flags of a program, parses its arguments and validates the configuration. It writes the help or
-// the version to out if the arguments request it; then done is true. version is the field of p that
-// --version sets.
+// Load registers the flags of a program, parses its arguments and validates the configuration. Load writes the help or
+// the version to out if the arguments request it; then done is true. version is the field of p that --version sets.
 func Load(f *pflag.FlagSet, p program, version *bool, args []string, out io.Writer) (done bool, err error) {
 	p.Register(f)
 	err = parse(f, args, out)
@@ -108,8 +107,8 @@ func Load(f *pflag.FlagSet, p program, version *bool, args []string, out io.Writ
 	return false, p.Validate()
 }
 
-// parse parses the arguments of a program. It reports all unknown flags at once, each with an instruction. pflag itself
-// reports only the first unknown flag. ErrHelp of pflag is returned after the help was written to out.
+// parse parses the arguments of a program. parse reports all unknown flags at once, each with an instruction. pflag
+// itself reports only the first unknown flag. ErrHelp of pflag is returned after the help was written to out.
 func parse(f *pflag.FlagSet, args []string, out io.Writer) error {
 	f.Init(f.Name(), pflag.ContinueOnError)
 	help := f.FlagUsages

@@ -319,7 +319,8 @@ func update(t *testing.T, c *controlPlane, o client.Object) {
 	}
 }
 
-// TestRace starts two replicas at the same time. It checks that one replica creates the certificate and both use it.
+// TestRace starts two replicas at the same time. TestRace checks that one replica creates the certificate and both use
+// it.
 func TestRace(t *testing.T) {
 	c := newControlPlane(t)
 	winner := newWebhook(t, c, nil, nil)

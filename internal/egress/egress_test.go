@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// startDNS starts a DNS server. It answers the n-th query for IPv4 addresses with the n-th address, and later queries
-// with the last address.
+// startDNS starts a DNS server. startDNS answers the n-th query for IPv4 addresses with the n-th address, and later
+// queries with the last address.
 func startDNS(t *testing.T, addresses ...string) *net.Resolver {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -237,7 +237,8 @@ func (r *runner) afterStep(step Step) {
 func NewSaves() *budget.Budget { return budget.New(500, 200*time.Millisecond) }
 
 // postpone returns the time for which the status has to wait, because the runtime has used its budget of status
-// patches. It returns 0 if the status may be saved now, or if it is saved already, or if the object is being deleted.
+// patches. postpone returns 0 if the status may be saved now, or if it is saved already, or if the object is being
+// deleted.
 func (r *runner) postpone() time.Duration {
 	if r.Saves == nil || !r.Object.GetDeletionTimestamp().IsZero() ||
 		Equal(field(r.saved, "Status"), field(r.Object, "Status")) {

@@ -27,7 +27,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 )
 
-// bench is a control plane with one Kyma. It counts status patches.
+// bench is a control plane with one Kyma. bench counts status patches.
 type bench struct {
 	client.Client
 	kyma    *v1beta2.Kyma

@@ -40,8 +40,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// startDiscovery starts an API server that responds only to discovery requests. It serves all kinds of the manager's
-// scheme.
+// startDiscovery starts an API server that responds only to discovery requests. startDiscovery serves all kinds of the
+// manager's scheme.
 func startDiscovery(t *testing.T) *rest.Config {
 	t.Helper()
 	kinds, err := newScheme()

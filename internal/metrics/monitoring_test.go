@@ -96,7 +96,7 @@ var vocabulary = strings.Fields(
 	`sum max min count topk rate increase histogram_quantile absent time vector sort_desc max_over_time min_over_time changes and or unless offset bool`)
 
 // promQLProblems returns the problems of a PromQL expression: unknown metrics and labels, unknown words, and unbalanced
-// parentheses. It is not a full parser: it parses only the names in the expression.
+// parentheses. promQLProblems is not a full parser: it parses only the names in the expression.
 func promQLProblems(expr string, metrics map[string][]string) (problems []string, labels []string) {
 	rest := ranges.ReplaceAllString(texts.ReplaceAllString(expr, `""`), "")
 	if strings.Count(rest, "(") != strings.Count(rest, ")") || strings.Count(rest, "{") != strings.Count(rest, "}") {

@@ -32,8 +32,8 @@ type WriteLimiter struct {
 }
 
 // NewWriteLimiter returns a WriteLimiter. The argument limit is the maximum number of concurrent writes. While any
-// runtime is urgent, limitWhileUrgent is the maximum. It is also the maximum for Events at any time. A limit below 1
-// counts as 1.
+// runtime is urgent, limitWhileUrgent is the maximum. limitWhileUrgent is also the maximum for Events at any time. A
+// limit below 1 counts as 1.
 func NewWriteLimiter(limit, limitWhileUrgent int, urgent *Urgent) *WriteLimiter {
 	return &WriteLimiter{
 		urgent: urgent, events: make(chan struct{}, max(1, limitWhileUrgent)),

@@ -29,7 +29,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// server is the API server of a runtime. It accepts one token and counts requests.
+// server is the API server of a runtime. server accepts one token and counts requests.
 type server struct {
 	*httptest.Server
 	token    atomic.Pointer[string]

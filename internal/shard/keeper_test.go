@@ -96,7 +96,8 @@ func (f *fleet) close() {
 	}
 }
 
-// checkHolders fails the test if two replicas hold a shard at the same time. It returns when the time has passed.
+// checkHolders fails the test if two replicas hold a shard at the same time. checkHolders returns when the time has
+// passed.
 func (f *fleet) checkHolders(d time.Duration) {
 	f.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -198,8 +199,8 @@ var seeds = flag.Uint64("seeds", 100, "number of random sequences of faults that
 // another 2 s, and its shards move to replicas that may have joined in the meantime.
 const stable = 24 * time.Second
 
-// TestChaos checks that no shard ever has two holders while the network fails and replicas are killed. It also checks
-// the end: within the time stable after the last fault every shard has one holder, and keeps it.
+// TestChaos checks that no shard ever has two holders while the network fails and replicas are killed. TestChaos also
+// checks the end: within the time stable after the last fault every shard has one holder, and keeps it.
 func TestChaos(t *testing.T) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -418,8 +419,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestOpen checks that no reconcile starts before Open has returned, also if Open is slow or fails. It also checks that
-// a shard that is lost before Open has returned is closed.
+// TestOpen checks that no reconcile starts before Open has returned, also if Open is slow or fails. TestOpen also
+// checks that a shard that is lost before Open has returned is closed.
 func TestOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 5)

@@ -20,8 +20,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// server is an API server that stores Leases in memory. It checks resource versions and preconditions like a real API
-// server.
+// server is an API server that stores Leases in memory. server checks resource versions and preconditions like a real
+// API server.
 type server struct {
 	mu      sync.Mutex
 	version int64

@@ -77,8 +77,8 @@ func TestAssignBalances(t *testing.T) {
 	}
 }
 
-// TestAssignMovesLittle checks that a replica that starts gets its share, and that few other shards move. It checks the
-// same for a replica that ends.
+// TestAssignMovesLittle checks that a replica that starts gets its share, and that few other shards move.
+// TestAssignMovesLittle checks the same for a replica that ends.
 func TestAssignMovesLittle(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2, 3, 4, 8, 16} {

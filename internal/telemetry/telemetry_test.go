@@ -64,7 +64,7 @@ func newHistogram() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "seconds", Help: "Seconds.", Buckets: []float64{1}})
 }
 
-// exemplar returns the trace in the first bucket of the histogram. It returns "" if the bucket has no trace.
+// exemplar returns the trace in the first bucket of the histogram. exemplar returns "" if the bucket has no trace.
 func exemplar(t *testing.T, h prometheus.Histogram) string {
 	t.Helper()
 	m := &dto.Metric{}

@@ -217,8 +217,8 @@ func secretOf(t *testing.T, namespace string) *corev1.Secret {
 	return s
 }
 
-// changeSecret changes the Secret as an operator would. It tries again if a replica has changed the Secret at the same
-// time.
+// changeSecret changes the Secret as an operator would. changeSecret tries again if a replica has changed the Secret at
+// the same time.
 func changeSecret(t *testing.T, namespace string, change func(*corev1.Secret)) {
 	t.Helper()
 	eventually(t, func() string {

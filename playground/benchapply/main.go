@@ -16,12 +16,12 @@
 //	helm      Helm's install action with a chart that has the objects as templates, in this process, without waiting, with a filled discovery cache
 //
 // It prints a table of medians and ratios, with the numbers of requests that the API server counted, and writes them as
-// JSON. It fails if the library takes more than 1.15 times the loop's time, or sends more than three requests more than
-// the loop.
+// JSON. The benchmark fails if the library takes more than 1.15 times the loop's time, or sends more than three
+// requests more than the loop.
 //
-// It does not measure upgrades, drift, readiness or teardown, nor the start of a kubectl or helm process. On a machine
-// that also does other work, the times of single runs differ by a factor of five. The ratios of medians over 20 rounds
-// still differ by about a fifth.
+// The benchmark does not measure upgrades, drift, readiness or teardown, nor the start of a kubectl or helm process. On
+// a machine that also does other work, the times of single runs differ by a factor of five. The ratios of medians over
+// 20 rounds still differ by about a fifth.
 package main
 
 import (
@@ -164,7 +164,7 @@ func summary(name string, samples []sample) Way {
 	return w
 }
 
-// report prints the table and writes the file. It returns an error if the library exceeds its limits.
+// report prints the table and writes the file. report returns an error if the library exceeds its limits.
 func (r *Result) report(w io.Writer, file string) error {
 	library, loop := &r.Ways[0], r.Ways[1]
 	for i := range r.Ways {

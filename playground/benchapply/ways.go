@@ -32,7 +32,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// parallel is the number of concurrent requests of the library and of the loop. It is the library's default.
+// parallel is the number of concurrent requests of the library and of the loop. The number is the library's default.
 const parallel = 8
 
 // settle is the pause before each run. In this time the API server can finish the work of the previous run.

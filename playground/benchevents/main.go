@@ -16,10 +16,11 @@
 //	flooded     the same as alone, while one more runtime sends as fast as it can over 16 connections from a third process
 //	heartbeats  5 from each agent, to measure the memory that the listener allocates for one
 //
-// It prints a table with the best round of each measurement, and writes all rounds as JSON. It fails if the best round
-// misses the limits: 5,000 events a second, with 99 % of the answers within 50 ms.
+// It prints a table with the best round of each measurement, and writes all rounds as JSON. The benchmark fails if the
+// best round misses the limits: 5,000 events a second, with 99 % of the answers within 50 ms.
 //
-// It does not measure the work that follows from an event: Deliver only counts events. It does not measure the agent.
+// The benchmark does not measure the work that follows from an event: Deliver only counts events. The benchmark does
+// not measure the agent.
 package main
 
 import (
@@ -171,7 +172,7 @@ func promptest(best *Load, other Load) {
 	}
 }
 
-// report prints the table and writes the file. It returns an error if the listener misses its limits.
+// report prints the table and writes the file. report returns an error if the listener misses its limits.
 func (r *Result) report(w io.Writer, file string) error {
 	fmt.Fprintf(w, "%d agents with client certificates, best of %d rounds, %s, %d CPUs for the listener and the "+
 		"agents\n\n", r.Agents, len(r.Rounds), r.Go, r.CPUs)

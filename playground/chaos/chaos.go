@@ -51,7 +51,7 @@ import (
 
 // Options configure a run.
 type Options struct {
-	// Dir is the folder of the landscape. It is created and removed. Bin is the folder with the programs.
+	// Dir is the folder of the landscape. Dir is created and removed. Bin is the folder with the programs.
 	Dir, Bin string
 	// Runtimes are the names of the runtimes. Default: runtime-a, runtime-b and runtime-c. Only the Kyma of the last
 	// one is deleted by requests.
@@ -328,8 +328,8 @@ func (r *run) makeInitialRequests(ctx context.Context) error {
 	return nil
 }
 
-// runWithFaults makes the requests of a plan and injects its faults. It returns when all requests were accepted and all
-// faults have ended.
+// runWithFaults makes the requests of a plan and injects its faults. runWithFaults returns when all requests were
+// accepted and all faults have ended.
 func (r *run) runWithFaults(ctx context.Context, p plan) error {
 	begin := time.Now()
 	limit, cancel := context.WithTimeoutCause(ctx, r.options.Round+r.options.Heal,

@@ -21,8 +21,8 @@ var varied = []string{"alpha", "beta", left, right}
 // versions is the number of versions of each module. The version N is N.0.0.
 const versions = 6
 
-// manifest is the content of a module. It has every kind of object that most modules have, and a ServiceAccount that
-// only one version has.
+// manifest is the content of a module. manifest has every kind of object that most modules have, and a ServiceAccount
+// that only one version has.
 const manifest = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -81,7 +81,8 @@ func (p *promises) allowDeletion(object string) {
 	p.excused[object] = true
 }
 
-// forgetVersions removes the recorded versions of the modules in a runtime. It is called when the runtime has no Kyma.
+// forgetVersions removes the recorded versions of the modules in a runtime. forgetVersions is called when the runtime
+// has no Kyma.
 func (p *promises) forgetVersions(runtime string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -61,8 +61,8 @@ func (r *run) tryRequest(ctx context.Context, e event) error {
 	return r.land.Edit(ctx, e.Target, func(s *v1beta2.KymaSpec) { s.Modules = c.modules })
 }
 
-// register creates the access Secret and the Kyma of a runtime unless they exist. It waits for the deletion of a former
-// Kyma.
+// register creates the access Secret and the Kyma of a runtime unless they exist. register waits for the deletion of a
+// former Kyma.
 func (r *run) register(ctx context.Context, name string) error {
 	k := r.kyma(name)
 	err := r.land.Clients[landscape.ControlPlane].Get(ctx, client.ObjectKeyFromObject(k), k)
@@ -97,8 +97,8 @@ func (r *run) requestAndAwait(ctx context.Context, e event) error {
 	return nil
 }
 
-// firstDifference returns a text about the first difference from the versions that all runtimes should have. It returns
-// "" if all modules are Ready in these versions.
+// firstDifference returns a text about the first difference from the versions that all runtimes should have.
+// firstDifference returns "" if all modules are Ready in these versions.
 func (r *run) firstDifference(ctx context.Context, want map[string]map[string]int) string {
 	list := &v1beta2.KymaList{}
 	if err := r.land.Clients[landscape.ControlPlane].List(ctx, list); err != nil {

@@ -9,8 +9,8 @@ import (
 // given contains the addresses that FreeAddress has returned.
 var given sync.Map
 
-// FreeAddress returns a loopback address, HOST:PORT, on which no process listens now. It never returns the same address
-// twice. A caller can therefore request several addresses before it listens on the first one.
+// FreeAddress returns a loopback address, HOST:PORT, on which no process listens now. FreeAddress never returns the
+// same address twice. A caller can therefore request several addresses before it listens on the first one.
 func FreeAddress() (string, error) {
 	for {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")

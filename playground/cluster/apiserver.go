@@ -272,7 +272,7 @@ func (s *apiServer) await(ctx context.Context, what string, check func() error) 
 	}
 }
 
-// config returns a client configuration with all permissions for the given user. It connects to the server directly
+// config returns a client configuration with all permissions for the given user. config connects to the server directly
 // instead of through the proxy.
 func (s *apiServer) config(user string) (*rest.Config, error) {
 	config, err := s.pki.config("https://"+s.address, user, "system:masters")

@@ -53,8 +53,8 @@ func (c *Cluster) Requests(since Mark) []Request {
 	return c.audit.since(since)
 }
 
-// auditLog is an audit backend that keeps requests in memory. It is also the audit policy, which selects the metadata
-// of each request.
+// auditLog is an audit backend that keeps requests in memory. auditLog is also the audit policy, which selects the
+// metadata of each request.
 type auditLog struct {
 	mu       sync.Mutex // guards what follows
 	first    int        // number of dropped requests

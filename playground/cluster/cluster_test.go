@@ -1170,7 +1170,7 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// hostOfOne is the program of a host. It starts one process, and waits until it is killed.
+// hostOfOne is the program of a host. hostOfOne starts one process, and waits until it is killed.
 func hostOfOne() {
 	command := exec.Command(os.Args[0], processVerb, "--listen=127.0.0.1:0")
 	command.Stdout = os.Stdout

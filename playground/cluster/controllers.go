@@ -42,8 +42,8 @@ const (
 	resourceSync = 5 * time.Second
 )
 
-// startControllers starts the controllers of kube-controller-manager that the playground needs. It starts each
-// controller itself instead of the manager, because the manager keeps state in global variables, so that a second
+// startControllers starts the controllers of kube-controller-manager that the playground needs. startControllers starts
+// each controller itself instead of the manager, because the manager keeps state in global variables, so that a second
 // manager in the process would not start. The controllers run until life ends. wg waits for them.
 func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServer, keys *pki) error {
 	config, err := server.config("kube-controller-manager")

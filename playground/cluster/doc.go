@@ -1,5 +1,5 @@
 // Package cluster runs real Kubernetes clusters inside a Go program: for tests, demonstrations and the local landscape.
-// It needs no container engine, no root and no network beyond the loopback interface.
+// The package needs no container engine, no root and no network beyond the loopback interface.
 //
 //	host, err := cluster.Open(ctx, cluster.Options{Audit: true})
 //	if err != nil { … }
@@ -40,8 +40,8 @@
 // are files in a private folder, and the mount paths in arguments and variables are replaced by paths in this folder.
 // KUBECONFIG is a kubeconfig with the token of its own ServiceAccount. The token is renewed before it expires. The
 // readiness probe is called if it is an httpGet. A process that ends is restarted with back-off. A process is stopped
-// with SIGTERM, then SIGKILL. It ends at the latest together with the Host (on Linux even if the Host is killed). Its
-// output is in Dir/logs, and "kubectl logs" shows it.
+// with SIGTERM, then SIGKILL. The process ends at the latest together with the Host (on Linux even if the Host is
+// killed). Its output is in Dir/logs, and "kubectl logs" shows it.
 //
 // All processes share the ports of this machine. To avoid conflicts, a pod with the address 10.x.y.z in its status has
 // the address 127.x.y.z on this machine. Its process gets 127.x.y.z as status.podIP. An argument or variable that means

@@ -45,9 +45,9 @@ const (
 
 // Options configure a Host. The zero value is ready for use.
 type Options struct {
-	// Dir is the folder for data, certificates and logs. It is created if it does not exist. An existing folder must be
-	// empty or the folder of a Host. Only one Host at a time can use it. The data in it is kept over restarts. If Dir
-	// is empty, the Host uses a temporary folder, and Close removes this folder.
+	// Dir is the folder for data, certificates and logs. Dir is created if it does not exist. An existing folder must
+	// be empty or the folder of a Host. Only one Host at a time can use it. The data in it is kept over restarts. If
+	// Dir is empty, the Host uses a temporary folder, and Close removes this folder.
 	Dir string
 	// Images selects the pods that run as local processes. The key is an image repository without tag and digest, as in
 	// "example.com/team/operator". Pods with any other image are simulated.
@@ -67,7 +67,7 @@ type Options struct {
 
 // Image describes how a container with this image runs as a local process.
 type Image struct {
-	// Command is the path of the executable. It replaces the entry point of the image and the first element of the
+	// Command is the path of the executable. Command replaces the entry point of the image and the first element of the
 	// command of a container.
 	Command string
 	// Args are arguments that are inserted before the arguments in the spec of the container.
@@ -171,8 +171,8 @@ func (h *Host) lockDir() (err error) {
 	return nil
 }
 
-// prepareDir creates the folder, or checks that an existing folder is the folder of a host. It returns the absolute
-// path.
+// prepareDir creates the folder, or checks that an existing folder is the folder of a host. prepareDir returns the
+// absolute path.
 func prepareDir(path string) (string, error) {
 	dir, err := filepath.Abs(path)
 	if err != nil {
@@ -203,8 +203,8 @@ func (h *Host) logTail() string {
 	return string(data[max(0, len(data)-4096):])
 }
 
-// startEtcd starts the etcd server of the host. It listens only on a Unix socket in a private folder. It does not wait
-// until data is on the disk, so its data survives the end of the process, but not a crash of the machine.
+// startEtcd starts the etcd server of the host. startEtcd listens only on a Unix socket in a private folder. startEtcd
+// does not wait until data is on the disk, so its data survives the end of the process, but not a crash of the machine.
 func (h *Host) startEtcd(ctx context.Context) error {
 	config := embed.NewConfig()
 	config.Dir = filepath.Join(h.dir, "etcd")
@@ -271,7 +271,7 @@ func (h *Host) Start(ctx context.Context, name string) (*Cluster, error) {
 // process if it is not ready within half a minute, so several must not start at a time.
 var starting = make(chan struct{}, 1)
 
-// Close stops all clusters and etcd. It returns when all processes and listeners have ended. If Dir was empty, all
+// Close stops all clusters and etcd. Close returns when all processes and listeners have ended. If Dir was empty, all
 // files are removed, too. Close may be called more than once.
 func (h *Host) Close() error {
 	h.mu.Lock()
@@ -512,8 +512,8 @@ func reserveSubnet(ctx context.Context, subnet int) (int, io.Closer, error) {
 		"reserving addresses for pods: the %d ranges are all taken by clusters on this machine: stop some", subnets)
 }
 
-// likelySubnet returns the subnet at which the search for a cluster begins. It differs between clusters, so that a
-// cluster that starts again mostly finds its previous subnet free.
+// likelySubnet returns the subnet at which the search for a cluster begins. likelySubnet differs between clusters, so
+// that a cluster that starts again mostly finds its previous subnet free.
 func likelySubnet(dir string) int {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(dir))
@@ -537,7 +537,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	}
 }
 
-// Start starts the cluster again after Stop. It is the same as Host.Start with the name of the cluster.
+// Start starts the cluster again after Stop. Start is the same as Host.Start with the name of the cluster.
 func (c *Cluster) Start(ctx context.Context) error {
 	_, err := c.host.Start(ctx, c.name)
 	return err
@@ -558,7 +558,7 @@ func (c *Cluster) stop() {
 	run.stopAll()
 }
 
-// stopAll stops all parts that run. It is also used after a start that has failed before its end.
+// stopAll stops all parts that run. stopAll is also used after a start that has failed before its end.
 func (r *running) stopAll() {
 	r.stopParts()
 	r.server.stop()
@@ -592,7 +592,7 @@ func (c *Cluster) releaseAddress() {
 // Name returns the name that was the argument of Host.Start.
 func (c *Cluster) Name() string { return c.name }
 
-// Address returns the URL of the API server. It stays the same over restarts, unless the host is bare.
+// Address returns the URL of the API server. Address stays the same over restarts, unless the host is bare.
 func (c *Cluster) Address() string { return c.Config().Host }
 
 // Version returns the version of Kubernetes that the cluster serves, as in "v1.37.1".

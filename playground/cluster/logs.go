@@ -18,7 +18,7 @@ import (
 // kubeletUser is the user name of the API server in its requests for logs to a node.
 const kubeletUser = "kube-apiserver-kubelet-client"
 
-// logServer is the part of the API of a kubelet that "kubectl logs" needs. It responds only to the API server.
+// logServer is the part of the API of a kubelet that "kubectl logs" needs. logServer responds only to the API server.
 type logServer struct {
 	node   *node
 	port   int

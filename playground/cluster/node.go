@@ -38,8 +38,8 @@ const (
 	defaultGrace = 30 * time.Second
 )
 
-// node replaces a kubelet. It is one Node object that is always Ready, and it runs the pods that the scheduler assigns
-// to it. Each pod has a goroutine as long as it exists.
+// node replaces a kubelet. node is one Node object that is always Ready, and it runs the pods that the scheduler
+// assigns to it. Each pod has a goroutine as long as it exists.
 type node struct {
 	name   string
 	host   *Host
@@ -111,8 +111,8 @@ func startNode(ctx, life context.Context, c *Cluster, server *apiServer, subnet 
 	return n, nil
 }
 
-// register creates or updates the Node. It is not updated later and has no lease, because no controller here checks the
-// heartbeats of nodes.
+// register creates or updates the Node. The Node is not updated later and has no lease, because no controller here
+// checks the heartbeats of nodes.
 func (n *node) register(ctx context.Context) error {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("1000"), corev1.ResourceMemory: resource.MustParse("4000Gi"),
@@ -162,8 +162,8 @@ func (n *node) register(ctx context.Context) error {
 	return err
 }
 
-// shutDown stops all pods without a request to the API server, as if the machine were switched off. It returns when the
-// processes of the pods have ended.
+// shutDown stops all pods without a request to the API server, as if the machine were switched off. shutDown returns
+// when the processes of the pods have ended.
 func (n *node) shutDown() {
 	n.end()
 	n.wg.Wait()
@@ -345,7 +345,8 @@ func (p *pod) current() *corev1.Pod {
 	return p.object
 }
 
-// changeContainers calls f with the mutex locked, to change containers. It then triggers a write of the status.
+// changeContainers calls f with the mutex locked, to change containers. changeContainers then triggers a write of the
+// status.
 func (p *pod) changeContainers(f func()) {
 	p.mu.Lock()
 	f()
@@ -360,7 +361,7 @@ func (p *pod) triggerReport() {
 	}
 }
 
-// run runs the pod. It runs the init containers one after the other, and then all other containers. At the end of the
+// run runs the pod. run runs the init containers one after the other, and then all other containers. At the end of the
 // pod, or when the pod is deleted, it writes the last status and removes the pod.
 func (p *pod) run() {
 	defer p.forget()
@@ -407,8 +408,8 @@ func (p *pod) awaitDeletion() {
 	}
 }
 
-// runInitContainers runs the init containers in their order. It reports whether the other containers may start.
-// Sidecars continue to run, and wg counts them.
+// runInitContainers runs the init containers in their order. runInitContainers reports whether the other containers may
+// start. Sidecars continue to run, and wg counts them.
 func (p *pod) runInitContainers(wg *sync.WaitGroup) bool {
 	for _, c := range p.init {
 		if c.sidecar {
@@ -459,8 +460,8 @@ type end struct {
 	signal  int32
 }
 
-// runRepeatedly starts a container repeatedly, as the restart policy of the pod requires. It returns when no restart is
-// necessary or ctx ends.
+// runRepeatedly starts a container repeatedly, as the restart policy of the pod requires. runRepeatedly returns when no
+// restart is necessary or ctx ends.
 func (p *pod) runRepeatedly(ctx context.Context, c *container) {
 	if p.waitIfUnpullable(ctx, c) {
 		return
@@ -516,8 +517,8 @@ func (p *pod) runRepeatedly(ctx context.Context, c *container) {
 	}
 }
 
-// waitIfUnpullable keeps a container in the state waiting until ctx ends if its image cannot be pulled. It reports
-// whether this was the case.
+// waitIfUnpullable keeps a container in the state waiting until ctx ends if its image cannot be pulled.
+// waitIfUnpullable reports whether this was the case.
 func (p *pod) waitIfUnpullable(ctx context.Context, c *container) bool {
 	if imageBase(c.spec.Image) != "never-starts" {
 		return false
@@ -583,7 +584,7 @@ func (p *pod) setRunning(c *container, ready bool) {
 	})
 }
 
-// wait waits for the duration d. It reports false if ctx has ended.
+// wait waits for the duration d. wait reports false if ctx has ended.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -629,14 +630,15 @@ func (p *pod) writeChanges(stop <-chan struct{}) {
 	}
 }
 
-// writeLastStatus writes the last status. It retries until the write succeeds or the context gone has ended.
+// writeLastStatus writes the last status. writeLastStatus retries until the write succeeds or the context gone has
+// ended.
 func (p *pod) writeLastStatus() {
 	for !p.write() && wait(p.gone, retryStatus) {
 	}
 }
 
-// write writes the status, unless the API server already has the same status. It returns false if the write failed and
-// must be retried.
+// write writes the status, unless the API server already has the same status. write returns false if the write failed
+// and must be retried.
 func (p *pod) write() bool {
 	p.mu.Lock()
 	object := p.object
@@ -659,7 +661,7 @@ func (p *pod) write() bool {
 	if equality.Semantic.DeepEqual(have, merged) {
 		return true
 	}
-	// The object may be older than our last write. It does no harm to write the same status again.
+	// The object may be older than our last write. Writing the same status again does no harm.
 	patch, err := statusPatch(p.uid, have, merged)
 	if err != nil {
 		p.warn("Failed", "encoding the status: %v", err)

@@ -40,8 +40,9 @@ const (
 	logTail         = 1024 // bytes of output in the message of a failed container
 )
 
-// writePodFiles writes the files of a pod with processes: its volumes and its kubeconfig. It retries until it succeeds.
-// It returns false if the pod ends first. After success, a goroutine keeps the files up to date.
+// writePodFiles writes the files of a pod with processes: its volumes and its kubeconfig. writePodFiles retries until
+// it succeeds. writePodFiles returns false if the pod ends first. After success, a goroutine keeps the files up to
+// date.
 func (p *pod) writePodFiles() bool {
 	object := p.current()
 	if !slices.ContainsFunc(slices.Concat(p.init, p.main),
@@ -167,7 +168,8 @@ func logName(namespace, pod, container string) string {
 	return fmt.Sprintf("%s_%s_%s.log", namespace, pod, container)
 }
 
-// terminate ends a process and its process group when ctx ends. It sends SIGTERM, and SIGKILL after the grace period.
+// terminate ends a process and its process group when ctx ends. terminate sends SIGTERM, and SIGKILL after the grace
+// period.
 func (p *pod) terminate(ctx context.Context, exited <-chan struct{}, c *container, pid int) {
 	select {
 	case <-exited:
@@ -195,8 +197,8 @@ func (p *pod) shutdownGraceEnd() <-chan struct{} {
 	return done
 }
 
-// probe calls an httpGet readiness probe until the process has exited. It starts immediately and calls the probe often
-// until the first success, so that a pod becomes ready without a delay by the probe period.
+// probe calls an httpGet readiness probe until the process has exited. probe starts immediately and calls the probe
+// often until the first success, so that a pod becomes ready without a delay by the probe period.
 func (p *pod) probe(exited <-chan struct{}, c *container) {
 	probe := c.spec.ReadinessProbe
 	if probe == nil || probe.HTTPGet == nil {
@@ -430,7 +432,7 @@ func (p *pod) field(object *corev1.Pod, path, ip string) (string, error) {
 	return fieldpath.ExtractFieldPathAsString(object, path)
 }
 
-// key returns one value of a ConfigMap or Secret. It returns false if the value is missing and optional.
+// key returns one value of a ConfigMap or Secret. key returns false if the value is missing and optional.
 func (p *pod) key(ctx context.Context, kind, name, key string, optional *bool) (string, bool, error) {
 	data, err := p.data(ctx, kind, name, optional)
 	if err != nil {
@@ -443,7 +445,7 @@ func (p *pod) key(ctx context.Context, kind, name, key string, optional *bool) (
 	return string(value), ok, nil
 }
 
-// data returns the content of a ConfigMap or Secret. It returns nothing if the object is missing and optional.
+// data returns the content of a ConfigMap or Secret. data returns nothing if the object is missing and optional.
 func (p *pod) data(ctx context.Context, kind, name string, optional *bool) (map[string][]byte, error) {
 	read := p.configMap
 	if kind == "Secret" {
@@ -488,7 +490,7 @@ type token struct {
 	renew time.Time
 }
 
-// write writes the volumes and the kubeconfig. It does not write files that are up to date.
+// write writes the volumes and the kubeconfig. write does not write files that are up to date.
 func (f *files) write(ctx context.Context) error {
 	p := f.pod
 	for _, dir := range []string{p.dir, p.node.logs} {
@@ -633,8 +635,8 @@ func (f *files) fields(root *os.Root, dir string, items []corev1.DownwardAPIVolu
 	return nil
 }
 
-// token writes a token of the ServiceAccount of the pod. The token is bound to the pod. It is renewed after 80 % of its
-// validity.
+// token writes a token of the ServiceAccount of the pod. The token is bound to the pod. The token is renewed after 80 %
+// of its validity.
 func (f *files) token(ctx context.Context, root *os.Root, path string, audiences []string, seconds int64) error {
 	now := time.Now()
 	have := f.tokens[path]

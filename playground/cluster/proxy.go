@@ -204,7 +204,7 @@ func (p *proxy) accept(listener net.Listener) {
 }
 
 // track records a connection for breakLocked. If the origin of the connection is no longer valid, track resets the
-// connection and returns false. It calls valid with the mutex locked.
+// connection and returns false. track calls valid with the mutex locked.
 func (p *proxy) track(conn net.Conn, valid func() bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,7 +255,7 @@ func (p *proxy) connect(client net.Conn) {
 	<-done
 }
 
-// copy copies data from one side to the other in chunks until one side closes. It then closes both sides.
+// copy copies data from one side to the other in chunks until one side closes. copy then closes both sides.
 func (p *proxy) copy(to, from net.Conn) {
 	defer func() {
 		_ = to.Close()
@@ -279,7 +279,7 @@ func (p *proxy) copy(to, from net.Conn) {
 	}
 }
 
-// waitForFlow waits until data may flow. It returns the delay for the data.
+// waitForFlow waits until data may flow. waitForFlow returns the delay for the data.
 func (p *proxy) waitForFlow() time.Duration {
 	p.mu.Lock()
 	gate, delay := p.gate, p.delay
@@ -289,8 +289,8 @@ func (p *proxy) waitForFlow() time.Duration {
 }
 
 // bridge connects the API servers with pods and nodes. For an API server, a pod is at its address 10.x.y.z, but no
-// process listens there. The bridge is an HTTP proxy on a Unix socket. It connects the API server with the process of
-// the pod at 127.x.y.z.
+// process listens there. The bridge is an HTTP proxy on a Unix socket. bridge connects the API server with the process
+// of the pod at 127.x.y.z.
 type bridge struct {
 	config string // file that makes an API server use the bridge
 	server *http.Server

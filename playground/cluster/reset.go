@@ -149,9 +149,9 @@ func (s *apiServer) listedObjects(ctx context.Context) (map[string][]string, err
 // stays stopped. Reset needs Options.Reusable.
 //
 // The API server is the only part of a cluster that is not started again. Reset therefore restores the contents of etcd
-// while no other part runs. It returns when the API server serves the kinds and lists the objects of the first start,
-// and no others. The clusters have the same addresses, certificates and UIDs as before. Only resource versions are
-// higher. The recorded requests are deleted when the cluster is started.
+// while no other part runs. Reset returns when the API server serves the kinds and lists the objects of the first
+// start, and no others. The clusters have the same addresses, certificates and UIDs as before. Only resource versions
+// are higher. The recorded requests are deleted when the cluster is started.
 //
 // If Reset fails, the host must not be used any more, and should be closed.
 func (h *Host) Reset(ctx context.Context) error {

@@ -34,7 +34,7 @@ type Change struct {
 
 	// Deleted reports whether the object was deleted.
 	Deleted bool
-	// Before is the object before the change. It is nil if the object was created.
+	// Before is the object before the change. Before is nil if the object was created.
 	Before *unstructured.Unstructured
 	// Revision is the revision of etcd. All clusters of a host share one sequence of revisions.
 	Revision int64
@@ -123,7 +123,7 @@ func split(key []byte) (cluster, rest string) {
 	return cluster, rest
 }
 
-// decode decodes a stored object. It returns nil if it cannot.
+// decode decodes a stored object. decode returns nil if it cannot.
 func decode(data []byte) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	if bytes.HasPrefix(data, []byte("{")) {

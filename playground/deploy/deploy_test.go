@@ -620,7 +620,7 @@ func managerObjects(t *testing.T, l *landscape.Landscape) []unstructured.Unstruc
 	return all
 }
 
-// uninstall removes the manager. It checks that all objects of the manager are deleted, and no objects of users.
+// uninstall removes the manager. uninstall checks that all objects of the manager are deleted, and no objects of users.
 func uninstall(t *testing.T, l *landscape.Landscape, args ...string) {
 	t.Helper()
 	kubeconfig, before := l.Kubeconfig(landscape.ControlPlane), len(managerObjects(t, l))

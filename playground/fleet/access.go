@@ -148,7 +148,7 @@ func (c *Cluster) editOnce(resource schema.GroupVersionResource, subresource, na
 	return err
 }
 
-// Delete deletes an object with propagation policy Background. It returns no error if the object does not exist.
+// Delete deletes an object with propagation policy Background. Delete returns no error if the object does not exist.
 func (c *Cluster) Delete(resource schema.GroupVersionResource, namespace, name string) error {
 	k := c.kindOf(kindKey{resource.Group, resource.Version, resource.Resource})
 	if k == nil {

@@ -238,8 +238,8 @@ func writeMember(b *bytes.Buffer, key string, value []byte) {
 	b.Write(value)
 }
 
-// tokenizeMetadata replaces each UID, resourceVersion and time that a handler has set by a token. It always puts the
-// resourceVersion after the UID. So an object from storage looks the same as an object from an answer.
+// tokenizeMetadata replaces each UID, resourceVersion and time that a handler has set by a token. tokenizeMetadata
+// always puts the resourceVersion after the UID. So an object from storage looks the same as an object from an answer.
 func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -431,7 +431,7 @@ type bodies struct {
 
 func (s *bodies) init() { s.all = map[[sha256.Size]byte]weak.Pointer[body]{} }
 
-// intern returns the body that has the same content as v. It adds v if there is no such body.
+// intern returns the body that has the same content as v. intern adds v if there is no such body.
 func (s *bodies) intern(v *body) *body {
 	h := sha256.New()
 	h.Write([]byte(v.text))

@@ -219,7 +219,7 @@ func (everything) ResourceExplicitlyEnabled(schema.GroupVersionResource) bool { 
 func (everything) VersionExplicitlyEnabled(schema.GroupVersion) bool { return false }
 
 // addresses allocates addresses from 10.96.0.0/12 for Services. All clusters of a fleet share the sequence of
-// addresses. It does not record which addresses are in use.
+// addresses. addresses does not record which addresses are in use.
 type addresses struct{ last atomic.Uint32 }
 
 // Allocate accepts every address.

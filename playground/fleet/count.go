@@ -56,8 +56,8 @@ func (s *sorts) numberOf(verb, resource string) uint32 {
 type Counts struct {
 	// Requests is the number of requests by verb and resource. The keys have the form "apply deployments.apps" or "get
 	// discovery". The verbs are the verbs of Kubernetes, and apply for server-side apply. Requests that were not served
-	// have a key of one word. It is "unauthorized", "unknown" for a path that does not exist, or the effect of a Fault:
-	// "cut", "throttled" or "failed".
+	// have a key of one word. The key is "unauthorized", "unknown" for a path that does not exist, or the effect of a
+	// Fault: "cut", "throttled" or "failed".
 	Requests map[string]int
 	// In and Out are the bytes that the cluster received and sent. They are counted on the wire, with TLS.
 	In, Out int64
@@ -148,7 +148,7 @@ func (c *Cluster) count(verb, resource string) {
 func (c *Cluster) Counts() Counts { return c.counts.counts(&c.fleet.sorts, false) }
 
 // Requests returns the number of requests to the cluster since the fleet was opened, without those that were refused
-// with 401. It is cheaper than Counts.
+// with 401. Requests is cheaper than Counts.
 func (c *Cluster) Requests() int { return c.counts.total(c.fleet.sorts.numberOf("", "unauthorized")) }
 
 // Mark starts a new period for Since.

@@ -164,7 +164,7 @@ func customVerbs(d *definition) metav1.Verbs {
 	return metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 }
 
-// document returns a cluster's answer for a path of discovery. It returns nil if the path does not exist.
+// document returns a cluster's answer for a path of discovery. document returns nil if the path does not exist.
 func (c *Cluster) document(path string, aggregated bool) *document {
 	s := c.surface.Load()
 	key := path

@@ -88,8 +88,8 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(req)
 }
 
-// runEngine makes the apply engine install, check, heal and remove a module. It returns the engine's results and its
-// requests.
+// runEngine makes the apply engine install, check, heal and remove a module. runEngine returns the engine's results and
+// its requests.
 func runEngine(ctx context.Context, s *server) (story []string, requests []string, err error) {
 	r := &recorder{next: s.client.Transport, seen: map[string]bool{}}
 	c, err := apply.New(&rest.Config{Host: s.base}, &http.Client{Transport: r}, apply.ClusterOptions{})

@@ -58,7 +58,7 @@ type activeFault struct {
 	over  chan struct{} // closed when the fault ends
 }
 
-// Fault starts a fault. It replaces the fault that the cluster had before.
+// Fault starts a fault. Fault replaces the fault that the cluster had before.
 func (c *Cluster) Fault(f Fault) {
 	t := &activeFault{Fault: f, began: c.fleet.now(), over: make(chan struct{})}
 	c.replaceFault(t)
@@ -67,7 +67,7 @@ func (c *Cluster) Fault(f Fault) {
 	}
 }
 
-// Heal ends the fault of the cluster. It does nothing if there is no fault.
+// Heal ends the fault of the cluster. Heal does nothing if there is no fault.
 func (c *Cluster) Heal() { c.replaceFault(nil) }
 
 func (c *Cluster) replaceFault(t *activeFault) {
@@ -116,8 +116,8 @@ func (t *activeFault) untilChange(now time.Time) time.Duration {
 	return t.Up + t.Down - at + time.Millisecond
 }
 
-// nextChange returns a channel that receives a value at the next change between reachable and unreachable. It returns
-// nil if the fault is not periodic.
+// nextChange returns a channel that receives a value at the next change between reachable and unreachable. nextChange
+// returns nil if the fault is not periodic.
 func (t *activeFault) nextChange(now time.Time) <-chan time.Time {
 	if t.Down <= 0 {
 		return nil
@@ -128,7 +128,7 @@ func (t *activeFault) nextChange(now time.Time) <-chan time.Time {
 func (t *activeFault) refuses(now time.Time) bool  { return t.Dead == Refused && t.isDown(now) }
 func (t *activeFault) swallows(now time.Time) bool { return t.Dead == BlackHole && t.isDown(now) }
 
-// applyTo applies the fault to a request. It reports whether the fault has answered the request.
+// applyTo applies the fault to a request. applyTo reports whether the fault has answered the request.
 func (t *activeFault) applyTo(c *Cluster, w http.ResponseWriter, r *http.Request) bool {
 	if t.Delay > 0 {
 		wait := time.NewTimer(t.Delay)

@@ -164,7 +164,7 @@ func Open(ctx context.Context, o Options) (_ *Fleet, err error) {
 	return f, nil
 }
 
-// Close stops all clusters. It returns when no connection and no goroutine is left.
+// Close stops all clusters. Close returns when no connection and no goroutine is left.
 func (f *Fleet) Close() error {
 	f.end()
 	err := f.network.close()
@@ -255,7 +255,7 @@ type Cluster struct {
 	counts counters
 }
 
-// Name returns the name of the cluster. It is unique in the fleet, and the same in every fleet for the same index.
+// Name returns the name of the cluster. Name is unique in the fleet, and the same in every fleet for the same index.
 func (c *Cluster) Name() string { return fmt.Sprintf("runtime-%05d", c.index) }
 
 // Index returns the index of the cluster in the fleet, from 0.
@@ -310,8 +310,8 @@ func addressOf(index int) string {
 	return fmt.Sprintf("127.%d.%d.%d", n>>16, n>>8&255, n&255)
 }
 
-// indexOf returns the index of the cluster that has an address. It returns a negative number if no cluster can have
-// this address.
+// indexOf returns the index of the cluster that has an address. indexOf returns a negative number if no cluster can
+// have this address.
 func indexOf(ip net.IP) int {
 	four := ip.To4()
 	if four == nil || four[0] != 127 {

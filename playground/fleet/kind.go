@@ -88,7 +88,7 @@ func (r *resourceIDs) idOf(resource schema.GroupResource) resourceID {
 	return id
 }
 
-// resourceOf returns the resource with an ID. It is the reverse of idOf.
+// resourceOf returns the resource with an ID. resourceOf is the reverse of idOf.
 func (r *resourceIDs) resourceOf(id resourceID) schema.GroupResource {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -264,7 +264,7 @@ func (f *Fleet) learnBuiltins() {
 	}
 }
 
-// kindOf returns the kind that a cluster serves for a key. It returns nil if the cluster serves no such kind.
+// kindOf returns the kind that a cluster serves for a key. kindOf returns nil if the cluster serves no such kind.
 func (c *Cluster) kindOf(key kindKey) *kind {
 	if k := c.fleet.builtins[key]; k != nil {
 		return k
@@ -275,7 +275,7 @@ func (c *Cluster) kindOf(key kindKey) *kind {
 	return nil
 }
 
-// kindFor returns the kind of an object. It returns nil if the cluster no longer serves the kind.
+// kindFor returns the kind of an object. kindFor returns nil if the cluster no longer serves the kind.
 func (c *Cluster) kindFor(v *body) *kind {
 	key := v.apiVersion + " " + v.kind
 	if k := c.fleet.builtinKinds[key]; k != nil {

@@ -129,7 +129,7 @@ func (p *ownPort) close() error {
 	return err
 }
 
-// close closes all connections. It returns when the server has stopped.
+// close closes all connections. close returns when the server has stopped.
 func (n *network) close() error {
 	if n.server == nil {
 		return nil
@@ -228,7 +228,7 @@ func (d *clusterListener) Accept() (net.Conn, error) {
 	}
 }
 
-// clusterAt returns the cluster with an address. It returns nil if no cluster has this address.
+// clusterAt returns the cluster with an address. clusterAt returns nil if no cluster has this address.
 func (f *Fleet) clusterAt(address net.Addr) *Cluster {
 	tcp, ok := address.(*net.TCPAddr)
 	if !ok {
@@ -252,8 +252,8 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request) {
 	c.cluster.ServeHTTP(w, r)
 }
 
-// connection is a connection to a cluster. It counts bytes. It blocks reads and writes while the cluster is a black
-// hole.
+// connection is a connection to a cluster. It counts bytes. connection blocks reads and writes while the cluster is a
+// black hole.
 type connection struct {
 	net.Conn
 	cluster *Cluster

@@ -316,7 +316,7 @@ func isConflict(err error) bool {
 	return ok && r.Code == http.StatusConflict
 }
 
-// nameIn returns the name of the object in a body. It returns "" if it finds no name.
+// nameIn returns the name of the object in a body. nameIn returns "" if it finds no name.
 func nameIn(body []byte, contentType string) string {
 	var o struct {
 		Metadata struct {

@@ -12,7 +12,8 @@ func condition(kind, status, reason, message string) map[string]any {
 }
 
 // settledStatus returns a merge patch with the final status of an object: the status that the controllers of a real
-// cluster would set in the end. It returns nil if the object already has that status. text and the patch have tokens.
+// cluster would set in the end. settledStatus returns nil if the object already has that status. text and the patch
+// have tokens.
 func settledStatus(group string, v *body, text []byte) []byte {
 	make := statuses[group+"/"+v.kind]
 	if make == nil {

@@ -30,7 +30,8 @@ const (
 	versionOther  = 7_000_000_000_003
 )
 
-// transaction is the storage that the handlers of the API server use during one request. It holds at most one object.
+// transaction is the storage that the handlers of the API server use during one request. transaction holds at most one
+// object.
 type transaction struct {
 	resource schema.GroupResource // the resource of the object; there are no others
 	object   []byte               // JSON in the storage version; nil for none
@@ -182,7 +183,7 @@ func (s *oneObject) Get(ctx context.Context, key string, opts storage.GetOptions
 	return s.decode(t, into)
 }
 
-// GuaranteedUpdate implements storage.Interface. It writes nothing if the object does not change.
+// GuaranteedUpdate implements storage.Interface. GuaranteedUpdate writes nothing if the object does not change.
 func (s *oneObject) GuaranteedUpdate(ctx context.Context, key string, into runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, _ runtime.Object) error {
 	t := s.transactionOf(ctx)
@@ -213,12 +214,12 @@ func (s *oneObject) GuaranteedUpdate(ctx context.Context, key string, into runti
 	return s.decode(t, into)
 }
 
-// GetList implements storage.Interface. It always fails, because package fleet serves lists itself.
+// GetList implements storage.Interface. GetList always fails, because package fleet serves lists itself.
 func (*oneObject) GetList(context.Context, string, storage.ListOptions, runtime.Object) error {
 	return errOneObject
 }
 
-// Watch implements storage.Interface. It always fails, because package fleet serves watches itself.
+// Watch implements storage.Interface. Watch always fails, because package fleet serves watches itself.
 func (*oneObject) Watch(context.Context, string, storage.ListOptions) (watch.Interface, error) {
 	return nil, errOneObject
 }

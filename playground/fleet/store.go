@@ -32,11 +32,11 @@ type event struct {
 	version       uint32
 }
 
-// firstVersion is the resourceVersion with which every cluster begins. It is greater than 1, so that no object ever has
-// the version 1.
+// firstVersion is the resourceVersion with which every cluster begins. firstVersion is greater than 1, so that no
+// object ever has the version 1.
 const firstVersion = 1000
 
-// compare compares the key of an object with another key. It defines the order of the objects of a cluster.
+// compare compares the key of an object with another key. compare defines the order of the objects of a cluster.
 func (o *object) compare(resource resourceID, namespace, name string) int {
 	if o.resource != resource {
 		return int(o.resource) - int(resource)
@@ -62,7 +62,7 @@ func (c *Cluster) searchLocked(resource resourceID, namespace, name string) (int
 	})
 }
 
-// findLocked returns an object. It returns nil if there is no such object.
+// findLocked returns an object. findLocked returns nil if there is no such object.
 func (c *Cluster) findLocked(resource resourceID, namespace, name string) *object {
 	if i, found := c.searchLocked(resource, namespace, name); found {
 		return c.objects[i]

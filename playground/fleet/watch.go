@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// watcher is one running watch. It reads the log of its cluster at its own pace, so there is no queue of events.
+// watcher is one running watch. watcher reads the log of its cluster at its own pace, so there is no queue of events.
 type watcher struct {
 	*Cluster
 	selection
@@ -24,8 +24,8 @@ type watcher struct {
 	buffer              []byte
 }
 
-// serveWatch sends the events of a collection. It ends when the client disconnects, when the timeout is over, or when
-// the log no longer has the next event.
+// serveWatch sends the events of a collection. serveWatch ends when the client disconnects, when the timeout is over,
+// or when the log no longer has the next event.
 func (c *Cluster) serveWatch(w http.ResponseWriter, r *http.Request, k *kind, p place) {
 	query := r.URL.Query()
 	s, refusal := selectionOf(k, p, query)
@@ -60,7 +60,7 @@ func (c *Cluster) serveWatch(w http.ResponseWriter, r *http.Request, k *kind, p 
 	v.run(ctx)
 }
 
-// sendInitial sends the initial objects, if the request asks for them. It reports whether the watch continues.
+// sendInitial sends the initial objects, if the request asks for them. sendInitial reports whether the watch continues.
 func (v *watcher) sendInitial(ctx context.Context, query url.Values) bool {
 	initial := query.Get("sendInitialEvents") == "true"
 	if v.at > 0 && !initial {
@@ -181,7 +181,7 @@ func (v *watcher) tooOld(forgotten uint32) bool {
 	return false
 }
 
-// send writes the buffer to the client. It reports whether the client is still connected.
+// send writes the buffer to the client. send reports whether the client is still connected.
 func (v *watcher) send() bool {
 	if len(v.buffer) == 0 {
 		return true

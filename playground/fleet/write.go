@@ -141,7 +141,7 @@ func (s *sources) appendTokens(dst []byte, o *object) []byte {
 	return append(dst, v.text[from:]...)
 }
 
-// memo is a cache of outcomes. It has two generations: the newer outcomes, and older outcomes that were used again.
+// memo is a cache of outcomes. memo has two generations: the newer outcomes, and older outcomes that were used again.
 type memo struct {
 	mu           sync.Mutex
 	young, old   map[memoKey]*outcome // guarded by mu
@@ -401,8 +401,8 @@ func (f *Fleet) tokenizeStrings(body []byte, from *sources) []byte {
 	return append(out, body[done:]...)
 }
 
-// alignVersions replaces the resourceVersion in a request by a fixed one that has the same meaning for the handlers. It
-// replaces times that the object has by their tokens.
+// alignVersions replaces the resourceVersion in a request by a fixed one that has the same meaning for the handlers.
+// alignVersions replaces times that the object has by their tokens.
 func alignVersions(body []byte, live *object, from *sources) []byte {
 	var content any
 	if utiljson.Unmarshal(body, &content) != nil {
@@ -477,8 +477,8 @@ func alignVersion(version string, live *object, from *sources) string {
 	return strconv.FormatUint(versionOther, 10)
 }
 
-// admitLocked implements the checks of the admission plugin NamespaceLifecycle. It returns nil if the request is
-// allowed.
+// admitLocked implements the checks of the admission plugin NamespaceLifecycle. admitLocked returns nil if the request
+// is allowed.
 func (c *Cluster) admitLocked(r *request, live *object) *reply {
 	if r.method == http.MethodDelete {
 		if r.kind.resource == c.fleet.namespaceResource &&

@@ -253,7 +253,7 @@ func (a *agent) hangUp() {
 	}
 }
 
-// speak sends the due heartbeats and events. It returns the next due time, or zero if there is none.
+// speak sends the due heartbeats and events. speak returns the next due time, or zero if there is none.
 func (a *agent) speak(ctx context.Context) time.Time {
 	if !a.running || a.tls == nil || ctx.Err() != nil {
 		return time.Time{}
@@ -318,7 +318,7 @@ func (a *agent) beat(ctx context.Context) bool {
 	return true
 }
 
-// send sends a request. If there is no connection, it opens one. It reports whether the listener has accepted the
+// send sends a request. If there is no connection, it opens one. send reports whether the listener has accepted the
 // request. If not, retryAt is the time of the next attempt.
 func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	got, err := answer{}, error(nil)

@@ -13,7 +13,7 @@ import (
 const posting = 64
 
 // agents simulates the agents of all clusters, because simulated clusters have no pods. Each agent has the certificate
-// and the watch list that the manager delivered to its cluster, and one connection to the listener. It sends
+// and the watch list that the manager delivered to its cluster, and one connection to the listener. agents sends
 // heartbeats, and events for the objects on its watch list. An agent receives changes in memory. An idle agent has a
 // timer and no goroutine.
 //

@@ -39,7 +39,7 @@ type aim struct {
 	unit  string
 	// least is the minimum number of clusters for which the figure is meaningful. 0 means any number.
 	least int
-	// value returns the figure of a run. It returns false if the run did not measure the figure.
+	// value returns the figure of a run. value returns false if the run did not measure the figure.
 	value func(r *Run) (float64, bool)
 }
 

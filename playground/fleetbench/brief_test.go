@@ -88,7 +88,7 @@ var limits = []limit{
 	{"delete: connections to runtimes that are left open", 0, 0, valueOf("delete", connectionsLeft)},
 }
 
-// TestBrief runs all scenarios with --brief and a few clusters. It fails if a figure exceeds its limit.
+// TestBrief runs all scenarios with --brief and a few clusters. TestBrief fails if a figure exceeds its limit.
 func TestBrief(t *testing.T) {
 	bin := t.TempDir()
 	if err := program.Build("../..", bin, program.Manager); err != nil {

@@ -11,7 +11,7 @@ import (
 // crew holds the running processes of the manager: one process, or several replicas.
 type crew []*manager
 
-// recruit starts the configured number of replicas, and makes the agents use their listeners. It waits until the
+// recruit starts the configured number of replicas, and makes the agents use their listeners. recruit waits until the
 // replicas work. names distinguishes the replicas.
 func (r *rig) recruit(ctx context.Context, names ...string) error {
 	for _, name := range names {

@@ -12,7 +12,7 @@ const (
 	connectionsLeft = "connections to runtimes that are left open"
 )
 
-// remove deletes all Kymas. It waits until the Kymas, and the objects that the manager installed for them in the
+// remove deletes all Kymas. remove waits until the Kymas, and the objects that the manager installed for them in the
 // clusters, are deleted.
 func remove(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {

@@ -9,14 +9,14 @@
 // # How it works
 //
 // There are three processes, so the processor time of each is known separately. The first is the control plane: a real
-// kube-apiserver and etcd (package cluster). It is this program, started with a subcommand. The second is the manager,
-// with the rights of its own service account. The third is the benchmark, with the fleet (package fleet), the registry
-// of modules, and the agents. Each simulated cluster has an access Secret and a Kyma with all modules. One extra module
-// is used for edits (module.go).
+// kube-apiserver and etcd (package cluster). The control plane is this program, started with a subcommand. The second
+// is the manager, with the rights of its own service account. The third is the benchmark, with the fleet (package
+// fleet), the registry of modules, and the agents. Each simulated cluster has an access Secret and a Kyma with all
+// modules. One extra module is used for edits (module.go).
 //
 // The agents are simulated (agents.go), because a simulated cluster has no pods. Each agent has the certificate and the
-// watch list that the manager delivered to its cluster. It receives changes in memory, and sends requests to the
-// manager's listener over its own connection (wire.go).
+// watch list that the manager delivered to its cluster. Each agent receives changes in memory, and sends requests to
+// the manager's listener over its own connection (wire.go).
 //
 // Scenarios run one after the other on one fleet:
 //
@@ -46,7 +46,7 @@
 //
 // # What it does not do
 //
-// It does not profile the manager: --profile is for the control plane and the benchmark. It fails only if something
-// does not become Ready, never because of a figure. The agents have no limits and no webhooks. On a machine that also
-// does other work, only times change much; requests, writes and memory hardly change.
+// It does not profile the manager: --profile is for the control plane and the benchmark. The benchmark fails only if
+// something does not become Ready, never because of a figure. The agents have no limits and no webhooks. On a machine
+// that also does other work, only times change much; requests, writes and memory hardly change.
 package main

@@ -18,7 +18,7 @@ const (
 	requestsPerFive      = "requests per runtime in five minutes"
 )
 
-// idle measures a manager without work. It waits until the manager is quiet, and then for the time --idle. Then it
+// idle measures a manager without work. idle waits until the manager is quiet, and then for the time --idle. Then it
 // makes the manager collect garbage, so that only live memory is left.
 func idle(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
@@ -72,8 +72,8 @@ func (r *rig) disconnect(ctx context.Context) error {
 	})
 }
 
-// collected makes the manager collect garbage, and returns its metrics afterwards. It does so twice, because pooled
-// memory is freed only the second time.
+// collected makes the manager collect garbage, and returns its metrics afterwards. collected does so twice, because
+// pooled memory is freed only the second time.
 func (r *rig) collected(ctx context.Context) (inside, error) {
 	for range 2 {
 		for _, m := range r.crew {
@@ -85,7 +85,8 @@ func (r *rig) collected(ctx context.Context) (inside, error) {
 	return r.crew.look(ctx)
 }
 
-// collect makes the manager collect garbage. It requests a heap profile, for which the manager collects garbage first.
+// collect makes the manager collect garbage. collect requests a heap profile, for which the manager collects garbage
+// first.
 func (m *manager) collect(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.profiles+"/debug/pprof/heap?gc=1",
 		http.NoBody)
@@ -109,7 +110,7 @@ const (
 )
 
 // settle waits until the manager is quiet: for three seconds, or half of that with --brief, it used less than a tenth
-// of a core, plus the share for heartbeats. It records the time until then.
+// of a core, plus the share for heartbeats. settle records the time until then.
 func (r *rig) settle(ctx context.Context, s *Scenario) error {
 	begin := time.Now()
 	r.stage.set(func() string { return "waiting until the manager is quiet" })

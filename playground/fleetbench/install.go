@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// install registers all clusters, as fast as the control plane accepts them. It waits until all modules are Ready.
+// install registers all clusters, as fast as the control plane accepts them. install waits until all modules are Ready.
 func install(ctx context.Context, r *rig, s *Scenario) error {
 	appliedAt, readyAt := newRace(r.clusters), newRace(r.clusters)
 	stop := r.changes.listenApplied(func(i int) {

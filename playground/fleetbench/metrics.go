@@ -39,7 +39,7 @@ func parseMetrics(text []byte, name string) []series {
 	return all
 }
 
-// parseLabels parses name="value",… up to the closing brace. It returns the rest of the text.
+// parseLabels parses name="value",… up to the closing brace. parseLabels returns the rest of the text.
 func parseLabels(text string, into map[string]string) string {
 	for text != "" && text[0] != '}' {
 		name, rest, found := strings.Cut(text, "=")

@@ -60,13 +60,14 @@ func (m *module) operator() fleet.Operator {
 	}
 }
 
-// resource returns the custom resource that activates the module. It is not one of the module's objects.
+// resource returns the custom resource that activates the module. The custom resource is not one of the module's
+// objects.
 func (m *module) resource() []byte {
 	return fmt.Appendf(nil, "apiVersion: %s/v1\nkind: Thing\nmetadata: {name: default, namespace: %s}\nspec: "+
 		"{size: 1}\n", m.group(), v1beta2.RuntimeNamespace)
 }
 
-// manifest returns the objects of a version as YAML. It always contains the CRD, the service account and the
+// manifest returns the objects of a version as YAML. manifest always contains the CRD, the service account and the
 // Deployment. The other parts follow as long as the number of objects allows, and ConfigMaps fill the rest.
 func (m *module) manifest(version string) []byte {
 	parts := []string{definitionPart, accountPart, deploymentPart, clusterRolePart, clusterRoleBindingPart, servicePart,

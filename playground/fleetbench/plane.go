@@ -39,15 +39,15 @@ import (
 // rolePlane is the subcommand that runs the control plane, in a separate process.
 const rolePlane = "control-plane"
 
-// planeReady is the message that the control plane writes when it is ready. It is the only line of its output.
+// planeReady is the message that the control plane writes when it is ready. planeReady is the only line of its output.
 type planeReady struct {
 	Kubeconfig []byte
 	Version    string
 }
 
-// Settings of the API server that reduce work of its own, which the benchmark should not measure. It collects garbage
-// less often, as long as there is memory. It does not compare its caches with etcd: with 50,000 Manifests that would
-// take 45 s of processor time, every 5 to 7.5 minutes.
+// Settings of the API server that reduce work of its own, which the benchmark should not measure. The API server
+// collects garbage less often, as long as there is memory. The API server does not compare its caches with etcd: with
+// 50,000 Manifests that would take 45 s of processor time, every 5 to 7.5 minutes.
 const (
 	collectAt   = 300                 // per cent
 	collectFrom = 6 << 30             // bytes; or planeShare, if that is more
@@ -227,8 +227,8 @@ func (p *plane) managerKubeconfig(ctx context.Context) ([]byte, error) {
 	return encodeKubeconfig(p.config.Host, p.config.CAData, token.Status.Token)
 }
 
-// requests returns the API server's counts of requests, by verb and resource, as in "PATCH kymas/status". It includes
-// only kinds that the manager uses. Leases and the requests of the benchmark are left out.
+// requests returns the API server's counts of requests, by verb and resource, as in "PATCH kymas/status". requests
+// includes only kinds that the manager uses. Leases and the requests of the benchmark are left out.
 func (p *plane) requests(ctx context.Context) (map[string]int, error) {
 	text, err := p.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {

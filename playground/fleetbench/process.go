@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// child is a child process. It ends when this process ends.
+// child is a child process. child ends when this process ends.
 type child struct {
 	cmd      *exec.Cmd
 	done     chan struct{} // closed when the process has ended

@@ -35,8 +35,8 @@ func (s *stage) String() string {
 	return s.text()
 }
 
-// showProgress shows the status line until stop is called. It updates the line every second on a terminal, and
-// otherwise writes it every ten seconds.
+// showProgress shows the status line until stop is called. showProgress updates the line every second on a terminal,
+// and otherwise writes it every ten seconds.
 func (r *rig) showProgress(ctx context.Context, name string) *progress {
 	ctx, end := context.WithCancel(ctx)
 	p := &progress{end: end, done: make(chan struct{})}

@@ -89,7 +89,7 @@ func (r *race) times() []time.Duration {
 	return all
 }
 
-// wait returns when all clusters have finished. It returns an error if the context ends before.
+// wait returns when all clusters have finished. wait returns an error if the context ends before.
 func (r *race) wait(ctx context.Context) error {
 	for {
 		r.mu.Lock()

@@ -17,10 +17,10 @@ import (
 // pulseGap is the time between two measurements of the reference work.
 const pulseGap = 250 * time.Millisecond
 
-// reference is a fixed piece of work that takes a few milliseconds. It consists of the main operations of a manager:
-// JSON, encryption, digests, and access to memory that is in no cache. Its time during a scenario shows how fast the
-// processor was then. So a ratio to this time can be compared between machines, and between a quiet machine and a busy
-// one.
+// reference is a fixed piece of work that takes a few milliseconds. reference consists of the main operations of a
+// manager: JSON, encryption, digests, and access to memory that is in no cache. Its time during a scenario shows how
+// fast the processor was then. So a ratio to this time can be compared between machines, and between a quiet machine
+// and a busy one.
 type reference struct {
 	text   bytes.Buffer
 	packed bytes.Buffer
@@ -54,7 +54,7 @@ func newReference() (*reference, error) {
 	return w, nil
 }
 
-// once does the reference work once. It allocates no memory, so that no garbage collection adds to its time.
+// once does the reference work once. once allocates no memory, so that no garbage collection adds to its time.
 func (w *reference) once() {
 	nonce := make([]byte, w.sealer.NonceSize())
 	for range 4 {

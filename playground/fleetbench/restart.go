@@ -18,7 +18,7 @@ const (
 	requestsPerRuntime = "requests per runtime"
 )
 
-// restart kills the manager and starts it again. It waits until the manager is quiet, that is, has no more work.
+// restart kills the manager and starts it again. restart waits until the manager is quiet, that is, has no more work.
 func restart(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err

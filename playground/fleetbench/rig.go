@@ -56,7 +56,7 @@ type rig struct {
 	upgradeP99 float64 // time until Ready in scenario upgrade, in ms; 0 before that scenario
 }
 
-// openRig starts everything except the manager. It calls fail when the manager ends unexpectedly.
+// openRig starts everything except the manager. openRig calls fail when the manager ends unexpectedly.
 func openRig(ctx context.Context, o *options, clusters int, fail context.CancelCauseFunc) (_ *rig, err error) {
 	r := &rig{options: o, clusters: clusters, fail: fail}
 	defer func() {
@@ -132,8 +132,8 @@ func (r *rig) close() error {
 	return errors.Join(errs...)
 }
 
-// register registers a cluster in the control plane. It creates an access Secret, and a Kyma with all modules except
-// the extra one.
+// register registers a cluster in the control plane. register creates an access Secret, and a Kyma with all modules
+// except the extra one.
 func (r *rig) register(ctx context.Context, i int) error {
 	c := r.fleet.Cluster(i)
 	s := &corev1.Secret{

@@ -24,8 +24,8 @@ func (r *rig) rested(ctx context.Context) (inside, error) {
 	return r.collected(ctx)
 }
 
-// rotate replaces the credentials of all clusters, as fast as the control plane accepts the new Secrets. It waits until
-// the manager has used all new credentials.
+// rotate replaces the credentials of all clusters, as fast as the control plane accepts the new Secrets. rotate waits
+// until the manager has used all new credentials.
 func rotate(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err

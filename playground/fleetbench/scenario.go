@@ -54,7 +54,7 @@ func chosen(names string) ([]scenario, error) {
 	return slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return !wanted[s.name] }), nil
 }
 
-// runAll measures one number of clusters. It builds the rig, runs the scenarios one after the other, and closes the
+// runAll measures one number of clusters. runAll builds the rig, runs the scenarios one after the other, and closes the
 // rig.
 func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run Run, err error) {
 	run = Run{Clusters: clusters, Modules: o.Modules, Objects: o.Objects, WatchMode: o.WatchMode, Replicas: o.Replicas,

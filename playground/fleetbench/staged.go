@@ -95,7 +95,7 @@ func (r *rig) label(ctx context.Context, i int, key, value string) error {
 	return nil
 }
 
-// goodRollout is the rollout of a version that works. It returns the clusters in which it has injected faults.
+// goodRollout is the rollout of a version that works. goodRollout returns the clusters in which it has injected faults.
 func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]bool, err error) {
 	m := r.modules[0]
 	dead := map[int]bool{}

@@ -39,7 +39,7 @@ func usageOf(pid int) (u usage, err error) {
 	return u, nil
 }
 
-// socketsOf returns the number of open sockets of a process. It returns 0 if the number is not available.
+// socketsOf returns the number of open sockets of a process. socketsOf returns 0 if the number is not available.
 func socketsOf(pid int) (n int) {
 	folder := "/proc/" + strconv.Itoa(pid) + "/fd"
 	fds, _ := os.ReadDir(folder)
@@ -71,7 +71,8 @@ func parseStat(text string) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// parseStatus returns a value from the text of /proc/PID/status, in bytes. It returns 0 if the value is missing.
+// parseStatus returns a value from the text of /proc/PID/status, in bytes. parseStatus returns 0 if the value is
+// missing.
 func parseStatus(text, name string) int64 {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name+":"); ok {

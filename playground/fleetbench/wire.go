@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// wire is a connection to the listener. It sends one request after the other, with a minimal implementation of
+// wire is a connection to the listener. wire sends one request after the other, with a minimal implementation of
 // HTTP/1.1. An idle wire has no goroutine.
 type wire struct {
 	conn    *tls.Conn

@@ -184,8 +184,9 @@ func measure(t testing.TB, kubeconfig string, args ...string) cost {
 	return cost{took, cpu.Seconds(), <-peak, out.String()}
 }
 
-// peakOf returns the peak memory of a process in bytes. It measures until done is closed, because the value that the
-// system reports after the end of the process would include the memory of this test, from which the process was forked.
+// peakOf returns the peak memory of a process in bytes. peakOf measures until done is closed, because the value that
+// the system reports after the end of the process would include the memory of this test, from which the process was
+// forked.
 func peakOf(pid int, done <-chan struct{}) (most int64) {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()

@@ -145,7 +145,8 @@ func prepareReader(t *testing.T, dir string) {
 	}
 }
 
-// kubectl replaces the program kubectl in the guide. It supports only kubectl apply -f FILE -f FILE, with $KUBECONFIG.
+// kubectl replaces the program kubectl in the guide. kubectl supports only kubectl apply -f FILE -f FILE, with
+// $KUBECONFIG.
 func kubectl(args []string) error {
 	if len(args) < 3 || args[0] != "apply" {
 		return fmt.Errorf("kubectl %q: only apply -f FILE is known here", args)

@@ -78,7 +78,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// land is the landscape of all scripts. It is started when the first test needs it.
+// land is the landscape of all scripts. land is started when the first test needs it.
 var land struct {
 	once sync.Once
 	up   *landscape.Landscape

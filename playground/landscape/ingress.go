@@ -37,11 +37,11 @@ const forwardedCertificate = "X-Forwarded-Client-Cert"
 // eventsService is the destination of the VirtualService for the manager's own Watcher.
 const eventsService = "klm-controller-manager-events.kcp-system.svc.cluster.local:8082"
 
-// ingress has the features of an ingress gateway of a service mesh that the manager depends on. It terminates TLS and
-// verifies client certificates with the roots of the manager. It forwards a request, with the certificate in a header,
-// to the destination that the VirtualServices in the control plane give. The certificate of the gateway is in a Secret
-// that the manager maintains. Services have no address in this landscape, so the backend of each Service is registered
-// with the gateway.
+// ingress has the features of an ingress gateway of a service mesh that the manager depends on. ingress terminates TLS
+// and verifies client certificates with the roots of the manager. ingress forwards a request, with the certificate in a
+// header, to the destination that the VirtualServices in the control plane give. The certificate of the gateway is in a
+// Secret that the manager maintains. Services have no address in this landscape, so the backend of each Service is
+// registered with the gateway.
 type ingress struct {
 	land   *Landscape
 	server *httptest.Server
@@ -129,7 +129,7 @@ func (g *ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// route returns the destination of a path as host:port, or "" if there is none. It uses the current VirtualServices.
+// route returns the destination of a path as host:port, or "" if there is none. route uses the current VirtualServices.
 func (g *ingress) route(ctx context.Context, host, path string) (string, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "networking.istio.io", Version: "v1",
@@ -199,7 +199,7 @@ func (l *Landscape) Received(name string) []Received {
 	return slices.Clone(l.ingress.received[name])
 }
 
-// runtimeOf returns the runtime in the header. It parses the header like the listener of the Kyma project: the
+// runtimeOf returns the runtime in the header. runtimeOf parses the header like the listener of the Kyma project: the
 // certificate follows the first "Cert=", and the common name of the certificate is the runtime.
 func runtimeOf(header string) (string, error) {
 	_, encoded, found := strings.Cut(header, "Cert=")

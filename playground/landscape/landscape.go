@@ -83,8 +83,8 @@ type Landscape struct {
 	// Clients has a client with all permissions for each cluster, by the name of the cluster.
 	Clients map[string]client.WithWatch
 	// Registry is the registry for modules. RegistryHost is the address of the registry for the manager.
-	// LockedRegistryHost is another address of the same registry. It requires LoginUser and LoginPassword. Both
-	// addresses begin with http://.
+	// LockedRegistryHost is another address of the same registry. LockedRegistryHost requires LoginUser and
+	// LoginPassword. Both addresses begin with http://.
 	Registry                         *registry.Registry
 	RegistryHost, LockedRegistryHost string
 	// ChartsURL is the URL of a chart repository. LockedChartsURL is another URL of the same repository that requires
@@ -94,8 +94,8 @@ type Landscape struct {
 	Manager *Process
 	// HealthAddress and MetricsAddress are the addresses of the manager on the loopback interface.
 	HealthAddress, MetricsAddress string
-	// ListenerAddress is the address to which agents send their reports, if there are agents. It is the address of a
-	// relay to the listener of the most recently started replica.
+	// ListenerAddress is the address to which agents send their reports, if there are agents. ListenerAddress is the
+	// address of a relay to the listener of the most recently started replica.
 	ListenerAddress string
 	// Replica is the process of a second replica of the manager; nil if there is none.
 	Replica *Process
@@ -246,8 +246,8 @@ func (l *Landscape) StartManager(ctx context.Context) error {
 	return err
 }
 
-// StartReplica starts another replica of the manager. It becomes the leader when the first replica ends. Agents send
-// their reports to it immediately.
+// StartReplica starts another replica of the manager. StartReplica becomes the leader when the first replica ends.
+// Agents send their reports to it immediately.
 func (l *Landscape) StartReplica(ctx context.Context) error {
 	health, err := cluster.FreeAddress()
 	if err != nil {

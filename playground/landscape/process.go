@@ -47,7 +47,8 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err returns the error with which the process has ended. It returns nil if the process succeeded or has not ended yet.
+// Err returns the error with which the process has ended. Err returns nil if the process succeeded or has not ended
+// yet.
 func (p *Process) Err() error {
 	select {
 	case <-p.done:
@@ -60,7 +61,7 @@ func (p *Process) Err() error {
 // Asked reports whether Stop or Kill was called. The end of the process is then expected.
 func (p *Process) Asked() bool { return p.asked.Load() }
 
-// Stop terminates the process and kills it after 15 s. It does nothing if the process has ended already.
+// Stop terminates the process and kills it after 15 s. Stop does nothing if the process has ended already.
 func (p *Process) Stop() error {
 	p.asked.Store(true)
 	select {

@@ -102,7 +102,7 @@ func (l *Landscape) CreateTemplate(ctx context.Context, m Module) error {
 	return nil
 }
 
-// Assign sets the channels of a module to versions. It removes all other channels.
+// Assign sets the channels of a module to versions. Assign removes all other channels.
 func (l *Landscape) Assign(ctx context.Context, module, component string, channels map[string]string) error {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // the manager may be writing the status
 		r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: module, Namespace: l.Namespace()}}
@@ -122,8 +122,8 @@ func (l *Landscape) Assign(ctx context.Context, module, component string, channe
 	return nil
 }
 
-// RequestKey returns the key of the Kyma whose spec is the desired state of a runtime. It also returns the name of the
-// cluster with this Kyma.
+// RequestKey returns the key of the Kyma whose spec is the desired state of a runtime. RequestKey also returns the name
+// of the cluster with this Kyma.
 func (l *Landscape) RequestKey(name string) (cluster string, key client.ObjectKey) {
 	if l.InCluster {
 		return ControlPlane, client.ObjectKey{Namespace: l.Namespace(), Name: name}

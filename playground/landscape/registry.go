@@ -152,8 +152,8 @@ func (l *Landscape) pushLayer(ctx context.Context, repository, tag string, base 
 	return digest.String(), nil
 }
 
-// RegistryRequests returns all requests to the registry except the first n, as method and path. It includes the
-// requests of [Landscape.Publish]. It does not include requests without the login.
+// RegistryRequests returns all requests to the registry except the first n, as method and path. RegistryRequests
+// includes the requests of [Landscape.Publish]. RegistryRequests does not include requests without the login.
 func (l *Landscape) RegistryRequests(n int) []string { return l.images.since(n) }
 
 // BreakRegistry makes the registry respond to every request with 503 Service Unavailable. BreakRegistry(false) ends

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// relay is a TCP proxy. Agents connect to its address. It forwards connections to the listener of one replica of the
+// relay is a TCP proxy. Agents connect to its address. relay forwards connections to the listener of one replica of the
 // manager, like a TCP load balancer.
 type relay struct {
 	listener net.Listener
@@ -21,7 +21,8 @@ type relay struct {
 }
 
 // Relayed returns the number of bytes that were sent so far from agents to the listener (up) and from the listener to
-// agents (down). It includes TLS and excludes TCP headers. The landscape needs agents and must have no ingress gateway.
+// agents (down). Relayed includes TLS and excludes TCP headers. The landscape needs agents and must have no ingress
+// gateway.
 func (l *Landscape) Relayed() (up, down int64) { return l.relay.up.Load(), l.relay.down.Load() }
 
 // counter counts written bytes.
@@ -53,7 +54,7 @@ func (l *Landscape) startRelay() error {
 	return nil
 }
 
-// aim sets a new target. It closes all connections, so that clients reconnect to the new target.
+// aim sets a new target. aim closes all connections, so that clients reconnect to the new target.
 func (r *relay) aim(target string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

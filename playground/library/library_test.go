@@ -113,7 +113,7 @@ func uninstall(t *testing.T, info manifest.InstallInfo) {
 	}
 }
 
-// pendingOf returns Status.Pending of ConsistencyCheck as one text. It is "" if the installation is consistent.
+// pendingOf returns Status.Pending of ConsistencyCheck as one text. pendingOf is "" if the installation is consistent.
 func pendingOf(t *testing.T, info manifest.InstallInfo) string {
 	t.Helper()
 	status, err := manifest.ConsistencyCheck(t.Context(), info)
@@ -472,7 +472,7 @@ func TestCutAnywhere(t *testing.T) {
 }
 
 // cutAfter installs with a connection that breaks after a number of requests. Then it uninstalls with connections that
-// break after one more request each time. It reports whether the installation was completed.
+// break after one more request each time. cutAfter reports whether the installation was completed.
 func cutAfter(t *testing.T, after int, own bool) (finished bool) {
 	try := func(info manifest.InstallInfo, requests int, operation func(context.Context, manifest.InstallInfo) (
 		manifest.Status, error)) bool {

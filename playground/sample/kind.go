@@ -62,7 +62,7 @@ type Spec struct {
 
 // Status is the observed state of a Sample.
 type Status struct {
-	// State follows the module contract. It is empty until the operator has reconciled the Sample.
+	// State follows the module contract. State is empty until the operator has reconciled the Sample.
 	State State `json:"state,omitempty"`
 	// Description explains in one sentence why the Sample has this state.
 	Description string `json:"description,omitempty"`

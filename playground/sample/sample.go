@@ -6,10 +6,10 @@
 // its flag --module-version selects the version.
 //
 // How it works: the custom resource [Sample] has a message and a number of replicas. The operator writes the message
-// into a ConfigMap and runs a Deployment that carries the message. It reports state Ready when all replicas are
-// available. Each of the five states of the module contract can be produced: spec.fail produces Error with that text,
-// spec.replicas 0 produces Warning, an image that cannot start (2.0.0) keeps the state Processing, and a deleted Sample
-// is in state Deleting until its workload is deleted.
+// into a ConfigMap and runs a Deployment that carries the message. The operator reports state Ready when all replicas
+// are available. Each of the five states of the module contract can be produced: spec.fail produces Error with that
+// text, spec.replicas 0 produces Warning, an image that cannot start (2.0.0) keeps the state Processing, and a deleted
+// Sample is in state Deleting until its workload is deleted.
 //
 // 1.0.0 and 2.0.0 differ in two points that an upgrade has to handle. The ConfigMap sample-v1-only is only in the first
 // version, and sample-v2-only only in the second. spec.image is new in 2.0.0.

@@ -24,11 +24,11 @@ const edits = 500
 const listened = time.Minute
 
 // BenchmarkEvent changes an annotation of the Kyma in a runtime 500 times, one after the other, while its agent reports
-// to the manager. It measures the time until the API server receives the manager's read of the Kyma, which begins a
-// reconcile. The time is measured from two moments: when this process gets the answer to the change, and when the API
-// server received the change according to its audit log, which is a little too early. The time includes the agent's
-// watch, the event, the listener, and the queue. Between two changes the benchmark waits for more than half a second,
-// because an agent reports an object at most once in half a second.
+// to the manager. BenchmarkEvent measures the time until the API server receives the manager's read of the Kyma, which
+// begins a reconcile. The time is measured from two moments: when this process gets the answer to the change, and when
+// the API server received the change according to its audit log, which is a little too early. The time includes the
+// agent's watch, the event, the listener, and the queue. Between two changes the benchmark waits for more than half a
+// second, because an agent reports an object at most once in half a second.
 //
 //	go test ./scenario -run '^$' -bench Event -benchtime 1x -timeout 30m
 func BenchmarkEvent(b *testing.B) {
@@ -58,7 +58,7 @@ func BenchmarkEvent(b *testing.B) {
 	}
 }
 
-// hearRuntime registers runtime-a. It waits until the agent is connected and the manager has no more work.
+// hearRuntime registers runtime-a. hearRuntime waits until the agent is connected and the manager has no more work.
 func (s *scenario) hearRuntime(b *testing.B) {
 	b.Helper()
 	if err := s.land.Register(s.ctx, "runtime-a", v1beta2.DefaultChannel); err != nil {
@@ -83,7 +83,7 @@ func (s *scenario) hearRuntime(b *testing.B) {
 	}
 }
 
-// edit changes the Kyma in the runtime. It returns two times until the manager reads the Kyma: from the answer to the
+// edit changes the Kyma in the runtime. edit returns two times until the manager reads the Kyma: from the answer to the
 // change, and from the time at which the API server received the change.
 func (s *scenario) edit(where string, key types.NamespacedName, i int) (
 	fromAnswer, fromArrival time.Duration, err error) {
@@ -112,8 +112,8 @@ func (s *scenario) edit(where string, key types.NamespacedName, i int) (
 	return fromAnswer, fromArrival, err
 }
 
-// load returns the load averages of the system for one, five and fifteen minutes. It returns "" if the system provides
-// none.
+// load returns the load averages of the system for one, five and fifteen minutes. load returns "" if the system
+// provides none.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -122,9 +122,10 @@ func load() string {
 	return strings.Join(strings.Fields(string(text))[:min(3, len(strings.Fields(string(text))))], " ")
 }
 
-// BenchmarkHeartbeat lets the agent of a runtime without changes send a heartbeat each second for a minute. It counts
-// the heartbeats that the manager has received, the bytes between agent and manager, and the requests of the manager.
-// It fails if there is a request to the runtime, a write to the control plane, or if a heartbeat costs a kilobyte.
+// BenchmarkHeartbeat lets the agent of a runtime without changes send a heartbeat each second for a minute.
+// BenchmarkHeartbeat counts the heartbeats that the manager has received, the bytes between agent and manager, and the
+// requests of the manager. BenchmarkHeartbeat fails if there is a request to the runtime, a write to the control plane,
+// or if a heartbeat costs a kilobyte.
 //
 //	go test ./scenario -run '^$' -bench Heartbeat -benchtime 1x
 func BenchmarkHeartbeat(b *testing.B) {

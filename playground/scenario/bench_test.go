@@ -61,7 +61,8 @@ metadata: {name: NAME-NUMBER, namespace: kyma-system}
 data: {version: VERSION}
 `
 
-// productOf returns a version of a module with this number of objects. It has a custom resource if resource is true.
+// productOf returns a version of a module with this number of objects. productOf has a custom resource if resource is
+// true.
 func productOf(name, version string, objects int, resource bool) landscape.Module {
 	var b strings.Builder
 	b.WriteString(product)
@@ -93,7 +94,7 @@ func (s *scenario) offer(b *testing.B, m landscape.Module) {
 }
 
 // settleDown registers runtime-a, enables modules, and sets the state of their custom resources to Ready in place of
-// the modules' operators. It waits until the Kyma is Ready.
+// the modules' operators. settleDown waits until the Kyma is Ready.
 func (s *scenario) settleDown(b *testing.B, modules ...string) {
 	b.Helper()
 	if err := s.land.Register(s.ctx, "runtime-a", v1beta2.DefaultChannel); err != nil {
@@ -161,8 +162,8 @@ func how(r cluster.Request) string {
 
 // BenchmarkIdle counts the requests for a fleet of one runtime while nothing changes. The runtime has a Kyma with 6
 // modules of 25 objects, 2 mandatory modules of 5 objects, and a catalog of 50 ModuleTemplates and 20
-// ModuleReleaseMetas. It fails if there is more than one request to the runtime, a write to the control plane, or a
-// request to the registry.
+// ModuleReleaseMetas. BenchmarkIdle fails if there is more than one request to the runtime, a write to the control
+// plane, or a request to the registry.
 //
 //	go test ./scenario -run '^$' -bench Idle -benchtime 1x -timeout 20m [-idle=5m]
 func BenchmarkIdle(b *testing.B) {
@@ -258,8 +259,8 @@ func (s *scenario) isComplete(ctx context.Context) (bool, string) {
 }
 
 // BenchmarkDelete deletes a Kyma with two small modules. Each module has a CRD, a workload, a custom resource and 2
-// further objects. The benchmark measures the time until the Kyma is deleted, and counts the requests until then. It
-// fails if an object is deleted twice.
+// further objects. The benchmark measures the time until the Kyma is deleted, and counts the requests until then.
+// BenchmarkDelete fails if an object is deleted twice.
 //
 //	go test ./scenario -run '^$' -bench Delete -benchtime 5x
 func BenchmarkDelete(b *testing.B) {

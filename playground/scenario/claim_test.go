@@ -103,7 +103,7 @@ func fieldPath(s string) ([]string, error) {
 	return steps, nil
 }
 
-// holds reports whether the claim is true for an object. It also returns the present value.
+// holds reports whether the claim is true for an object. holds also returns the present value.
 func (c claim) holds(object map[string]any) (bool, string) {
 	got := value(object, c.path)
 	switch {
@@ -116,8 +116,8 @@ func (c claim) holds(object map[string]any) (bool, string) {
 	}
 }
 
-// value returns the value at the end of a path as text. It returns "" if there is no value. The elements of a list are
-// separated by spaces.
+// value returns the value at the end of a path as text. value returns "" if there is no value. The elements of a list
+// are separated by spaces.
 func value(at any, path []string) string {
 	for _, step := range path {
 		switch is := at.(type) {

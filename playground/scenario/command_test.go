@@ -80,8 +80,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// LOCKED_REGISTRY and LOCKED_CHARTS are the addresses that require a login. REGISTRY_HOST and LOCKED_REGISTRY_HOST
 	// have the form host:port.
 	"up": command((*scenario).up),
-	// register RUNTIME CHANNEL registers a runtime: it creates the access Secret, and a Kyma with the channel. It waits
-	// until the Kyma exists in the runtime.
+	// register RUNTIME CHANNEL registers a runtime: it creates the access Secret, and a Kyma with the channel. register
+	// waits until the Kyma exists in the runtime.
 	"register": command((*scenario).register),
 	// kyma NAME CHANNEL creates a Kyma without an access Secret.
 	"kyma": command((*scenario).kyma),
@@ -89,8 +89,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// empty, garbage, exec, file, bad-token and bad-ca. user=NAME is a valid kubeconfig of a new user. other=RUNTIME is
 	// the valid kubeconfig of another runtime. gate is a kubeconfig that leads through the runtime's gate.
 	"access": command((*scenario).access),
-	// withdraw CLUSTER USER removes all rights of a user that access has created. It waits until the API server refuses
-	// the user's requests.
+	// withdraw CLUSTER USER removes all rights of a user that access has created. withdraw waits until the API server
+	// refuses the user's requests.
 	"withdraw": command((*scenario).withdraw),
 	// runtime stop|start|slow|mend NAME stops, starts, slows down or repairs a cluster. A slow cluster delays all data
 	// by 200 ms each way.
@@ -131,8 +131,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// makes a certificate of another authority. expired=COMMON-NAME makes an expired certificate of the manager's
 	// authority. nameless makes a certificate of the manager's authority that names no runtime.
 	"certificate": command((*scenario).certificate),
-	// post [-as=CERTIFICATE] [-forwarded=CERTIFICATE] [-to=MANAGER] FILE posts an event to the listener. It prints the
-	// status and the message of the answer. With -forwarded, a header of the request names that certificate as the
+	// post [-as=CERTIFICATE] [-forwarded=CERTIFICATE] [-to=MANAGER] FILE posts an event to the listener. post prints
+	// the status and the message of the answer. With -forwarded, a header of the request names that certificate as the
 	// client's.
 	"post": command((*scenario).post),
 	// flood -as=CERTIFICATE FILE posts the same event from 15 connections without a pause. flooded N ends the flood
@@ -168,8 +168,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// module.
 	"template": command((*scenario).template),
 	"push":     command((*scenario).push),
-	// channels MODULE CHANNEL=VERSION… sets the channels of a module, and removes all its other channels. It creates
-	// the ModuleReleaseMeta if needed.
+	// channels MODULE CHANNEL=VERSION… sets the channels of a module, and removes all its other channels. channels
+	// creates the ModuleReleaseMeta if needed.
 	"channels": command((*scenario).channels),
 	// registry down|up makes the registry answer with 503, or work again. registry swap|restore MODULE:VERSION makes it
 	// serve other bytes for the module's manifest, or the original bytes again.
@@ -213,7 +213,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// Actions of users.
 
 	// enable RUNTIME MODULE [channel=CHANNEL] [version=VERSION] [policy=POLICY] adds the module to the Kyma in the
-	// runtime. It replaces an existing entry of the module.
+	// runtime. enable replaces an existing entry of the module.
 	"enable": command((*scenario).enable),
 	// disable RUNTIME MODULE removes the module from the Kyma in the runtime.
 	"disable": command((*scenario).disable),
@@ -265,7 +265,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// and has no more work.
 	"passes": command((*scenario).awaitPasses),
 	// writes [-sort] [-rollouts] CLUSTER [AGENT] prints the requests since the mark that change an object, one per
-	// line, in the order of their answers. It prints requests of the manager, or of the user agent AGENT. Leases,
+	// line, in the order of their answers. writes prints requests of the manager, or of the user agent AGENT. Leases,
 	// events and reviews of rights are left out, and without -rollouts the records of rollouts, too. requests also
 	// prints reads; with -reviews, it prints only reviews. users prints the names of the users.
 	"writes":   command((*scenario).writes),
@@ -279,7 +279,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// order REGEXP… checks the last output. All lines that match an expression must come before all lines that match
 	// the next expression. Each expression must match at least one line.
 	"order": command((*scenario).order),
-	// once REGEXP checks the lines of the last output that match. It fails if two of them are equal, or if there is
+	// once REGEXP checks the lines of the last output that match. once fails if two of them are equal, or if there is
 	// none.
 	"once": command((*scenario).once),
 	// metric VALUE NAME [LABEL=VALUE…] waits until the sum of the series of a manager's metric with these labels is

@@ -105,7 +105,7 @@ func (s *scenario) object(text string) (object, error) {
 	return o, nil
 }
 
-// read returns the object. It returns nil if the object or its kind does not exist.
+// read returns the object. read returns nil if the object or its kind does not exist.
 func (o object) read(ctx context.Context) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(o.gvk)
@@ -148,7 +148,7 @@ func (s *scenario) claims(c *call) (object, []claim, error) {
 	return o, claims, nil
 }
 
-// judge reports whether all claims are true for an object. It also returns the present values as text.
+// judge reports whether all claims are true for an object. judge also returns the present values as text.
 func judge(ctx context.Context, o object, claims []claim) (bool, string) {
 	u, err := o.read(ctx)
 	if err != nil {

@@ -75,7 +75,7 @@ func (s *scenario) signal(what, name string) error {
 	return syscall.Kill(p.PID(), syscall.SIGCONT)
 }
 
-// closeReplicas ends all replicas except the first one. It also ends paused replicas.
+// closeReplicas ends all replicas except the first one. closeReplicas also ends paused replicas.
 func (s *scenario) closeReplicas() error {
 	var errs []error
 	for _, p := range s.others {

@@ -270,8 +270,8 @@ func loadChart(files []input.File) (*helmchart.Chart, error) {
 	return chart, settleDependencies(chart)
 }
 
-// settleDependencies returns an error for a missing or repeated dependency. It also sorts the subcharts, because the
-// loader returns them in random order.
+// settleDependencies returns an error for a missing or repeated dependency. settleDependencies also sorts the
+// subcharts, because the loader returns them in random order.
 func settleDependencies(chart *helmchart.Chart) error {
 	subcharts := slices.Clone(chart.Dependencies())
 	id := func(c *helmchart.Chart) string { return c.Name() + " " + c.Metadata.Version }
@@ -504,9 +504,9 @@ func compareKinds(a, b string) int {
 	return known
 }
 
-// parseOutput decodes the output of one template. Helm decides where a document begins. It splits the text by a regular
-// expression, so a document also begins at "---# comment" and at "---apiVersion: v1", which other parsers refuse. Line
-// numbers in errors refer to the whole output.
+// parseOutput decodes the output of one template. Helm decides where a document begins. Helm splits the text by a
+// regular expression, so a document also begins at "---# comment" and at "---apiVersion: v1", which other parsers
+// refuse. Line numbers in errors refer to the whole output.
 func parseOutput(quota *input.Quota, text string) ([]*unstructured.Unstructured, error) {
 	if strings.Count(text, "\n---") > input.MaxDocuments { // before the documents are copied
 		return nil, &input.Error{Code: input.ArchiveTooLarge,
@@ -587,8 +587,8 @@ func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, re
 	return "", nil
 }
 
-// translateKeepPolicy translates Helm's resource policy keep. It sets the annotation that makes package apply keep the
-// object.
+// translateKeepPolicy translates Helm's resource policy keep. translateKeepPolicy sets the annotation that makes
+// package apply keep the object.
 func translateKeepPolicy(o *unstructured.Unstructured) {
 	const prune = "operator.kyma-project.io/prune"
 	annotations := o.GetAnnotations()

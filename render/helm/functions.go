@@ -14,8 +14,8 @@ import (
 )
 
 // functions replaces the template functions that have another result each time, read other sources than the chart, or
-// may need unlimited memory. It records which of them a template has called. It serves one rendering, which is one
-// goroutine.
+// may need unlimited memory. functions records which of them a template has called. A functions value serves one
+// rendering, which is one goroutine.
 type functions struct {
 	ctx     context.Context //nolint:containedctx // one rendering, and template functions take no context
 	draw    draw            // which results functions return that differ for each call
@@ -96,8 +96,8 @@ func (f *functions) templateFunctions() template.FuncMap {
 	return table
 }
 
-// untilStep implements the template function untilStep. It returns the numbers from start to stop. The numbers decrease
-// if step is negative.
+// untilStep implements the template function untilStep. untilStep returns the numbers from start to stop. The numbers
+// decrease if step is negative.
 func (f *functions) untilStep(start, stop, step int) ([]int, error) {
 	out := []int{}
 	if step == 0 {
@@ -111,7 +111,7 @@ func (f *functions) untilStep(start, stop, step int) ([]int, error) {
 	return out, nil
 }
 
-// lookup implements the template function lookup. It returns an empty map, as "helm template" does, and records the
+// lookup implements the template function lookup. lookup returns an empty map, as "helm template" does, and records the
 // call.
 func (f *functions) lookup(apiVersion, kind, namespace, name string) map[string]any {
 	call := fmt.Sprintf("lookup of %s %s %s/%s found nothing: one rendering is for all clusters",

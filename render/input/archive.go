@@ -98,8 +98,8 @@ func IsTar(data []byte) bool {
 
 // File is one regular file of an archive or folder.
 type File struct {
-	// Path is the path relative to the root of the archive or folder. It is "" if the artefact is a single file without
-	// a name.
+	// Path is the path relative to the root of the archive or folder. Path is "" if the artefact is a single file
+	// without a name.
 	Path string
 	Data []byte
 }

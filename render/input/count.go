@@ -43,8 +43,8 @@ func tooMany(limit int, what string) error {
 	return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf("it has more than %d %s: split the module", limit, what)}
 }
 
-// CheckValues returns an error if a YAML or JSON document in data may have more than limit values. It does not decode
-// the documents and needs no memory. Data that is neither YAML nor JSON may pass.
+// CheckValues returns an error if a YAML or JSON document in data may have more than limit values. CheckValues does not
+// decode the documents and needs no memory. Data that is neither YAML nor JSON may pass.
 func CheckValues(data []byte, limit int) error {
 	exceeds := false
 	if len(data) <= limit { // each value has a byte
@@ -77,8 +77,8 @@ func countJSON(data []byte) int {
 	return count
 }
 
-// estimateYAML returns an upper limit of the number of values in the largest document of a YAML stream. It ends early
-// when a document exceeds limit. Each value except the first follows an indicator:
+// estimateYAML returns an upper limit of the number of values in the largest document of a YAML stream. estimateYAML
+// ends early when a document exceeds limit. Each value except the first follows an indicator:
 //
 //	{ , : ?   a key and a value, of which one can be empty
 //	[         the first item

@@ -53,14 +53,14 @@ const (
 // Error describes a problem of an artefact, the location of the problem, and the correction. The text of an Error is
 // one line.
 type Error struct {
-	// File is the path of the file inside the archive. It is "" if the error is not about a file in an archive.
+	// File is the path of the file inside the archive. File is "" if the error is not about a file in an archive.
 	File string
 	// Document is the number of the document in its file. The first document has number 1; 0 means that the error is
 	// not about a document.
 	Document int
 	// Line is the number of the line in its file. The first line has number 1; 0 means that the line is not known.
 	Line int
-	// Object is kind, namespace and name of the object. It is "" if the object is not known.
+	// Object is kind, namespace and name of the object. Object is "" if the object is not known.
 	Object string
 
 	Operation string // the operation that failed; "" means reading the artefact

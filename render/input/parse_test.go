@@ -559,7 +559,8 @@ func compatible(document []byte, got any) (string, bool) {
 	return cmp.Diff(theirs, ours), reflect.DeepEqual(theirs, ours)
 }
 
-// decodeLoosely decodes JSON. It rounds numbers to 15 digits, so that different notations of a number are equal.
+// decodeLoosely decodes JSON. decodeLoosely rounds numbers to 15 digits, so that different notations of a number are
+// equal.
 func decodeLoosely(text []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

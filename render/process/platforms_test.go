@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestPlatforms checks that the files for each platform define everything that this package uses, once. It does not
-// compile dependencies, so it is fast. "make cross" compiles them.
+// TestPlatforms checks that the files for each platform define everything that this package uses, once. TestPlatforms
+// does not compile dependencies, so it is fast. "make cross" compiles them.
 func TestPlatforms(t *testing.T) {
 	for _, platform := range []string{"linux/amd64", "linux/arm64", "linux/riscv64", "darwin/arm64", "windows/amd64"} {
 		t.Run(platform, func(t *testing.T) {

@@ -32,7 +32,7 @@
 //
 // # What it does not do
 //
-// A Runner does not remember failures and does not retry. It does not interpret the content that is rendered;
+// A Runner does not remember failures and does not retry. The package does not interpret the content that is rendered;
 // render.Answer does that.
 package process
 
@@ -72,8 +72,8 @@ const maxStack = 64 << 20
 // maxErrors is the number of bytes of the standard error of a process that are read.
 const maxErrors = 16 << 10
 
-// Runner renders in processes of its own program. Its fields must not be changed after the first use. It is safe for
-// concurrent use.
+// Runner renders in processes of its own program. Its fields must not be changed after the first use. A Runner is safe
+// for concurrent use.
 type Runner struct {
 	// Timeout is the time after which a rendering is stopped; 0 means 20 s. Waiting for another rendering does not
 	// count.
@@ -86,8 +86,9 @@ type Runner struct {
 	one chan struct{} // has an element while a process runs
 }
 
-// Main returns a Runner that starts the program of this process. It must be called at the start of main, or of TestMain
-// in a test, before anything else happens. In a process that a Runner has started, Main renders an artefact and exits.
+// Main returns a Runner that starts the program of this process. Main must be called at the start of main, or of
+// TestMain in a test, before anything else happens. In a process that a Runner has started, Main renders an artefact
+// and exits.
 func Main() *Runner {
 	if len(os.Args) != 4 || os.Args[1] != argument {
 		return &Runner{one: make(chan struct{}, 1)}
@@ -137,7 +138,7 @@ func program() (string, error) {
 	return os.Executable()
 }
 
-// Run renders a request in a new process. It waits while another process renders.
+// Run renders a request in a new process. Run waits while another process renders.
 func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
 	select {
 	case r.one <- struct{}{}:

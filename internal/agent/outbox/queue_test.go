@@ -33,7 +33,7 @@ type sunk struct {
 	at      time.Duration // since the start
 }
 
-// newSink runs a queue until the test ends. It must be called in a bubble of synctest.
+// newSink runs a queue until the test ends. newSink must be called in a bubble of synctest.
 func newSink(t *testing.T, limit int) *sink {
 	s := &sink{Queue: New("boot", limit, NewMetrics()), start: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())

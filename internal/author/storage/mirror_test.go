@@ -28,7 +28,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// gallery is a registry with images. It requires the credentials in the Docker config.
+// gallery is a registry with images. gallery requires the credentials in the Docker config.
 type gallery struct {
 	*httptest.Server
 	host string

@@ -318,7 +318,7 @@ func simulateFleet(t *testing.T, random *rand.Rand) {
 // stepDuration is the simulated time between two steps.
 const stepDuration = 3 * time.Hour
 
-// simulateStep simulates one step of a runtime. It returns the number of verifications that must succeed.
+// simulateStep simulates one step of a runtime. simulateStep returns the number of verifications that must succeed.
 func (d *drawing) simulateStep(m *member, random *rand.Rand) int {
 	if random.IntN(8*15) == 0 {
 		m.back = d.clock.now.Add(time.Duration(random.IntN(20*24)) * time.Hour)

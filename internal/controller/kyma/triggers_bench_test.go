@@ -38,8 +38,9 @@ func (i indexed) List(_ context.Context, list client.ObjectList, opts ...client.
 	return nil
 }
 
-// BenchmarkRelease changes the release of one module in a catalog of 100 modules. It measures a module that 500 of
-// 10,000 Kymas have, and a module that 5 Kymas have. The cost should depend only on the number of these Kymas.
+// BenchmarkRelease changes the release of one module in a catalog of 100 modules. BenchmarkRelease measures a module
+// that 500 of 10,000 Kymas have, and a module that 5 Kymas have. The cost should depend only on the number of these
+// Kymas.
 func BenchmarkRelease(b *testing.B) {
 	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{
 		moduleIndex: func(o any) ([]string, error) { return modulesOf(o.(*v1beta2.Kyma)), nil },

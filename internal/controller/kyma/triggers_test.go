@@ -162,7 +162,7 @@ func TestOneWorker(t *testing.T) {
 	}
 }
 
-// recordingQueue is a queue that records the names of the enqueued Kymas. It is safe for concurrent use.
+// recordingQueue is a queue that records the names of the enqueued Kymas. recordingQueue is safe for concurrent use.
 type recordingQueue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request] // nil: its methods are not called
 

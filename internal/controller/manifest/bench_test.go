@@ -189,7 +189,7 @@ func (b *bench) reconcile() (reconcile.Result, error) {
 		Name: "m"}})
 }
 
-// settle reconciles until the Manifest has the given state. It returns the requests to the runtime since the call.
+// settle reconciles until the Manifest has the given state. settle returns the requests to the runtime since the call.
 func (b *bench) settle(state v1beta2.State) []string {
 	b.t.Helper()
 	b.runtime.take()
@@ -205,7 +205,7 @@ func (b *bench) settle(state v1beta2.State) []string {
 	return nil
 }
 
-// fakeRuntime is a small API server. It stores the applied objects, records all requests, and fails on demand.
+// fakeRuntime is a small API server. fakeRuntime stores the applied objects, records all requests, and fails on demand.
 type fakeRuntime struct {
 	*httptest.Server
 

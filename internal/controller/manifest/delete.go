@@ -118,11 +118,11 @@ func (n *run) deleteResource(ctx context.Context) error {
 // compared with their desired state.
 const operatorRepairDelay = 2 * time.Second
 
-// planOperator prepares the module's operator while custom resources wait for it to remove their finalizers. It finds
-// the installed objects that were changed or deleted. If a version was requested after the start of the deletion, it
-// finds all objects of that version, and adds them to the inventory before they are applied. planOperator does nothing
-// once the purge controller has started to delete the module. A failure, for example because the registry is
-// unavailable, is logged, and the deletion continues to wait.
+// planOperator prepares the module's operator while custom resources wait for it to remove their finalizers.
+// planOperator finds the installed objects that were changed or deleted. If a version was requested after the start of
+// the deletion, it finds all objects of that version, and adds them to the inventory before they are applied.
+// planOperator does nothing once the purge controller has started to delete the module. A failure, for example because
+// the registry is unavailable, is logged, and the deletion continues to wait.
 func (n *run) planOperator(ctx context.Context) error {
 	if n.observed.blocked == nil || time.Since(n.notReadySince()).Abs() < operatorRepairDelay ||
 		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" || n.manifest.IsRestored() {

@@ -24,7 +24,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// server is the API server of a runtime. It stores objects by path, and removes deleted objects without finalizers.
+// server is the API server of a runtime. server stores objects by path, and removes deleted objects without finalizers.
 type server struct {
 	*httptest.Server
 

@@ -23,8 +23,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 )
 
-// readyTimeout is the timeout of up --until=ready. It begins at the start of the manager. All modules must be Ready
-// before it ends.
+// readyTimeout is the timeout of up --until=ready. readyTimeout begins at the start of the manager. All modules must be
+// Ready before it ends.
 const readyTimeout = 5 * time.Minute
 
 // up is the command that starts a complete landscape.
@@ -131,7 +131,8 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// serveDashboard starts klm dashboard for the control plane. It returns the line with the address, and ends with stop.
+// serveDashboard starts klm dashboard for the control plane. serveDashboard returns the line with the address, and ends
+// with stop.
 func (v *up) serveDashboard(ctx context.Context, kubeconfig string) (line string, stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	//nolint:gosec // the user chooses the folder of the programs
@@ -160,8 +161,8 @@ func (v *up) serveDashboard(ctx context.Context, kubeconfig string) (line string
 	return line, stop, nil
 }
 
-// install publishes the versions of the sample module and registers the runtimes. It then enables the module in each
-// runtime, as the admin of the runtime would.
+// install publishes the versions of the sample module and registers the runtimes. install then enables the module in
+// each runtime, as the admin of the runtime would.
 func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 	for _, version := range sample.Versions() {
 		if err := l.Publish(ctx, landscape.Module{

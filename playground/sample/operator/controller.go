@@ -77,7 +77,7 @@ func (r *reconciler) install(ctx context.Context, s *sample.Sample) observation 
 }
 
 // ensure creates an object, or updates it if necessary: empty returns the object without content, and shape sets the
-// desired content. It returns the resulting object. It does not change an object that s does not control.
+// desired content. ensure returns the resulting object. ensure does not change an object that s does not control.
 func ensure[T client.Object](ctx context.Context, r *reconciler, s *sample.Sample, empty func() T,
 	shape func(T, *sample.Sample)) (T, error) {
 	obj := empty()
@@ -141,7 +141,7 @@ func (r *reconciler) remove(ctx context.Context, s *sample.Sample) (ctrl.Result,
 	return requeueOnConflict(client.IgnoreNotFound(r.setFinalizer(ctx, s, controllerutil.RemoveFinalizer)))
 }
 
-// setFinalizer adds or removes our finalizer. It writes only if that changes the Sample.
+// setFinalizer adds or removes our finalizer. setFinalizer writes only if that changes the Sample.
 func (r *reconciler) setFinalizer(ctx context.Context, s *sample.Sample, set func(client.Object, string) bool) error {
 	before := s.DeepCopy()
 	if !set(s, sample.Finalizer) {

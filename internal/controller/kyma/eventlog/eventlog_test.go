@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// runtime has the names of the events that were created. It refuses a name that exists.
+// runtime has the names of the events that were created. runtime refuses a name that exists.
 type runtime struct{ names []string }
 
 // exists is the error for an object that exists.

@@ -16,7 +16,8 @@ func at(minutes int) metav1.Time {
 	return metav1.NewTime(time.Date(2026, time.November, 23, 9, minutes, 0, 0, time.UTC))
 }
 
-// change is a change of a module that began at the given time. It ended a minute later, unless it is still open.
+// change is a change of a module that began at the given time. The change ended a minute later, unless it is still
+// open.
 func change(version string, started int, open ...bool) v1beta2.ModuleChange {
 	c := v1beta2.ModuleChange{Version: version, Started: at(started), Outcome: v1beta2.StateReady}
 	if len(open) == 0 {
