@@ -29,13 +29,15 @@ type Result struct {
 	// Failed are the errors of rejected objects. Each error has the Ref of the object, a Reason and the message of the
 	// API server.
 	Failed []*Error
-	// Waiting are the objects that were not sent or not accepted yet, because another change must happen first.
+	// Waiting are the objects that Apply has not sent, or that the API server has not accepted, because another change
+	// must happen first.
 	Waiting []Waiting
-	// TakenOver are the objects in Applied with fields that other field managers had set to other values. We now own
-	// these fields.
+	// TakenOver are the objects in Applied in which Apply overwrote fields that other field managers had set to other
+	// values. The field manager of the Set owns these fields now.
 	TakenOver []Takeover
-	// Existing are the objects that existed and were not known to belong to the installation. They are also in one of
-	// the lists above. Record the flags of their Refs in the inventory. Existing is empty without Set.Ownership.
+	// Existing are the objects that existed before and were not known to belong to the installation. These objects are
+	// also in Applied, Unchanged, Failed or Waiting. The caller has to record the flags of their Refs in the inventory.
+	// Existing is empty without Set.Ownership.
 	Existing []Existing
 }
 
@@ -45,12 +47,12 @@ func (r *Result) Done() bool { return len(r.Failed) == 0 && len(r.Waiting) == 0 
 // Err returns Failed as one error; see JoinFailures. Err returns nil if Failed is empty.
 func (r *Result) Err() error { return JoinFailures(r.Failed) }
 
-// Existing is an object that existed and was not known to belong to the installation.
+// Existing is an object that existed before Apply and was not known to belong to the installation.
 type Existing struct {
-	// Ref is the object with its new flags.
+	// Ref is the reference to the object, with the flags that Apply has determined.
 	Ref Ref
-	// Met is the action of Apply for the object. A conflict with another installation is MetShared too; the object is
-	// then also in Result.Failed.
+	// Met states what Apply did with the object. Met is MetShared also if the object conflicts with another
+	// installation; such an object is in Result.Failed, too.
 	Met Met
 	// Managers are the other field managers of the object, at most ten, sorted.
 	Managers []string
@@ -66,7 +68,7 @@ type Takeover struct {
 	Managers []string
 }
 
-// String returns the object, the fields that were taken over, and the former managers of these fields.
+// String returns a text with the object, the fields that were taken over, and the former managers of these fields.
 func (t Takeover) String() string {
 	return t.Ref.String() + ": took " + strings.Join(t.Fields, ", ") + " over from " + strings.Join(t.Managers, ", ")
 }
@@ -87,10 +89,11 @@ const (
 	CRDNotEstablished = "CRDNotEstablished"
 	// DependencyFailed: the object depends on another object that has failed or is waiting.
 	DependencyFailed = "DependencyFailed"
-	// ObjectTerminating: the object exists and is being deleted. It is created again after the deletion.
+	// ObjectTerminating: the object exists and is being deleted. The next Apply after the deletion creates the object
+	// again.
 	ObjectTerminating = "ObjectTerminating"
-	// ObjectRecreated: the object was deleted because one of its fields is immutable and its annotation allows
-	// recreation. The next Apply creates the object again.
+	// ObjectRecreated: Apply deleted the object, because a change of an immutable field was rejected and an annotation
+	// of the object allows its recreation. The next Apply creates the object again.
 	ObjectRecreated = "ObjectRecreated"
 	// ChangedMeanwhile: another client changed the object directly after it was applied. The next Apply sends the
 	// object again.
@@ -118,10 +121,10 @@ func (i *item) setAdopted(adopted bool) {
 	}
 }
 
-// adoptedContent distinguishes the content of an object with AnnotationAdopted.
+// adoptedContent is added to the hash of an object's content if the object is applied with AnnotationAdopted.
 const adoptedContent = 1 << 63
 
-// overlay returns the labels and annotations that override those of the object.
+// overlay returns the labels and annotations that override the labels and annotations of the object.
 func (i *item) overlay(set Set) render.Overlay {
 	over := set.Overlay
 	if i.adopted {
@@ -134,11 +137,12 @@ func (i *item) overlay(set Set) render.Overlay {
 	return over
 }
 
-// namespace returns the namespace to write into the object.
+// namespace returns the namespace that is written into the object.
 func (i *item) namespace() string { return i.ref.Namespace }
 
-// resolveObjects resolves the objects of a Set in the order of the bundle. Objects that cannot exist in the cluster are
-// returned as failed. An error means that a discovery request failed for the whole cluster.
+// resolveObjects determines for each object of a Set how the cluster serves its kind, in the order of the bundle.
+// Objects that cannot exist in the cluster are returned as failed. An error means that a discovery request failed for a
+// reason that concerns the whole cluster.
 func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, failed []*Error, err error) {
 	type bundleCRD struct {
 		render.CRD
@@ -207,7 +211,8 @@ func refOf(o *render.Object, namespace string) Ref {
 	return Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Namespace: namespace, Name: o.Name}
 }
 
-// fingerprint returns a hash input of the owner and the overlay of the Set, because both affect every object.
+// fingerprint returns the part of the content hash that comes from the owner and the overlay of the Set, because both
+// affect every object.
 func (s Set) fingerprint() string {
 	var b strings.Builder
 	b.WriteString(s.owner())
@@ -221,12 +226,12 @@ func (s Set) fingerprint() string {
 }
 
 // Inventory returns the Refs of the objects of a Set in the order of its bundle. These are the objects that Apply would
-// create. Record the Refs before Apply. Kinds that are neither built in nor defined by the bundle need one discovery
-// request per group and version. The response is cached.
+// create or update. The caller has to record the Refs before it calls Apply. Kinds that are neither built in nor
+// defined by the bundle need one discovery request per group and version. The discovery response is cached.
 //
-// Objects that cannot exist in the cluster are left out, and Apply does not create them. Inventory then returns the
-// error of JoinFailures, mostly with reason KindUnknown, and the returned Refs of the other objects are valid. If
-// discovery fails, Inventory returns no Refs.
+// Objects that cannot exist in the cluster are left out, and Apply does not create them. In this case, Inventory
+// returns the error of JoinFailures, mostly with reason KindUnknown, together with the valid Refs of the other objects.
+// If discovery fails, Inventory returns no Refs.
 func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	items, failed, err := c.resolveObjects(ctx, set)
 	if err != nil {
@@ -240,11 +245,13 @@ func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 }
 
 // Apply creates and updates the objects of a Set. Apply sends one PATCH for each object that done does not record. The
-// package comment describes the order and the dependencies. Apply does not wait. Call it again later as long as Result
-// has Failed or Waiting objects; it then sends only the objects that are left.
+// package comment describes the order of the objects and the dependencies between objects. Apply does not wait until
+// the objects are ready. Call Apply again later as long as Result has Failed or Waiting objects; the next call sends
+// only these objects.
 //
 // An error means that the whole cluster cannot be used now: it is unreachable, unauthorized or throttled, or ctx has
-// ended. The remaining objects were not sent and are in no list. Failures of single objects are only in the Result.
+// ended. Objects that were not sent because of this error are in no list of the Result. The failure of a single object
+// is no returned error; it is only in the Result.
 func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, error) {
 	items, failed, err := c.resolveObjects(ctx, set)
 	if err != nil {
@@ -286,7 +293,7 @@ func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, e
 	return a.result, nil
 }
 
-// applyCall is the state of one call of Apply.
+// applyCall is the state of one call of Apply: its arguments, its result, and the objects that are not available.
 type applyCall struct {
 	*Cluster
 	set   Set
@@ -322,7 +329,7 @@ func (a *applyCall) applyPhase(ctx context.Context, phase int, items []item) err
 	})
 }
 
-// mustWait returns whether an object has to wait, and the reason:
+// mustWait reports whether an object has to wait before it is sent, and why:
 //
 //	a CRD drops a version in which objects are stored          DependencyFailed
 //	its namespace is in this bundle and does not exist         DependencyFailed
@@ -366,9 +373,9 @@ func (a *applyCall) waitingForCRD(it *item) Waiting {
 	return w
 }
 
-// checkServed checks with one discovery request per group and version whether the kinds of new CRDs are served. This
-// check avoids PATCHes that would fail. If a CRD existed before this call and its kind is still not served, checkServed
-// reads the reason from the CRD, because a user may have to correct the CRD.
+// checkServed checks with one discovery request per group and version whether the kinds of new CRDs are served. The
+// discovery request avoids PATCHes that the API server would reject. If a CRD existed before this call and its kind is
+// still not served, checkServed reads the reason from the CRD, because a user may have to correct the CRD.
 func (a *applyCall) checkServed(ctx context.Context, items []item) error {
 	asked := map[schema.GroupVersion]map[string]resource{}
 	for i := range items {
@@ -421,8 +428,8 @@ func (a *applyCall) markUnavailable(ref Ref) {
 	a.markUnavailableLocked(ref)
 }
 
-// markUnavailableLocked records that ref is not available for dependent objects. For each phase, the object with the
-// smallest name is recorded, so that messages are stable.
+// markUnavailableLocked records that the object ref has failed or is waiting, so that dependent objects wait. For each
+// phase, only the object with the smallest name is recorded, so that messages are stable.
 func (a *applyCall) markUnavailableLocked(ref Ref) {
 	role := roleOf(ref.groupKind())
 	if role == roleNamespace || role == roleCRD {
@@ -437,7 +444,7 @@ func (a *applyCall) markUnavailableLocked(ref Ref) {
 	}
 }
 
-// sortResult sorts the lists of the result. Concurrent goroutines fill these lists in any order.
+// sortResult sorts the lists of the result. Concurrent goroutines add objects to these lists in random order.
 func (a *applyCall) sortResult() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

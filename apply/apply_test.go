@@ -49,7 +49,8 @@ func TestInventory(t *testing.T) {
 			t.Errorf("pass %d: refs (-want +got):\n%s", pass, diff)
 		}
 	}
-	// No discovery request is sent for built-in kinds and for kinds of the bundle. No discovery request is sent twice.
+	// No discovery request is sent for built-in kinds and for kinds of the bundle. For every other group and version,
+	// one discovery request is sent.
 	if diff := cmp.Diff([]string{"GET /apis/cert.example.org/v1", "GET /apis/other.example.org/v1"},
 		s.takeRequests()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
@@ -89,7 +90,7 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestApplyOrder tests one installation: phases are in order, each object gets one PATCH, the second call sends
+// TestApplyOrder tests one installation: phases are applied in order, each object gets one PATCH, the second call sends
 // nothing, and an upgrade sends only the changed objects.
 func TestApplyOrder(t *testing.T) {
 	s := newServer(t)
@@ -101,7 +102,7 @@ func TestApplyOrder(t *testing.T) {
 	if err != nil || len(result.Failed) != 0 {
 		t.Fatalf("applying: %v, failed %v", err, result.Failed)
 	}
-	// The CRD is new: one discovery request shows that its kind is not served yet, and its custom resource waits.
+	// The CRD is new: one discovery request shows that its kind is not served yet, so its custom resource waits.
 	want := [][]string{
 		patches(namespacePath, definitionPath), patches(accountPath, configPath, rolePath, servicePath),
 		patches(bindingPath),
@@ -199,7 +200,7 @@ func TestApplyParallel(t *testing.T) {
 	if most != limit {
 		t.Errorf("got %d requests at once, want %d", most, limit)
 	}
-	// The limit is a limit of the Cluster over all calls.
+	// The limit of concurrent requests is shared by all calls of one Cluster.
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
@@ -558,7 +559,7 @@ func TestApplyCanceled(t *testing.T) {
 	}
 }
 
-// TestApplyIdleConnection tests that a server that closes an idle connection is not reported as unreachable.
+// TestApplyIdleConnection tests that a server is not reported as unreachable if it closes an idle connection.
 func TestApplyIdleConnection(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{MaxConcurrentRequests: 1})
@@ -580,7 +581,8 @@ func TestApplyExisting(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.takeRequests()
-	// After a restart, Progress is empty. The CRD already exists, so its kind needs no discovery.
+	// After a restart of the manager, Progress is empty. The CRD already exists in the cluster, so the kind of its
+	// custom resource needs no discovery.
 	result, err := c.Apply(t.Context(), set, nil)
 	if err != nil || len(result.Applied) != 10 {
 		t.Fatalf("applying again: %v, %+v", err, result)
@@ -588,8 +590,8 @@ func TestApplyExisting(t *testing.T) {
 	if sent := s.takeRequests(); len(sent) != 10 {
 		t.Errorf("got %d requests, want 10: %v", len(sent), sent)
 	}
-	// The version of the CRD is not served yet. After a 404, the custom resource waits, and discovery precedes the next
-	// PATCH.
+	// The API server does not serve this version of the CRD yet. After a 404, the custom resource waits, and Apply
+	// sends a discovery request before the next PATCH.
 	set.Bundle = bundleOf(t, strings.ReplaceAll(strings.ReplaceAll(module, "example.com/v1", "example.com/v2"),
 		"{name: v1,", "{name: v2,"))
 	var done Progress
@@ -659,8 +661,8 @@ func TestApplyBadIdentity(t *testing.T) {
 	}
 }
 
-// TestApplyVersionOfDefinition tests a custom resource in a version that its CRD does not define. The custom resource
-// does not wait for the CRD.
+// TestApplyVersionOfDefinition tests a custom resource in a version that its CRD does not define. Such a custom
+// resource does not wait until the CRD is served.
 func TestApplyVersionOfDefinition(t *testing.T) {
 	s := newServer(t)
 	set := Set{Bundle: bundleOf(t, strings.ReplaceAll(module, "apiVersion: example.com/v1",

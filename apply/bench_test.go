@@ -14,7 +14,8 @@ import (
 // answer50 is the response of an API server to a PATCH that requests only metadata.
 const answer50 = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"c","namespace":"default","uid":"0c0c4ef3-6d07-4a4e-8c1e-2f0a6f1f4a57","resourceVersion":"1234567","generation":1,"creationTimestamp":"2026-01-02T03:04:05Z","labels":{"app.kubernetes.io/component":"x","operator.kyma-project.io/managed-by":"kyma"},"annotations":{"operator.kyma-project.io/owned-by":"kcp-system/x"},"managedFields":[{"manager":"declarative.kyma-project.io/applier","operation":"Apply","apiVersion":"apps/v1","time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{"f:operator.kyma-project.io/owned-by":{}},"f:labels":{"f:app.kubernetes.io/component":{},"f:operator.kyma-project.io/managed-by":{}}},"f:spec":{"f:replicas":{},"f:selector":{},"f:template":{"f:metadata":{"f:labels":{"f:app":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"manager\"}":{".":{},"f:args":{},"f:image":{},"f:name":{},"f:resources":{"f:limits":{"f:cpu":{},"f:memory":{}}}}}}}}}}]}}`
 
-// wire responds to every request at once and without a network, so a benchmark measures only the cost of this package.
+// wire is a transport that responds to every request at once and without a network, so a benchmark measures only the
+// cost of this package.
 type wire struct{ requests int }
 
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -37,8 +38,8 @@ func bundle50(b *testing.B) Set {
 	return Set{Bundle: bundleOf(b, yaml.String())}
 }
 
-// BenchmarkApply applies 50 objects: "engine" without a network, "http" over a loopback connection to a server in this
-// process, "unchanged" when everything was applied before.
+// BenchmarkApply applies 50 objects in three variants: "engine" without a network, "http" over a loopback connection to
+// a server in this process, "unchanged" with objects that were all applied before.
 func BenchmarkApply(b *testing.B) {
 	b.Run("engine", func(b *testing.B) {
 		set := bundle50(b)
@@ -93,8 +94,8 @@ func applyAll(b *testing.B, c *Cluster, set Set) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/50, "ns/object")
 }
 
-// TestProgressSize verifies the documented size of Progress. A Progress is stored for every installation of every
-// runtime.
+// TestProgressSize checks that a Progress needs as much memory as its documentation states. A Progress is stored for
+// every installation of every runtime.
 func TestProgressSize(t *testing.T) {
 	const installations, objects = 200, 25
 	refs := make([]Ref, objects)

@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ListByLabel returns the metadata of objects of a kind that match a label selector, in all namespaces. It sends one
-// request. ListByLabel returns at most limit objects, and whether more objects exist. An error with reason KindUnknown
-// means that no object of the kind can exist in this version.
+// ListByLabel returns the metadata of objects of a kind that match a label selector, in all namespaces. ListByLabel
+// sends one request. ListByLabel returns at most limit objects, and whether more objects exist. An error with reason
+// KindUnknown means that no object of the kind can exist in this version.
 func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string, limit int) (
 	found []ObjectMetadata, more bool, err error) {
 	res, err := c.resourceOf(ctx, gvk)

@@ -42,7 +42,8 @@ func TestListByLabel(t *testing.T) {
 	}
 }
 
-// TestListAllByLabel: one list for each kind that can be listed and deleted; kinds that may not be listed are named.
+// TestListAllByLabel checks that there is one list request for each kind that can be listed and deleted, and that the
+// result names the kinds that the credential may not list.
 func TestListAllByLabel(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})

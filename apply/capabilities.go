@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// versionPath is the path of the version of the API server; its response is the only one without a kind.
+// versionPath is the path of the version of the API server; the response for this path is the only one without a kind.
 const versionPath = "/version"
 
 // capabilitiesCachePeriod is how long the version and the APIs of a cluster are cached. capabilitiesCachePeriod is long
@@ -23,7 +23,7 @@ const versionPath = "/version"
 // module has installed it.
 const capabilitiesCachePeriod = 10 * time.Second
 
-// cachedCapabilities is the version and the APIs that an API server returned.
+// cachedCapabilities has the version and the APIs that an API server returned, and the time of the response.
 type cachedCapabilities struct {
 	render.Capabilities
 	version, apis time.Time // time of the last read of each; zero if never read
@@ -32,9 +32,9 @@ type cachedCapabilities struct {
 // discoveryType requests all groups with all their kinds in one response.
 const discoveryType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
-// Capabilities returns the data about the cluster that a chart needs; see [render.Artefact.CapabilityQueries]. Without
-// queries, no request is sent. Any query needs a request for /version. Queries for API versions also need discovery.
-// Responses are cached for ten seconds.
+// Capabilities returns the data about the cluster that a chart needs; see [render.Artefact.CapabilityQueries]. If a
+// chart has no queries, no request is sent. If there is any query, a request for /version is sent. Queries for API
+// versions also need a discovery request. Responses are cached for ten seconds.
 func (c *Cluster) Capabilities(ctx context.Context, queries []string) (render.Capabilities, error) {
 	c.mu.Lock()
 	known := c.cached
@@ -113,7 +113,8 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(served)), nil
 }
 
-// addServed adds the kinds of one group and version. An API service that is not available serves no kinds.
+// addServed adds the kinds of one group and version to the served APIs. An API service that is not available serves no
+// kinds.
 func (c *Cluster) addServed(ctx context.Context, version string, served map[string]bool) error {
 	gv, err := schema.ParseGroupVersion(version)
 	if err != nil {

@@ -25,12 +25,12 @@ import (
 type ClusterOptions struct {
 	// MaxConcurrentRequests is the maximum number of concurrent requests over all callers. 0 means 8.
 	MaxConcurrentRequests int
-	// RequestTimeout is the timeout of one request in the API server. 0 means 10 s. After this timeout, a working API
-	// server reports that the request could not be completed. An API server that does not respond within 2 s more is
-	// considered unreachable.
+	// RequestTimeout is the timeout of one request in the API server. 0 means 10 s. If an API server works, it reports
+	// after this timeout that the request could not be completed. An API server that does not respond within 2 s more
+	// is considered unreachable.
 	RequestTimeout time.Duration
-	// KeepNamespaces are namespaces that are never deleted. Nil means kyma-system. Namespaces that Kubernetes itself
-	// needs are never deleted either.
+	// KeepNamespaces are namespaces that are never deleted. Nil means that only kyma-system is never deleted.
+	// Namespaces that Kubernetes itself needs are never deleted either.
 	KeepNamespaces []string
 	// Observe, if set, is called for every request with its method, HTTP status and duration. The status is 0 if there
 	// was no response.
@@ -38,7 +38,8 @@ type ClusterOptions struct {
 	// ForbiddenAdvice, if set, is the advice in errors with reason RuntimeForbidden. It states where the missing right
 	// can be granted.
 	ForbiddenAdvice string
-	// Kinds, if set, is shared with other clusters. So kinds that bundles define are stored once and need no discovery.
+	// Kinds, if set, is shared with other clusters. So a kind that any bundle defines is stored once, and needs no
+	// discovery request.
 	Kinds *Kinds
 	// IsTooLarge, if set, reports whether an error of the HTTP client means that a response is larger than the client
 	// accepts. Lists are then requested in smaller pages.
@@ -156,7 +157,8 @@ func (c *Cluster) resourceOf(ctx context.Context, gvk schema.GroupVersionKind) (
 	return c.discover(ctx, gvk)
 }
 
-// discover finds a kind by a discovery request and caches the response. It ignores cached kinds.
+// discover finds a kind by a discovery request and caches the response. discover ignores the cache: it sends a request
+// even if the kind is cached.
 func (c *Cluster) discover(ctx context.Context, gvk schema.GroupVersionKind) (resource, error) {
 	served, err := c.servedKinds(ctx, gvk.GroupVersion())
 	if err != nil {
@@ -250,8 +252,8 @@ func (c *Cluster) isKnownUnserved(gvk schema.GroupVersionKind) bool {
 	return ok && c.now().Sub(at) < unservedKindPeriod
 }
 
-// rememberCRD caches the kinds that a CustomResourceDefinition of a bundle defines. So these kinds need no discovery
-// request.
+// rememberCRD caches the kinds that a CustomResourceDefinition of a bundle defines, so that these kinds need no
+// discovery request.
 func (c *Cluster) rememberCRD(crd render.CRD) {
 	if c.shared != nil {
 		c.shared.addCRD(crd)
@@ -278,7 +280,7 @@ func (c *Cluster) rememberLocked(gvk schema.GroupVersionKind, r resource) {
 	delete(c.unserved, schema.GroupVersionKind{Group: gvk.Group, Kind: gvk.Kind})
 }
 
-// forgetKind removes a kind from the cache, because a response has shown that the cluster does not serve the kind.
+// forgetKind removes a kind from the cache after a response has shown that the cluster does not serve the kind.
 func (c *Cluster) forgetKind(gvk schema.GroupVersionKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -296,8 +298,8 @@ func kindUnknownError(gvk schema.GroupVersionKind) *Error {
 		" in " + gvk.GroupVersion().String(), reason: KindUnknown}
 }
 
-// validateIdentity rejects identities that cannot be part of a URL path. So a name in a bundle cannot lead to another
-// path of the API.
+// validateIdentity rejects identities that cannot be part of a URL path. So the name of an object in a bundle cannot
+// lead to another path of the API.
 func validateIdentity(r Ref) *Error {
 	for _, segment := range []string{r.Group, r.Version, r.Namespace, r.Name} {
 		if problems := content.IsPathSegmentName(segment); problems != nil {
@@ -312,7 +314,7 @@ func validateIdentity(r Ref) *Error {
 	return nil
 }
 
-// forEach calls work for 0 … n-1. The calls run concurrently up to the limit of the cluster. forEach returns when all
+// forEach calls work for 0 … n-1. Up to the limit of the cluster, the calls run concurrently. forEach returns when all
 // calls have returned or when one call returns an error that concerns the whole cluster. forEach returns the first such
 // error.
 func (c *Cluster) forEach(n int, work func(i int) error) error {
@@ -354,8 +356,8 @@ func (c *Cluster) forEach(n int, work func(i int) error) error {
 	return first
 }
 
-// preferClusterError returns the more informative error. preferClusterError prefers an error of the cluster to the end
-// of a context. Otherwise it returns the first error.
+// preferClusterError returns the more informative of two errors. preferClusterError prefers an error of the cluster to
+// the end of a context. If neither rule applies, preferClusterError returns the first error.
 func preferClusterError(first, second error) error {
 	if first == nil {
 		return second

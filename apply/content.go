@@ -53,8 +53,8 @@ func (d *deleteCall) namespaceContent(ctx context.Context, namespace string) (st
 		": move or delete them, or delete the namespace"), nil
 }
 
-// foreignObjects returns the number of objects of a kind that are not in the inventory, and the names of the first
-// ones, or "".
+// foreignObjects returns the number of objects of a kind that are not in the inventory, and a text with the names of
+// the first few.
 func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namespace string,
 	namespaced map[schema.GroupKind]bool) (string, error) {
 	var list struct {
@@ -114,13 +114,13 @@ func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namesp
 	return fmt.Sprintf("%s %s (%s)", count, schema.GroupKind{Group: kind.gvk.Group, Kind: kind.gvk.Kind}, shown), nil
 }
 
-// isMethodNotAllowed reports whether a kind cannot be listed.
+// isMethodNotAllowed reports whether an error means that the kind cannot be listed.
 func isMethodNotAllowed(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == http.StatusMethodNotAllowed
 }
 
-// isExpected reports whether a namespace may be deleted although it contains the object. The first row that matches
+// isExpected reports whether a namespace may be deleted although it contains this object. The first row that matches
 // decides:
 //
 //	1  it is in the inventory, or is being deleted                      yes
@@ -153,8 +153,8 @@ func isMadeByCluster(ref Ref) bool {
 	return false
 }
 
-// namespacedKinds sends two discovery requests. listed are the namespaced kinds that can be listed and deleted, each in
-// its preferred version. all has all namespaced kinds, also those that cannot be listed or deleted.
+// namespacedKinds finds the namespaced kinds of the cluster with two discovery requests. listed are the kinds that can
+// be listed and deleted, each in its preferred version. all also has the kinds that cannot be listed or deleted.
 func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all map[schema.GroupKind]bool, err error) {
 	all = map[schema.GroupKind]bool{}
 	err = c.visitKinds(ctx, func(kind listedKind, canList bool) {
@@ -169,7 +169,7 @@ func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all
 }
 
 // listableKinds returns the kinds that can be listed and deleted, each in its preferred version. Kinds whose objects
-// the cluster creates by itself are left out. It sends two requests.
+// the cluster creates by itself are left out. listableKinds sends two discovery requests.
 func (c *Cluster) listableKinds(ctx context.Context) ([]listedKind, error) {
 	var kinds []listedKind
 	known := map[schema.GroupKind]bool{}
@@ -182,9 +182,9 @@ func (c *Cluster) listableKinds(ctx context.Context) ([]listedKind, error) {
 	return kinds, err
 }
 
-// visitKinds calls visit for each kind that the cluster serves, the preferred version of a kind first. canList is true
-// for kinds that can be listed and deleted, and whose objects the cluster does not create by itself. visitKinds sends
-// two requests.
+// visitKinds calls visit for each kind that the cluster serves, and for the preferred version of a kind first. canList
+// is true for kinds that can be listed and deleted, and whose objects the cluster does not create by itself. visitKinds
+// sends two discovery requests.
 func (c *Cluster) visitKinds(ctx context.Context, visit func(kind listedKind, canList bool)) error {
 	for _, path := range []string{"/api", "/apis"} {
 		var answer struct {

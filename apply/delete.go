@@ -16,15 +16,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// DeletionProgress records for which objects Delete has sent a DELETE. So Delete sends one DELETE for each object and
-// only reads the object afterwards. Use one DeletionProgress for each deletion of an inventory. DeletionProgress is in
-// memory; if it is lost, Delete sends one more DELETE for each object. The zero value is ready to use.
+// DeletionProgress records for which objects Delete has sent a DELETE. So Delete sends one DELETE for each object, and
+// later calls only read the object. Use one DeletionProgress for each deletion of an inventory. DeletionProgress is in
+// memory; if it is lost in a restart, Delete sends one more DELETE for each object. The zero value is ready to use.
 type DeletionProgress struct {
 	mu sync.Mutex
-	// by Ref.identity; an entry means that a DELETE was sent, true that the object is deleted; guarded by mu
+	// deleted has an entry for each object for which a DELETE was sent; the value is true if the object is deleted. The
+	// key is Ref.identity. Guarded by mu.
 	deleted map[Ref]bool
-	// by Ref.identity: the objects that belong to another installation; they are read again by each call, because that
-	// installation may hand them over; guarded by mu
+	// toOthers has the objects that belong to another installation, by Ref.identity. Each call of Delete reads these
+	// objects again, because the other installation may hand them over. Guarded by mu.
 	toOthers map[Ref]bool
 }
 
@@ -65,17 +66,19 @@ func (d *DeletionProgress) isDeleted(r Ref) bool {
 	return deleted
 }
 
-// Teardown is the result of one call of Delete.
+// Teardown is the result of one call of Delete or DeleteOwned.
 type Teardown struct {
-	// Deleted are the objects that do not exist any more. They can be removed from the inventory.
+	// Deleted are the objects that do not exist in the cluster any more. The caller can remove these Refs from the
+	// inventory.
 	Deleted []Ref
 	// Kept are the objects that are never deleted: the namespaces in ClusterOptions.KeepNamespaces, objects with
 	// Ref.Keep, and the namespaces and CRDs that objects with Ref.Keep need.
 	Kept []Ref
 	// Left are the objects that this call left in the cluster, because they do not belong only to the installation.
-	// They can be removed from the inventory. Later calls return them in Deleted. Left is empty without Ownership.
+	// The caller can remove their Refs from the inventory. Later calls return these objects in Deleted. Left is empty
+	// without Ownership.
 	Left []Left
-	// Remaining are the objects that still exist. Each of them states what it waits for.
+	// Remaining are the objects that still exist. Each entry states what its object waits for.
 	Remaining []Remaining
 }
 
@@ -84,27 +87,27 @@ type Left struct {
 	Ref Ref
 	// Reason is one of LeftReleased, LeftHandedOver, LeftToOwner, LeftToOthers.
 	Reason string
-	// Message states why the object stays.
+	// Message states why the object was left in the cluster.
 	Message string
 }
 
 // Reasons of Left.
 const (
-	// LeftReleased: the object existed before the installation. Its fields and annotations of the installation are
-	// removed.
+	// LeftReleased: the object existed before the installation, so only the fields and annotations of the installation
+	// were removed.
 	LeftReleased = "ObjectReleased"
 	// LeftHandedOver: another installation contains the object too. The object belongs to that installation now.
 	LeftHandedOver = "ObjectHandedOver"
 	// LeftToOwner: the object belongs to another installation.
 	LeftToOwner = "ObjectLeftToOwner"
-	// LeftToOthers: the object was created again by somebody else.
+	// LeftToOthers: another client has created the object again.
 	LeftToOthers = "ObjectLeftToOthers"
 )
 
 // Done reports whether every object that can be deleted is deleted.
 func (t *Teardown) Done() bool { return len(t.Remaining) == 0 }
 
-// Remaining is an object that still exists.
+// Remaining is an object that has not been deleted yet.
 type Remaining struct {
 	Ref Ref
 	// Since is the time when the deletion of the object began. Since is zero if the deletion has not begun.
@@ -114,9 +117,10 @@ type Remaining struct {
 	// Message states what the object waits for: its finalizers, the remaining content of a namespace, the custom
 	// resources of a CRD, the previous phase, or an error.
 	Message string
-	// Err is the error of the request. Err is nil if the request succeeded.
+	// Err is the error of the request for this object. Err is nil if the request succeeded.
 	Err *Error
-	// Content is true if the object is a namespace that is not deleted, because it holds objects of others.
+	// Content is true if the object is a namespace that is not deleted, because it contains objects that are not in the
+	// inventory.
 	Content bool
 }
 
@@ -130,30 +134,32 @@ type Remaining struct {
 //  6. namespaces
 //
 // A phase starts when all objects of the previous phase are deleted. Delete sends one DELETE with background
-// propagation for each object. progress records these objects, and later calls only read the objects that still
+// propagation for each object, and records the object in progress; later calls only read the objects that still
 // existed. If no object has finalizers, one call deletes all objects.
 //
-// Delete does not wait. Call it again later as long as Teardown has Remaining objects. Every object of refs is in
-// exactly one list of Teardown. An object whose kind is not served any more in any version is considered deleted.
+// Delete does not wait until the objects are deleted. Call Delete again later as long as Teardown has Remaining
+// objects. Every object of refs is in exactly one list of Teardown. If the cluster does not serve the kind of an object
+// in any version, the object is considered deleted.
 //
-// Objects with Ref.Keep are kept. Namespaces and CustomResourceDefinitions in the same inventory are also kept if their
-// deletion would delete an object with Ref.Keep. This needs no request: the policy was read from the bundle and
-// recorded in the Ref, and the live object is not read. Keep these Refs in the inventory for as long as the inventory
-// exists.
+// Objects with Ref.Keep are not deleted. Namespaces and CustomResourceDefinitions in the same inventory are also kept
+// if their deletion would delete an object with Ref.Keep. The decision needs no request: the policy was read from the
+// bundle and recorded in the Ref, and the live object is not read. The Refs of kept objects have to stay in the
+// inventory for as long as the inventory exists.
 //
-// An error means that the whole cluster cannot be used now. Remaining then contains all objects that are not known to
-// be deleted.
+// An error means that the whole cluster cannot be used now. In this case, Remaining contains all objects that are not
+// known to be deleted.
 func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProgress) (Teardown, error) {
 	return c.DeleteOwned(ctx, refs, progress, nil)
 }
 
-// DeleteOwned is Delete on behalf of an installation. DeleteOwned deletes only objects that the installation has
-// created and that no other installation contains: see decideDelete. The other objects are in Teardown.Left. A
-// namespace is not deleted while it contains objects that are not in refs.
+// DeleteOwned is like Delete, but considers which installation each object belongs to. DeleteOwned deletes only objects
+// that the installation has created and that no other installation contains: see decideDelete. All other objects stay
+// in the cluster and are in Teardown.Left. A namespace is not deleted while it contains objects that are not in refs.
 //
 // An object that nobody has changed since it was applied costs one DELETE, which the API server rejects if the object
 // has changed. Any other object costs a read and a DELETE. A namespace also costs one list for each namespaced kind. An
-// object of another installation costs a read in each call, because that installation may hand it over to this one.
+// object of another installation costs a read in each call, because the other installation may hand the object over to
+// this installation.
 func (c *Cluster) DeleteOwned(ctx context.Context, refs []Ref, progress *DeletionProgress,
 	own *Ownership) (Teardown, error) {
 	if progress == nil {
@@ -200,7 +206,8 @@ type deleteCall struct {
 	kept     map[Ref]bool // by Ref.identity
 }
 
-// findKept finds the objects that are not deleted. An error of findKept concerns the whole cluster.
+// findKept finds the objects of the inventory that must not be deleted. findKept returns an error only if the error
+// concerns the whole cluster.
 func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 	d.kept = map[Ref]bool{}
 	for _, r := range refs {
@@ -223,7 +230,7 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 			return err
 		}
 		for _, other := range refs {
-			// if the plural is unknown, keep all CRDs of the group
+			// If the plural is unknown, findKept keeps all CRDs of the group.
 			if isCRD(other) && (err != nil || other.Name == res.plural+"."+r.Group) {
 				d.kept[other.identity()] = true
 			}
@@ -232,7 +239,7 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 	return nil
 }
 
-// addUntouched adds an object to Teardown for which this call sent no request.
+// addUntouched adds an object to Teardown without a request for the object.
 func (d *deleteCall) addUntouched(t *Teardown, r Ref, message string) {
 	switch {
 	case d.kept[r.identity()]:
@@ -274,8 +281,8 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 }
 
 // deleteOrCheck sends a DELETE for one object. If a DELETE was sent before, it reads the object instead. deleteOrCheck
-// returns the object if the object still exists, and why the object stays if it was left. An error of deleteOrCheck
-// concerns the whole cluster.
+// returns the object if the object still exists, and why the object stays if it was left. deleteOrCheck returns an
+// error only if the error concerns the whole cluster.
 func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
 	if err := validateIdentity(ref); err != nil {
 		d.progress.record(ref, true) // an object with such a name cannot exist
@@ -284,7 +291,8 @@ func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *L
 	sent, _ := d.progress.status(ref)
 	if sent {
 		left, err := d.readRemaining(ctx, ref)
-		// If the object exists and is not being deleted, another client has created it again or the DELETE was lost.
+		// If the object exists and is not being deleted, either another client has created the object again or the
+		// DELETE was lost.
 		if sent = err != nil || left == nil || !left.Since.IsZero(); sent {
 			return d.recordAnswer(ref, left, err)
 		}
@@ -301,7 +309,7 @@ func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *L
 		}
 		return left, nil, err
 	case stays != nil && (stays.Reason == LeftHandedOver || stays.Reason == LeftToOwner):
-		// If both installations are being deleted, each may hand the object over to the other.
+		// If both installations are being deleted, each of them may hand the object over to the other one.
 		if !d.progress.recordToOther(ref) {
 			return nil, nil, nil
 		}
@@ -313,7 +321,7 @@ func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *L
 	return d.recordAnswer(ref, left, nil)
 }
 
-// recordAnswer records whether the object still exists after a DELETE.
+// recordAnswer records, from the response to a DELETE, whether the object still exists.
 func (d *deleteCall) recordAnswer(ref Ref, left *Remaining, err error) (*Remaining, *Left, error) {
 	if err != nil {
 		left, err = remainingAfter(ref, err)
@@ -323,7 +331,8 @@ func (d *deleteCall) recordAnswer(ref Ref, left *Remaining, err error) (*Remaini
 	return left, nil, nil
 }
 
-// remainingAfter returns the object as Remaining if err concerns only this object. Otherwise it returns err.
+// remainingAfter returns the object as Remaining if err concerns only this object, and err if it concerns the whole
+// cluster.
 func remainingAfter(ref Ref, err error) (*Remaining, error) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || concernsCluster(err) {
@@ -332,7 +341,7 @@ func remainingAfter(ref Ref, err error) (*Remaining, error) {
 	return &Remaining{Ref: ref, Message: e.Error(), Err: e}, nil
 }
 
-// preconditions restrict a DELETE to one object, and to one version of the object. "" means any.
+// preconditions restrict a DELETE to the object with this UID, and to one resourceVersion of the object. "" means any.
 type preconditions struct {
 	UID             string `json:"uid,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
@@ -350,7 +359,8 @@ func deletionOptions(only preconditions) *buffer {
 	return body
 }
 
-// sendDelete sends the DELETE. The response shows whether the object is deleted at once or has finalizers.
+// sendDelete sends a DELETE for an object. The response of the API server shows whether the object is deleted at once
+// or has finalizers.
 func (c *Cluster) sendDelete(ctx context.Context, ref Ref, only preconditions) (*Remaining, error) {
 	var answer partialObject
 	err := c.withServedVersion(ctx, ref, func(ref Ref, res resource) error {
@@ -364,7 +374,7 @@ func (c *Cluster) sendDelete(ctx context.Context, ref Ref, only preconditions) (
 	case err != nil:
 		return nil, err
 	case answer.Metadata.DeletionTimestamp == nil:
-		// the response is a Status of success or, for some kinds, the deleted object
+		// The response is a Status of success or, for some kinds, the deleted object.
 		return nil, nil
 	}
 	return remainingOf(ref, &answer.Metadata), nil
@@ -408,8 +418,8 @@ func isNotFound(err error) bool {
 	return reasonIs(err, ObjectNotFound) || reasonIs(err, KindUnknown) || reasonIs(err, NamespaceNotFound)
 }
 
-// withServedVersion calls use with the resource of ref. If the recorded version is not served any more, it calls use
-// once more with another version.
+// withServedVersion calls use with the resource that the cluster serves for ref. If the cluster does not serve the
+// recorded version any more, withServedVersion calls use once more with another version.
 func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, resource) error) error {
 	res, err := c.resourceOf(ctx, ref.GVK())
 	if err == nil {
@@ -429,7 +439,7 @@ func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, 
 	return use(other, res)
 }
 
-// remainingOf describes an object that still exists.
+// remainingOf returns an object that still exists as Remaining, with a message about its deletion.
 func remainingOf(ref Ref, m *metadata) *Remaining {
 	left := &Remaining{Ref: ref, Finalizers: slices.Sorted(slices.Values(m.Finalizers)), Message: deletionMessage(m)}
 	if m.DeletionTimestamp != nil {
@@ -456,8 +466,8 @@ func deletionMessage(m *metadata) string {
 // resources are deleted.
 const instanceCleanupFinalizer = "customresourcecleanup.apiextensions.k8s.io"
 
-// remainingInstances returns the names of a few custom resources that the deletion of a CRD waits for. Its errors are
-// ignored, because the names are used only in messages.
+// remainingInstances returns the names of a few custom resources that the deletion of a CRD waits for. If these names
+// cannot be read, the error is ignored, because the names are used only in messages.
 func (c *Cluster) remainingInstances(ctx context.Context, crd Ref) string {
 	const few = 3
 	found, err := c.ListInstances(ctx, crd.Name, few, "")
@@ -478,9 +488,9 @@ func (c *Cluster) remainingInstances(ctx context.Context, crd Ref) string {
 	return clipMessage(text)
 }
 
-// WaitMessage returns what the deletion waits for. WaitMessage contains the first three remaining objects, what each of
-// these objects waits for, and the number of the other objects. Its length is limited. WaitMessage stays the same as
-// long as the causes stay the same.
+// WaitMessage returns a message about what the deletion waits for. WaitMessage contains the first three remaining
+// objects, what each of these objects waits for, and the number of the other objects. The length of the message is
+// limited. WaitMessage stays the same as long as the causes stay the same.
 func (t *Teardown) WaitMessage() string {
 	const most = 3 // few, because users read the message
 	var parts []string

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// installed applies module to a fresh server and returns its inventory.
+// installed applies the objects of the test module to a fresh server and returns their inventory.
 func installed(t *testing.T) (*server, *Cluster, []Ref) {
 	t.Helper()
 	s := newServer(t)
@@ -62,8 +62,8 @@ func TestDeleteOrder(t *testing.T) {
 	}
 }
 
-// TestDeleteBlocked tests a deletion that is blocked by finalizers: messages contain the finalizers, later phases wait,
-// and no object gets a second DELETE.
+// TestDeleteBlocked tests a deletion that finalizers block: messages contain the finalizers, later phases wait, and no
+// object gets a second DELETE.
 func TestDeleteBlocked(t *testing.T) {
 	s, c, refs := installed(t)
 	hold := func(path string, finalizers ...any) {
@@ -185,7 +185,7 @@ func TestDeleteKeepsNamespaces(t *testing.T) {
 }
 
 // TestDeleteWithoutKind tests that an object is considered deleted if its kind is not served in any version. If the
-// kind is served in another version, the object is found in that version.
+// kind is served in another version, Delete finds the object in that version.
 func TestDeleteWithoutKind(t *testing.T) {
 	s, c, _ := installed(t)
 	old := Ref{Group: "example.com", Version: "v1beta1", Kind: "Thing", Namespace: "default", Name: "default"}
@@ -293,7 +293,7 @@ func TestCreateGetList(t *testing.T) {
 		t.Errorf("listing an unknown kind: got %v", err)
 	}
 
-	// The cluster determines the scope of a kind.
+	// The cluster, and not the bundle, determines the scope of a kind.
 	role := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1",
 		"kind": "ClusterRole", "metadata": map[string]any{"name": "r", "namespace": "stray"}}}
 	if ref, err := c.Create(t.Context(), role, "someone"); err != nil || ref.Namespace != "" ||

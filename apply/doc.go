@@ -10,12 +10,13 @@
 //
 // # How it works
 //
-// No call waits for progress in the cluster. Each call does all that is possible now, reports which objects are left
-// and why, and returns. The caller decides when to call again. A later call sends only the objects that are left.
+// No call waits for progress in the cluster. Each call does all that is possible now, returns a list of the objects
+// that are left, with reasons, and ends. The caller decides when to call Apply or Delete again. A later call sends only
+// the objects that are left.
 //
 // Apply sends one server-side apply PATCH for each object, unless Progress contains the object with the same content.
 // The first PATCH is without force. If another field manager has set one of the fields to another value, the API server
-// returns the conflicting fields and managers. Then a second PATCH with force takes over these fields; see
+// returns the conflicting fields and managers. In that case, a second PATCH with force takes over these fields; see
 // Result.TakenOver. No other requests are needed to apply an object. The scope and the plural of a kind come from a
 // built-in table, from the CustomResourceDefinitions of the bundle, or from one cached discovery request per group and
 // version. Objects are applied in phases. Within a phase, objects are applied in parallel:
@@ -30,33 +31,34 @@
 // A failed object does not stop other objects, but objects that depend on it wait. An object depends on its namespace.
 // A custom resource depends on its CRD. A workload depends on all CRDs, configuration and access rights. A webhook
 // depends on all of these and on the workloads. A custom resource whose CRD has just been created is not sent before a
-// discovery request has returned its kind. An error that concerns the whole cluster ends the call at once. So no more
-// requests are sent to a cluster that is unreachable, rejects the credential or throttles.
+// discovery request has returned its kind. An error that concerns the whole cluster ends the call at once. So the
+// package sends no more requests to a cluster that is unreachable, rejects the credential or throttles.
 //
 // Annotations of an object in the bundle change how the object is applied and deleted. An object can be create-only,
 // can have fields that are ignored after creation, can be kept forever, or can be recreated if a field is immutable.
 // See AnnotationApplyPolicy and the constants after it. An object without these annotations costs no additional
-// request. The first two annotations cost one or two requests if the object already exists. To find that out, Apply
-// sends a PATCH with resourceVersion 1, which can create an object but cannot change an object.
+// request. The annotations for create-only objects and for ignored fields cost one or two requests if the object
+// already exists. To find out whether the object exists, Apply sends a PATCH with resourceVersion 1: such a PATCH can
+// create an object but cannot change one.
 //
 // A CustomResourceDefinition that drops a stored version or changes its scope needs no check before the PATCH. The API
 // server compares the CustomResourceDefinition with the stored versions and writes nothing. The resulting error has
-// reason StoredVersionDropped or FieldImmutable. After StoredVersionDropped, only namespaces and other
-// CustomResourceDefinitions are applied: the former version of a module keeps its configuration and its rights.
+// reason StoredVersionDropped or FieldImmutable. After StoredVersionDropped, Apply sends only namespaces and other
+// CustomResourceDefinitions: so the former version of a module keeps its configuration and its rights.
 //
-// Progress records data from the responses of the API server: generation, resourceVersion, UID and a hash of the owned
-// fields. With this data, ObserveEvent recognises events of own writes, and FindDrift has to read only metadata.
-// Metadata is sufficient because an API server removes our ownership of a field when another field manager changes the
-// field. Requests ask for metadata only where metadata is sufficient, so applying a large CustomResourceDefinition does
-// not return the CustomResourceDefinition.
+// Progress records data from the responses of the API server: generation, resourceVersion, UID and a hash of the fields
+// that the field manager owns. With this data, ObserveEvent recognises events of own writes, and FindDrift has to read
+// only metadata. Metadata is sufficient because an API server removes a field from our managed fields when another
+// field manager changes the field. Requests ask for metadata only where metadata is sufficient, so applying a large
+// CustomResourceDefinition does not return the CustomResourceDefinition.
 //
 // Delete needs only an inventory. Delete deletes in phases too: custom resources first, while their operator runs, and
-// namespaces last. Delete sends one DELETE for each object, and no DELETE for an object with Ref.Keep. The response
-// shows whether the object is deleted. Only objects that still exist are read again. Messages state what these objects
-// wait for.
+// namespaces last. Delete sends one DELETE for each object, and no DELETE for an object with Ref.Keep. The response of
+// the API server shows whether the object is deleted. Later calls read only the objects that still exist. The messages
+// in Teardown state what these objects wait for.
 //
 // StateEvaluator reads the state of a module from its custom resource: from .status.state, by rules, or by an
-// expression. Rules are compiled once.
+// expression. StateEvaluator compiles each rule once.
 //
 // Requests use net/http with the transport that client-go prepares. They do not use client-go's request type, because
 // that type reads responses without a size limit and sleeps when the server requests a retry. Every request has a
@@ -66,9 +68,10 @@
 //
 // # Errors
 //
-// Every failure of a request is an *Error with a Reason. ClassOf returns how to react: retry, wait for a change, or
-// send no requests to the cluster for some time. Failures of single objects are in the results. A returned error
-// concerns the whole cluster. JoinFailures combines many failures in a text of limited length.
+// Every failure of a request is an *Error with a Reason. ClassOf returns how a caller should react to an error: retry,
+// wait for a change, or send no requests to the cluster for some time. The failures of single objects are in the
+// results of Apply and Delete. If a call returns an error, the error concerns the whole cluster. JoinFailures combines
+// many failures in a text of limited length.
 //
 // # What it does not do
 //

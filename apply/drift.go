@@ -25,15 +25,17 @@ type Drifted struct {
 	Fields []string
 	// Managers are the other field managers that own Fields now, sorted.
 	Managers []string
-	// Shared is true if the object belongs to another installation, or did so until that installation was removed.
+	// Shared is true if the object belongs to another installation, or belonged to another installation that is removed
+	// now.
 	Shared bool
 	// OwnersTurn is true if the owner of a shared object has to correct the difference: another client has changed or
-	// removed fields that the owner had applied. FindDrift leaves the record of such an object in Progress. If the
-	// owner does not correct the difference, call Progress.Forget; the next Apply then reports the conflict.
+	// removed fields that the owner had applied. For such an object, FindDrift does not change the record in Progress.
+	// If the owner does not correct the difference, the caller has to call Progress.Forget; the next Apply then reports
+	// the conflict.
 	OwnersTurn bool
 }
 
-// String returns the object and how it differs from the Set.
+// String returns a text with the object and how it differs from the Set.
 func (d Drifted) String() string {
 	if d.Missing {
 		return d.Ref.String() + " is missing"
@@ -53,22 +55,22 @@ const maxFields = 10
 
 // FindDrift returns the objects of a Set that are missing or differ from the Set. FindDrift sends one GET for each
 // object and writes nothing. only restricts FindDrift to some objects. FindDrift relies on the field ownership that the
-// API server records. When another client changes or removes a field that we applied, we lose the ownership of the
-// field. So a field that we still own has not changed. Fields that the Set does not contain (defaults, status, fields
-// of other clients) are never drift.
+// API server records. When another client changes or removes a field that we applied, the API server removes the field
+// from our managed fields. So a field that is still in our managed fields has not changed. Fields that the Set does not
+// contain (defaults, status, fields of other clients) are never drift.
 //
 //   - If p records an object as applied with the same content, only the field ownership is compared and the spec is not
 //     read. Secrets are an exception: keys of stringData have no owner after the API server has encoded them.
 //   - Any other object is also compared field by field. Lists are merged as the field ownership defines. Values that the
 //     API server writes in another form (quantities, stringData of Secrets) are equal if they have the same meaning.
 //
-// The alternative is a dry-run PATCH. A dry-run PATCH needs a second request to show whether anything would change,
-// needs the right to write, is a write in audit logs, and fails if webhooks do not support it.
+// The alternative would be a dry-run PATCH for each object. A dry-run PATCH needs a second request to show whether
+// anything would change, needs the right to write, is a write in audit logs, and fails if webhooks do not support it.
 //
-// FindDrift records in p (which may be nil) which objects have no drift, and removes the other objects from p. So a
+// FindDrift records in p (which may be nil) which objects have no drift, and removes all other objects from p. So a
 // later Apply with p corrects exactly the drift. If the credential lacks the right to read an object, the object is
 // treated as not drifted, and FindDrift returns the error of JoinFailures. If the whole cluster cannot be used,
-// FindDrift returns that error and no drift.
+// FindDrift returns the error of the cluster and no drift.
 func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...Ref) ([]Drifted, error) {
 	items, _, err := c.resolveObjects(ctx, set) // Apply reports objects that cannot be applied
 	if err != nil {
@@ -112,7 +114,7 @@ func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...R
 	return drifted, JoinFailures(failed)
 }
 
-// compareObject compares one object with the cluster.
+// compareObject compares one object of the Set with the live object in the cluster.
 func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progress) (*Drifted, error) {
 	known := p.beginComparison(it.ref)
 	defer p.endComparison(it.ref)
@@ -157,7 +159,7 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	}
 	fields := compareOwned(wanted, live, m.fieldsOwnedBy(set.owner()), it.policy.ignore, false)
 	if len(fields) == 0 && byRecord {
-		// The ownership has changed, so a field whose desired value is empty was changed.
+		// The field ownership has changed, so a field whose desired value is empty was changed.
 		fields = compareOwned(wanted, nil, m.fieldsOwnedBy(set.owner()), it.policy.ignore, true)
 	}
 	if len(fields) == 0 && !byRecord {
@@ -168,27 +170,28 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 }
 
 // owned is a tree of fields in the format of the API server (FieldsV1). "f:name" is a member, `k:{"name":"x"}` is a
-// list item by keys, and `v:"x"` is a list item by value. A node without children is owned as a whole.
+// list item by keys, and `v:"x"` is a list item by value. A node without children means that the whole value at this
+// path is owned.
 type owned map[string]owned
 
-// comparison collects the fields in which a desired object differs from the owned fields.
+// comparison collects the paths at which a desired object differs from the owned fields.
 type comparison struct {
 	fields []string
 	lost   int  // the number of fields that are not owned
 	zeros  bool // whether desired empty values ("", 0, false) are compared
 }
 
-// compareOwned returns the paths of wanted, the desired object, that we do not own. fields is the FieldsV1 of our
-// entry. If live is not nil, compareOwned also returns the paths whose value in live differs. Paths in ignore are left
-// out. Desired empty values without a recorded owner are returned only with zeros. The result is sorted and has at most
-// maxFields paths. compareOwned may change wanted and live.
+// compareOwned returns the paths of the desired object, wanted, that we do not own. fields is the entry of our field
+// manager in the format FieldsV1. If live is not nil, compareOwned also returns the paths whose value in live differs.
+// The paths in ignore are left out of the result. If zeros is true, the result also has desired empty values that have
+// no recorded owner. The result is sorted and has at most maxFields paths. compareOwned may change wanted and live.
 func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) []string {
 	paths, _ := compareAndClassify(wanted, live, fields, ignore, zeros)
 	return paths
 }
 
-// compareAndClassify is compareOwned. allLost is true if all of the paths are returned because we do not own them, and
-// not because of their values.
+// compareAndClassify returns the same paths as compareOwned. allLost is true if every path is returned because we do
+// not own it, and none because of its value.
 func compareAndClassify(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) (
 	paths []string, allLost bool) {
 	var own owned
@@ -256,7 +259,8 @@ func ownedKeys(keys map[string]any) owned {
 	return own
 }
 
-// compare compares one value. With values, it compares the live value; otherwise it compares only the ownership.
+// compare compares one value of the desired object. If values is true, compare compares the live value too; otherwise
+// compare compares only the field ownership.
 func (c *comparison) compare(path string, wanted, live any, values bool, own owned) {
 	if isEmpty(wanted) {
 		return // the API server may drop an empty value
@@ -312,8 +316,8 @@ func (c *comparison) compareMap(path string, wanted, live map[string]any, values
 func (c *comparison) compareList(path string, wanted, live []any, values bool, own owned) {
 	left := maps.Clone(own)
 	delete(left, ".")
-	// Items that contain all their keys are matched first. Other items lack keys that the API server has defaulted, and
-	// are matched with the remaining owned items.
+	// List items that contain all their keys are matched first. Other list items lack keys that the API server has
+	// defaulted; they are matched with the remaining owned items.
 	items := slices.SortedStableFunc(slices.Values(wanted),
 		func(a, b any) int { return cmp.Compare(memberCount(b), memberCount(a)) })
 	for _, exact := range []bool{true, false} {
@@ -346,8 +350,8 @@ func memberCount(item any) int {
 	return len(m)
 }
 
-// matchOwnedItem finds the owned item that corresponds to w, by value or by keys. With exact, w must contain all keys.
-// Without exact, keys that are missing in w match any value.
+// matchOwnedItem finds the owned item that corresponds to w, by value or by keys. If exact is true, w must contain all
+// keys. If exact is false, a key that is missing in w matches any value.
 func matchOwnedItem(w any, own owned, exact bool) (string, bool) {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if text, ok := strings.CutPrefix(name, "v:"); ok {
@@ -376,7 +380,7 @@ func matchOwnedItem(w any, own owned, exact bool) (string, bool) {
 	return "", false
 }
 
-// findItem finds an item of a live list by its keys. Live items contain all keys.
+// findItem finds an item of a live list by its keys. Items of the live list contain all keys.
 func findItem(live []any, name string) (any, bool) {
 	for _, l := range live {
 		if found, ok := matchOwnedItem(l, owned{name: nil}, true); ok && found == name {
@@ -478,7 +482,7 @@ func sameQuantity(a, b string) bool {
 	return err == nil && x.Cmp(y) == 0
 }
 
-// otherOwners returns the field managers other than ours that own the given paths.
+// otherOwners returns the other field managers that own the given paths.
 func otherOwners(fields []string, m *metadata, ours string) []string {
 	var owners []string
 	for _, f := range m.ManagedFields {
@@ -494,7 +498,7 @@ func otherOwners(fields []string, m *metadata, ours string) []string {
 	return slices.Compact(owners)
 }
 
-// covers reports whether the tree contains the path or a parent of the path that is owned as a whole.
+// covers reports whether the tree contains the path, or contains a parent of the path that is owned as a whole.
 func (own owned) covers(path string) bool {
 	for path != "" {
 		if len(own) == 0 {

@@ -16,7 +16,7 @@ func TestFindDrift(t *testing.T) {
 	s, c, _ := installed(t)
 	set := Set{Bundle: bundleOf(t, module)}
 	var done Progress
-	// After a restart, Progress is empty. The objects are compared by value and then recorded.
+	// After a restart of the manager, Progress is empty. FindDrift compares the objects by value and then records them.
 	for pass, accept := range []string{jsonType, metadataType} {
 		drifted, err := c.FindDrift(t.Context(), set, &done)
 		if err != nil || len(drifted) != 0 {
@@ -114,7 +114,7 @@ func TestFindDriftErrors(t *testing.T) {
 	}
 }
 
-// TestCompareOwned compares objects with field ownership in the format of API servers.
+// TestCompareOwned compares objects with the owned fields that real API servers have recorded.
 func TestCompareOwned(t *testing.T) {
 	const service = `{"f:spec":{"f:ports":{"k:{\"port\":53,\"protocol\":\"TCP\"}":{".":{},"f:name":{},"f:port":{},"f:targetPort":{}},"k:{\"port\":53,\"protocol\":\"UDP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{}}},"f:selector":{}}}`
 	const servicePorts = `spec: {ports: [{name: tcp, port: 53, targetPort: 53}, {name: udp, port: 53, protocol: UDP}], selector: {a: b}}`

@@ -22,11 +22,11 @@ import (
 
 // Reasons of an Error.
 const (
-	// ObjectRefused: the object is invalid (400, 403 by admission, 413, 422). The API server rejects the object again
-	// until the object or the policy changes.
+	// ObjectRefused: the object is invalid (400, 403 by admission, 413, 422). The API server rejects the same object
+	// again until the object or the policy changes.
 	ObjectRefused = "ObjectRefused"
-	// AdmissionRefused: an admission webhook or policy of the cluster rejects the object. No event reports when the
-	// object would be accepted.
+	// AdmissionRefused: an admission webhook or admission policy of the cluster rejects the object. No watch event
+	// shows when the webhook or the policy would accept the object.
 	AdmissionRefused = "AdmissionRefused"
 	// FieldImmutable: a field of the object is immutable (422); Error.Fields names it. See AnnotationOnImmutable.
 	FieldImmutable = "FieldImmutable"
@@ -37,9 +37,10 @@ const (
 	ObjectConflict = "ObjectConflict"
 	// ObjectExists: Create found an existing object with the same name.
 	ObjectExists = "ObjectExists"
-	// AdoptionRefused: the object exists, somebody else made it, and the policy is not to adopt it. See Adoption.
+	// AdoptionRefused: the object exists, another client created it, and the policy forbids to adopt it. See Adoption.
 	AdoptionRefused = "AdoptionRefused"
-	// OwnedByOtherModule: the object belongs to another installation, which applies other content. See Ownership.
+	// OwnedByOtherModule: the object belongs to another installation, which applies it with other content. See
+	// Ownership.
 	OwnedByOtherModule = "OwnedByOtherModule"
 	// ObjectNotFound: the object that Get requested does not exist.
 	ObjectNotFound = "ObjectNotFound"
@@ -57,7 +58,7 @@ const (
 	RuntimeUnauthorized = "RuntimeUnauthorized"
 	// RuntimeForbidden: the credential lacks a right (403). The message contains the missing verb and resource.
 	RuntimeForbidden = "RuntimeForbidden"
-	// Throttled: the API server requests a delay (429, or 503 with Retry-After). See Error.RetryAfter.
+	// Throttled: the API server requests that the client waits (429, or 503 with Retry-After). See Error.RetryAfter.
 	Throttled = "Throttled"
 	// WebhookFailed: an admission or conversion webhook could not be called or timed out.
 	WebhookFailed = "WebhookFailed"
@@ -68,7 +69,7 @@ const (
 	StateRuleInvalid = "StateRuleInvalid"
 )
 
-// advice contains for each reason how to fix the problem.
+// advice has an instruction for each reason: how a user can fix the problem.
 var advice = map[string]string{
 	ObjectRefused:    "correct the object in the module, or the policy that refuses it",
 	AdmissionRefused: "correct the object in the module, or the webhook or policy that refuses it; it is retried",
@@ -162,8 +163,8 @@ type Class int
 const (
 	// Transient means that the caller should retry with backoff.
 	Transient Class = iota
-	// Terminal means that the same request will be rejected again. The caller should wait until the module or the
-	// policy of the cluster changes.
+	// Terminal means that the API server will reject the same request again. The caller should wait until the module or
+	// the policy of the cluster changes.
 	Terminal
 	// Unreachable means that the whole cluster does not respond or throttles. The caller should send one probe before
 	// other requests.
@@ -190,8 +191,8 @@ func ClassOf(err error) Class {
 	}
 }
 
-// concernsCluster reports whether an error concerns the whole cluster. After such an error, no more requests should be
-// sent now.
+// concernsCluster reports whether an error concerns the whole cluster. After such an error, the caller should send no
+// more requests to the cluster for now.
 func concernsCluster(err error) bool {
 	if _, ok := errors.AsType[*Error](err); !ok {
 		return true // the context of the caller has ended
@@ -200,14 +201,14 @@ func concernsCluster(err error) bool {
 	return class == Unreachable || class == Unauthorized
 }
 
-// reasonIs reports whether err is an Error with this reason.
+// reasonIs reports whether err is an *Error with this reason.
 func reasonIs(err error, reason string) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.reason == reason
 }
 
-// noAnswerError returns the Error of a request without a response. If the context of the caller has ended, it returns
-// the error of the context.
+// noAnswerError returns the Error of a request that got no response. If the context of the caller has ended,
+// noAnswerError returns the error of the context.
 func (r *request) noAnswerError(ctx context.Context, wait time.Duration, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s %s: %w", r.operation, r.subject(), context.Cause(ctx))
@@ -242,8 +243,8 @@ func IsCertificateRefused(err error) bool {
 	return sent && (alert >= 42 && alert <= 46 || alert == 48 || alert == 116)
 }
 
-// stableMessage returns the message of a connection error without the local port. The local port differs each time, but
-// messages are stored in a status and must not change.
+// stableMessage returns the message of a connection error without the local port. Messages are stored in a status and
+// must not change, but the local port is different for each connection.
 func stableMessage(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
@@ -292,7 +293,7 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 	return e
 }
 
-// classify returns the reason for an error response. In the order of the cases:
+// classify returns the reason of an error response. The first matching case decides:
 //
 //	by a webhook or a policy         AdmissionRefused; the webhook or policy chooses the code
 //	401                              RuntimeUnauthorized
@@ -361,14 +362,14 @@ func hasCause(status *metav1.Status, cause metav1.CauseType) bool {
 
 // isAuthorization reports whether a 403 Forbidden means a missing right and not a rejection by admission. Both
 // responses have the same details; only the messages differ. The messages of the authorizer and of the privilege
-// escalation check begin with the user. The messages of admission do not.
+// escalation check begin with the user. The messages of admission do not begin with the user.
 func isAuthorization(status *metav1.Status) bool {
 	return strings.Contains(status.Message, `forbidden: User "`) ||
 		strings.Contains(status.Message, `forbidden: user "`)
 }
 
-// isMalformed reports whether an object does not match the schema of its kind. The API server then responds with 500
-// and no reason. The API server responds in the same way when its storage is slow; only the messages differ.
+// isMalformed reports whether an object does not match the schema of its kind. The API server rejects such an object
+// with 500 and no reason. The API server responds in the same way when its storage is slow; only the messages differ.
 func isMalformed(status *metav1.Status) bool {
 	return status.Reason == metav1.StatusReasonUnknown &&
 		(strings.HasPrefix(status.Message, "failed to create typed patch object") ||
@@ -384,7 +385,7 @@ func isAdmission(status *metav1.Status) bool {
 			strings.Contains(status.Message, " denied request")
 }
 
-// isWebhook reports whether a webhook could not be called or timed out.
+// isWebhook reports whether an error response means that a webhook could not be called or timed out.
 func isWebhook(status *metav1.Status) bool {
 	return strings.Contains(status.Message, "failed calling webhook") ||
 		strings.Contains(status.Message, "conversion webhook for ")
@@ -414,8 +415,8 @@ func isImmutable(status *metav1.Status) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, func(c metav1.StatusCause) bool { return !isImmutableCause(&c) })
 }
 
-// immutableFields returns the immutable fields and a message with the reasons. The message contains no values, because
-// values may be whole pod templates.
+// immutableFields returns the immutable fields that a request tried to change, and a message with the reasons. The
+// message contains no values, because values may be whole pod templates.
 func immutableFields(status *metav1.Status) (fields []string, message string) {
 	var parts []string
 	for _, c := range causes(status)[:min(len(causes(status)), maxFields)] {
@@ -451,7 +452,8 @@ func droppedVersions(status *metav1.Status) string {
 		", in which objects may still be stored (status.storedVersions)")
 }
 
-// conflictingFields returns the fields that other managers own and the names of these managers.
+// conflictingFields returns the fields in an error response that other field managers own, and the names of these
+// managers.
 func conflictingFields(status *metav1.Status) (fields, managers []string) {
 	for _, c := range causes(status) {
 		rest, ok := strings.CutPrefix(c.Message, "conflict with ")

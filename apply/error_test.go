@@ -47,8 +47,8 @@ func TestStableMessage(t *testing.T) {
 	}
 }
 
-// TestNoAnswerReason: an API server that cannot be trusted, and one that refuses the client certificate, are not
-// reported as unreachable.
+// TestNoAnswerReason checks that two kinds of API servers are not reported as unreachable: one whose certificate is not
+// trusted, and one that refuses the client certificate.
 func TestNoAnswerReason(t *testing.T) {
 	for want, err := range map[string]error{
 		RuntimeCertificateInvalid: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},

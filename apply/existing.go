@@ -17,14 +17,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// maxConcurrentChanges is the maximum number of attempts for an object that other clients change at the same time.
-// After that, the next call of Apply or DeleteOwned continues.
+// maxConcurrentChanges is the maximum number of attempts to change an object that other clients change at the same
+// time. After these attempts, the next call of Apply or DeleteOwned continues with the object.
 const maxConcurrentChanges = 4
 
-// isOwn reports whether the object is known to belong to the installation: it was applied before, or the inventory
-// contains it. before is the record of the object in Progress. An adopted or shared object has to be read again until
-// the inventory records it as such: a write without AnnotationAdopted would remove this annotation, and the object
-// would be deleted with the module.
+// isOwn reports whether the object is known to belong to the installation: because it was applied before, or because
+// the inventory contains it. before is the record of the object in Progress. An adopted or shared object is read again
+// until the inventory records it as adopted or shared: a write without AnnotationAdopted would remove this annotation,
+// and the object would be deleted with the module.
 func (i *item) isOwn(before record) bool {
 	if before.unsure || before.guarded && i.recorded.Pending {
 		return false
@@ -32,7 +32,8 @@ func (i *item) isOwn(before record) bool {
 	return before.uid != 0 || i.recorded.Name != "" && !i.recorded.Pending && !i.recorded.Shared
 }
 
-// createOrApplyExisting creates the object with one PATCH. If the object exists, it decides what to do with the object.
+// createOrApplyExisting creates the object with one PATCH. If the object exists, createOrApplyExisting decides what to
+// do with the object.
 func (a *applyCall) createOrApplyExisting(ctx context.Context, it *item) (writeResult, error) {
 	adopted := it.adopted
 	it.setAdopted(false) // a created object did not exist before
@@ -52,7 +53,7 @@ func (a *applyCall) createOrApplyExisting(ctx context.Context, it *item) (writeR
 	return w, err
 }
 
-// applyExisting reads an existing object, and applies it if the installation may change it. again means that another
+// applyExisting reads an existing object, and applies it if the installation may change it. again is true if another
 // client has changed the object at the same time.
 func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult, again bool, err error) {
 	m, err := a.readMetadata(ctx, it)
@@ -97,7 +98,8 @@ func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult,
 	return w, false, err
 }
 
-// recordExisting records what was done with an object that existed. m is its metadata before that.
+// recordExisting records what Apply did with an object that existed before. m is the metadata of the object before the
+// change.
 func (a *applyCall) recordExisting(it *item, met Met, m *metadata) {
 	ref := it.ref
 	ref.Pending = it.recorded.Pending
@@ -111,7 +113,8 @@ func (a *applyCall) recordExisting(it *item, met Met, m *metadata) {
 
 // share compares an object of another installation with the object that this installation would apply, and adds this
 // installation to AnnotationCoOwners. If the contents differ, share returns an error with reason OwnedByOtherModule.
-// The installation is recorded then too, so that the object is handed over when its owner is removed.
+// In this case too, the installation is recorded in AnnotationCoOwners, so that the object is handed over when its
+// owner is removed.
 func (a *applyCall) share(ctx context.Context, it *item) (w writeResult, again bool, err error) {
 	m, live, err := a.readObject(ctx, it)
 	own := a.set.Ownership
@@ -143,7 +146,7 @@ func (a *applyCall) share(ctx context.Context, it *item) (w writeResult, again b
 	return writeResult{metadata: m, unchanged: true}, false, nil
 }
 
-// conflictError returns the error about an object of another installation with other content.
+// conflictError returns the error about an object that belongs to another installation and has other content.
 func (o *Ownership) conflictError(ref Ref, owner string, fields []string) *Error {
 	title, _ := o.find(owner)
 	return &Error{Operation: "applying", Ref: ref, reason: OwnedByOtherModule, Fields: fields,
@@ -151,7 +154,7 @@ func (o *Ownership) conflictError(ref Ref, owner string, fields []string) *Error
 			strings.Join(fields, ", "))}
 }
 
-// readObject reads the whole object.
+// readObject reads the whole object from the cluster.
 func (c *Cluster) readObject(ctx context.Context, it *item) (m metadata, live map[string]any, err error) {
 	r := request{method: http.MethodGet, path: it.urlPath(), operation: "reading", ref: it.ref}
 	var answer partialObject
@@ -161,8 +164,9 @@ func (c *Cluster) readObject(ctx context.Context, it *item) (m metadata, live ma
 	return answer.Metadata, live, err
 }
 
-// compareShared compares an object of another installation with the desired object. Progress then records that the
-// object is not ours. There is no drift if this installation is a co-owner and the contents are equal.
+// compareShared compares an object of another installation with the desired object. compareShared records in Progress
+// that the object does not belong to this installation. There is no drift if this installation is a co-owner and the
+// contents are equal.
 func (c *Cluster) compareShared(ctx context.Context, set Set, it *item, p *Progress) (*Drifted, error) {
 	m, live, err := c.readObject(ctx, it)
 	switch {
@@ -189,7 +193,7 @@ func (c *Cluster) compareShared(ctx context.Context, set Set, it *item, p *Progr
 // differsFromOther returns the fields in which the object of another installation differs from the object that this
 // installation would apply, at most ten, sorted. The labels and annotations that name the installation are not
 // compared. A create-only object never differs, because its content is written only when it is created. allLost is true
-// if the owner does not own any of these fields.
+// if the owner of the object does not own any of these fields.
 func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) (fields []string, allLost bool, err error) {
 	if i.policy.createOnly {
 		return nil, false, nil
@@ -241,7 +245,7 @@ func metadataPatch(ref Ref, res resource, manager string, m *metadata, change ma
 		contentType: string(types.MergePatchType), body: body, operation: "changing", ref: ref}
 }
 
-// patchMetadata sends a patch of metadata, and returns the metadata after that.
+// patchMetadata sends a patch of metadata, and returns the metadata of the object after the patch.
 func (c *Cluster) patchMetadata(ctx context.Context, r *request) (metadata, error) {
 	var answer partialObject
 	err := c.send(ctx, r, func(_ int, body []byte) error { return answer.decode(body, r.ref) })

@@ -32,7 +32,7 @@ func JoinFailures(failed []*Error) error {
 	return &failures{slices.Clone(failed)}
 }
 
-// failures is an error that consists of two or more failures of single objects.
+// failures is an error that combines the failures of two or more objects.
 type failures struct{ all []*Error }
 
 // Unwrap returns all failures.

@@ -101,7 +101,7 @@ func (s step) matchesItem(item any) bool {
 	return true
 }
 
-// covers reports whether other equals p or is a path below p.
+// covers reports whether the path other is equal to p or is a path below p.
 func (p fieldPath) covers(other fieldPath) bool {
 	if len(other) < len(p) {
 		return false
@@ -146,7 +146,7 @@ func (p fieldPath) removeFrom(tree any) any {
 }
 
 // ownedChild returns the key in own of the child that the step selects, and whether own contains the child. at is the
-// same position in a tree with all members of list items; at may be nil.
+// same position in a tree that has all members of list items; at may be nil.
 func (s step) ownedChild(own owned, at any) (string, bool) {
 	if _, ok := own["f:"+s.key]; ok && s.members == nil {
 		return "f:" + s.key, true
@@ -165,8 +165,8 @@ func (s step) ownedChild(own owned, at any) (string, bool) {
 	return "", false
 }
 
-// removeFromOwned removes the field from the owned fields. A node that loses its last child must not become a leaf,
-// because a leaf is owned as a whole.
+// removeFromOwned removes the field from the tree of owned fields. A node that loses its last child must not become a
+// leaf, because a leaf is owned as a whole.
 func (p fieldPath) removeFromOwned(own owned, at any) {
 	name, ok := p[0].ownedChild(own, at)
 	switch {
@@ -218,9 +218,9 @@ func (s step) childIn(at any) any {
 	return nil
 }
 
-// keepOwnedLive sets the parts of the field that we own to their live values in a desired tree, and removes the other
-// parts. A part that we own must not be left out, because the API server would delete the part. keepOwnedLive returns
-// the resulting tree and may change the given trees.
+// keepOwnedLive handles a field that must not change: in a desired tree it sets the parts of the field that we own to
+// their live values, and removes the other parts. A part that we own must not be left out, because the API server would
+// delete the part. keepOwnedLive returns the resulting tree and may change the given trees.
 func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	s := p[0]
 	name, ours := s.ownedChild(own, live)
@@ -287,7 +287,7 @@ func (s step) setChild(tree, live, value any) any {
 	return tree
 }
 
-// addItemKeys adds the keys of a list item. The keys of a list item cannot be left out.
+// addItemKeys adds the keys of a list item to the item. A list item without its keys would be invalid.
 func addItemKeys(item any, name string) any {
 	if m, ok := item.(map[string]any); ok {
 		keys, _ := itemKeys(name)
@@ -296,7 +296,7 @@ func addItemKeys(item any, name string) any {
 	return item
 }
 
-// ownedPart returns the part of a live tree that is owned.
+// ownedPart returns the part of a live tree that our field manager owns.
 func ownedPart(live any, own owned) any {
 	if len(own) == 0 {
 		return live

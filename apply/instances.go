@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// Instances are custom resources that one CustomResourceDefinition defines.
+// Instances are custom resources of one CustomResourceDefinition.
 type Instances struct {
 	// Kind is the kind of the custom resources, in the version in which they were listed. Kind is zero if the cluster
 	// does not serve the kind; then there are no custom resources.
@@ -25,10 +25,10 @@ type Instances struct {
 }
 
 // ListInstances returns one page of at most limit custom resources of a CustomResourceDefinition. crd is the name of
-// the CRD: plural.group. next is Instances.Continue of the page before, and "" for the first page.
+// the CRD, plural.group. next selects the page: it is Instances.Continue of the page before, and "" for the first page.
 //
 // ListInstances sends one request for metadata. If the kind of the CRD is not cached, it sends two discovery requests
-// first. A version that is not served any more is replaced by one that is.
+// first. If the cached version is not served any more, ListInstances uses a served version.
 func (c *Cluster) ListInstances(ctx context.Context, crd string, limit int, next string) (Instances, error) {
 	plural, group, ok := strings.Cut(crd, ".")
 	if err := validateIdentity(Ref{Group: group, Version: "v1", Name: plural}); err != nil || !ok {
@@ -67,8 +67,8 @@ func (c *Cluster) ListInstances(ctx context.Context, crd string, limit int, next
 	return found, err
 }
 
-// cachedKind returns the kind with a plural, if it is cached. Of several versions, it returns the one that API servers
-// prefer.
+// cachedKind returns the kind that has this plural, if the kind is cached. If several versions are cached, cachedKind
+// returns the version that API servers prefer.
 func (c *Cluster) cachedKind(group, plural string) (found schema.GroupVersionKind, res resource, ok bool) {
 	choose := func(gvk schema.GroupVersionKind, r resource) {
 		if gvk.Group == group && r.plural == plural &&
@@ -126,7 +126,7 @@ func (c *Cluster) discoverPlural(ctx context.Context, group, plural string) (
 }
 
 // servedVersions returns the versions in which the cluster serves an API group. API servers list the preferred version
-// first. It sends one request.
+// first. servedVersions sends one request.
 func (c *Cluster) servedVersions(ctx context.Context, group string) ([]string, error) {
 	r := request{method: http.MethodGet, path: "/apis/" + group,
 		operation: "reading which versions are served of " + group}
@@ -142,7 +142,7 @@ func (c *Cluster) servedVersions(ctx context.Context, group string) ([]string, e
 	return all, nil
 }
 
-// Locate returns ref as its object is identified in the cluster: without a namespace if its kind is cluster-scoped. The
+// Locate returns ref with the namespace that its object has in the cluster: none if the kind is cluster-scoped. The
 // namespace of a namespaced kind is "default" if ref has none. If the kind is not served, Locate returns ref unchanged.
 // Built-in and cached kinds need no request.
 func (c *Cluster) Locate(ctx context.Context, ref Ref) (Ref, error) {

@@ -11,7 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestListInstances: a CRD whose kind is cached costs one request. Otherwise, discovery finds a version that is served.
+// TestListInstances checks the number of requests for the custom resources of a CRD: one request if the kind of the CRD
+// is cached. If the kind is not cached, discovery finds a served version first.
 func TestListInstances(t *testing.T) {
 	const list = "GET /apis/example.com/v1/things"
 	discovery := []string{"GET /apis/example.com", "GET /apis/example.com/v1"}
@@ -97,7 +98,7 @@ func TestListInstancesPages(t *testing.T) {
 	}
 }
 
-// TestLocate: the scope of the kind decides about the namespace.
+// TestLocate checks that the scope of the kind determines the namespace of the result.
 func TestLocate(t *testing.T) {
 	s := newServer(t)
 	s.serveKind("example.com/v1 Thing things")

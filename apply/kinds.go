@@ -20,7 +20,7 @@ const (
 	roleAdmission                 // configures the API server to call a workload or to check other objects
 )
 
-// Phases of Apply, in order. A phase starts when all requests of the previous phase have a response.
+// Phases of Apply, in order. A phase starts when the API server has responded to all requests of the previous phase.
 const (
 	phaseFoundation = iota
 	phaseConfiguration
@@ -49,8 +49,9 @@ func (r role) phase() int {
 	}
 }
 
-// deletePhases lists the phases of Delete in order. Each phase has the name of the objects that it deletes. Custom
-// resources are deleted while their operator still runs. Webhooks are deleted before the workloads that they call.
+// deletePhases lists the phases of Delete in order. Each phase has a name for the objects that it deletes, for
+// messages. Custom resources are deleted while their operator still runs. Webhooks are deleted before the workloads
+// that they call.
 var deletePhases = []struct {
 	name  string
 	roles []role
@@ -106,8 +107,8 @@ const (
 )
 
 // builtins are the kinds whose plural, scope and role are known without discovery. All versions of a kind have the same
-// plural, scope and role. Two groups of kinds are left out: kinds that are not stored objects (Scale, reviews), and
-// kinds that only the control plane of the cluster writes (Binding).
+// plural, scope and role. Two groups of kinds are missing in this table: kinds that are not stored objects (Scale,
+// reviews), and kinds that only the control plane of the cluster writes (Binding).
 var builtins = map[schema.GroupKind]builtin{
 	{Kind: "ConfigMap"}:             {resource{"configmaps", inNamespace}, roleConfiguration},
 	{Kind: "Endpoints"}:             {resource{"endpoints", inNamespace}, roleTraffic},
@@ -257,7 +258,7 @@ var builtins = map[schema.GroupKind]builtin{
 	},
 }
 
-// BuiltinScope reports whether a kind is namespaced. known is false if the kind is not built in.
+// BuiltinScope reports whether a kind is namespaced. known is false if the kind is not built into Kubernetes.
 func BuiltinScope(kind schema.GroupKind) (namespaced, known bool) {
 	b, known := builtins[kind]
 	return b.namespaced, known

@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// TestBuiltins compares the table with the kinds that client-go knows.
+// TestBuiltins compares the table of built-in kinds with the kinds that client-go knows.
 func TestBuiltins(t *testing.T) {
-	// These kinds are not objects of modules: parts of other objects, reviews, objects that only the control plane
+	// Modules have no objects of these kinds: parts of other objects, reviews, objects that only the control plane
 	// writes, and removed kinds.
 	left := map[string][]string{
 		"":                          {"Binding", "ComponentStatus", "RangeAllocation"},

@@ -6,20 +6,20 @@ import (
 	"errors"
 )
 
-// Marks are the labels and annotations that name an installation in its objects, besides the annotations of this
+// Marks are the labels and annotations that name an installation in its objects, in addition to the annotations of this
 // package.
 type Marks struct{ Labels, Annotations []string }
 
-// LeaveToUser removes from the objects of an installation everything that names the installation. The content of the
-// objects stays, and nothing is deleted. An object that another installation contains too is handed over to that
-// installation. LeaveToUser returns the objects that belong to another installation now.
+// LeaveToUser removes from the objects of an installation all labels and annotations that name the
+// installation. The content of the objects stays, and nothing is deleted. An object that another installation contains
+// too is handed over to that installation. LeaveToUser returns the objects that belong to another installation now.
 //
-// If the installation applies its objects again later, they are its own, because they still have fields of its field
-// manager. LeaveToUser removes these fields from an object that existed before the installation. The installation
-// adopts such an object again.
+// If the installation applies the objects again later, they belong to the installation, because they still have fields
+// of its field manager. An exception are objects that existed before the installation: LeaveToUser removes the fields
+// of the field manager from them. The installation adopts such an object again when it applies the object.
 //
-// LeaveToUser sends two requests for each object, and three for an object that existed before. Call it again after an
-// error.
+// LeaveToUser sends two requests for each object, and three for an object that existed before. Call LeaveToUser again
+// after an error.
 func (c *Cluster) LeaveToUser(ctx context.Context, refs []Ref, own *Ownership, marks Marks) ([]Left, error) {
 	d := deleteCall{Cluster: c, own: own, refs: refs}
 	stays, errs := make([]*Left, len(refs)), make([]error, len(refs))
@@ -52,7 +52,8 @@ func (c *Cluster) LeaveToUser(ctx context.Context, refs []Ref, own *Ownership, m
 	return left, JoinFailures(failed)
 }
 
-// removalPatch returns a merge patch of metadata that removes the marks and the annotations of this package.
+// removalPatch returns a merge patch of metadata that removes the marks of the installation and the annotations of this
+// package.
 func (m Marks) removalPatch() map[string]any {
 	labels := map[string]any{componentLabel: nil}
 	annotations := map[string]any{AnnotationOwnedBy: nil, AnnotationCoOwners: nil, AnnotationAdopted: nil}

@@ -56,19 +56,20 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 	return u, nil
 }
 
-// Create creates an object that does not exist yet. After that, the user owns the object. owner is the field manager. A
-// namespaced object without a namespace is created in "default". The error has reason ObjectExists if an object with
-// this name exists, and reason KindUnknown if the cluster does not serve the kind yet.
+// Create creates an object that does not exist yet. The user owns the created object: the object belongs to no
+// installation. owner is the field manager. A namespaced object without a namespace is created in "default". The error
+// has reason ObjectExists if an object with this name exists, and reason KindUnknown if the cluster does not serve the
+// kind yet.
 //
 // Create reads the object first and then applies it without force. Create does not use POST, because an API server
 // delays a POST of a custom resource by two seconds when its CRD is new, but does not delay a PATCH. If another client
-// creates the object in between, the fields of the other client are not overwritten.
+// creates the object between the read and the apply, the fields of the other client are not overwritten.
 func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
 	return c.create(ctx, obj, owner, true)
 }
 
-// CreateWithoutRead is Create without the read, for an object that most probably does not exist. If the object exists,
-// the API server rejects the request.
+// CreateWithoutRead is like Create, but does not read the object first; it is for an object that most probably does not
+// exist. If the object exists, the API server rejects the request.
 func (c *Cluster) CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
 	return c.create(ctx, obj, owner, false)
 }
@@ -119,8 +120,8 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 	return ref, err
 }
 
-// encodeNew encodes an object. With only, the request can create the object but cannot change it, because no existing
-// object has resourceVersion 1.
+// encodeNew encodes an object for a server-side apply request. If only is true, the request can create the object but
+// cannot change it, because no existing object has resourceVersion 1.
 func encodeNew(obj *unstructured.Unstructured, only bool) (*buffer, error) {
 	content := obj.Object
 	if only {
@@ -167,13 +168,13 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 }
 
 const (
-	// listed is the number of objects that are requested in one page of a list.
+	// listed is the number of objects in one page of a list.
 	listed = 500
 	// maxPages is the maximum number of pages of a list.
 	maxPages = 200
 )
 
-// pageQuery selects one page of a list.
+// pageQuery selects one page of a list: its size and where it begins.
 type pageQuery struct {
 	limit    int    // maximum number of objects
 	selector string // label selector; "" selects all objects
@@ -182,13 +183,13 @@ type pageQuery struct {
 	pages int // the number of pages before this one
 }
 
-// turn selects the next page. turn returns false if the list has too many pages.
+// turn changes the query to the next page. turn returns false if the list has too many pages.
 func (q *pageQuery) turn(next string) bool {
 	q.next, q.pages = next, q.pages+1
 	return q.pages < maxPages
 }
 
-// encode returns the query of the URL.
+// encode returns the query as part of a URL.
 func (q *pageQuery) encode() string {
 	text := "limit=" + strconv.Itoa(q.limit)
 	if q.selector != "" {
@@ -201,7 +202,7 @@ func (q *pageQuery) encode() string {
 }
 
 // sendList requests one page of a list. If the objects of the page together are too large for one answer, sendList
-// requests fewer objects, down to one, also for the following pages.
+// requests smaller pages, down to one object; the smaller size is also used for the following pages.
 func (c *Cluster) sendList(ctx context.Context, r *request, q *pageQuery, read func(int, []byte) error) error {
 	for {
 		r.query = q.encode()
@@ -227,10 +228,10 @@ type page struct {
 	remaining int    // the number of objects after this page; 0 if the API server does not count them
 }
 
-// errNoList is the error of a response that is not a list.
+// errNoList is the error for a response that is not a list.
 var errNoList = errors.New("it is a list without resourceVersion")
 
-// listPage reads one page of a list.
+// listPage requests and decodes one page of a list.
 func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res resource, namespace string,
 	q *pageQuery) (page, error) {
 	var list struct {
@@ -281,7 +282,7 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 	return found, nil
 }
 
-// forgetIfUnknown removes a kind from the cache if err means that the cluster does not serve it.
+// forgetIfUnknown removes a kind from the cache if err means that the cluster does not serve the kind.
 func (c *Cluster) forgetIfUnknown(gvk schema.GroupVersionKind, err error) {
 	if reasonIs(err, KindUnknown) {
 		c.forgetKind(gvk)

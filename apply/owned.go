@@ -8,15 +8,16 @@ import (
 	"slices"
 )
 
-// ListOwned returns the objects in the cluster that belong to an installation, in the order of their kinds: the objects
-// whose AnnotationOwnedBy is name, and, as Shared, the objects that the installation contains too. Only objects that
-// match the label selector and that the field manager has applied are returned. An object that a controller of the
-// cluster has created with copied labels and annotations, such as a ReplicaSet, is not returned, because no field
-// manager has applied it.
+// ListOwned returns the objects in the cluster that belong to an installation, in the order of their kinds. These are
+// the objects whose AnnotationOwnedBy is name. With the flag Shared, ListOwned also returns objects of other
+// installations that list name as a co-owner. Only objects that match the label selector and that the field manager has
+// applied are returned. ListOwned does not return a ReplicaSet or another object that a controller of the cluster has
+// created with copied labels and annotations, because no field manager has applied such an object.
 //
-// ListOwned restores an inventory that was lost. ListOwned is expensive: it sends two discovery requests, and one list
-// of metadata for each kind. Kinds that the credentials may not list are left out, because they cannot be found with
-// these credentials. Kinds whose objects are created by the cluster itself, such as Leases, are left out, too.
+// ListOwned is used to restore an inventory that was lost. ListOwned is expensive: it sends two discovery requests, and
+// one list of metadata for each kind. Kinds that the credentials may not list are left out, because they cannot be
+// found with these credentials. Kinds whose objects are created by the cluster itself, such as Leases, are left out,
+// too.
 func (c *Cluster) ListOwned(ctx context.Context, name, manager, selector string) ([]Ref, error) {
 	kinds, err := c.listableKinds(ctx)
 	if err != nil {
@@ -37,7 +38,7 @@ func (c *Cluster) ListOwned(ctx context.Context, name, manager, selector string)
 	return slices.Concat(found...), nil
 }
 
-// listOwnedKind is ListOwned for one kind.
+// listOwnedKind is ListOwned for the objects of one kind.
 func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, name, manager, selector string) ([]Ref, error) {
 	var refs []Ref
 	for q := (pageQuery{limit: listed, selector: selector}); ; {
@@ -70,7 +71,7 @@ func isForbidden(err error) bool {
 }
 
 // ownedBy returns the Ref of an object with its flags. ok is true if the installation owns or co-owns the object, and
-// manager has applied it.
+// the field manager named manager has applied the object.
 func (m *ObjectMetadata) ownedBy(name, manager string) (_ Ref, ok bool) {
 	object := metadata{Annotations: ownerAnnotations{CoOwners: m.annotations[AnnotationCoOwners]}}
 	isOwn := m.annotations[AnnotationOwnedBy] == name

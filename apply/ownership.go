@@ -8,46 +8,47 @@ import (
 // Annotations of objects in a cluster that show to which installation an object belongs.
 const (
 	// AnnotationOwnedBy is the name of the installation to which the object belongs. AnnotationOwnedBy is part of
-	// Set.Overlay. The key is that of Kyma's lifecycle-manager.
+	// Set.Overlay. The key of the annotation is the one that Kyma's lifecycle-manager uses.
 	AnnotationOwnedBy = "deprecated-operator.kyma-project.io/owned-by"
 	// AnnotationCoOwners is a sorted list of the names of other installations that contain the object too, separated by
-	// commas. The first of them gets the object when its owner is uninstalled.
+	// commas. The first installation in the list gets the object when the owner of the object is uninstalled.
 	AnnotationCoOwners = "operator.kyma-project.io/co-owners"
 	// AnnotationAdopted is "true" on an object that existed before the installation. Such an object is released and not
 	// deleted when the installation is removed.
 	AnnotationAdopted = "operator.kyma-project.io/adopted"
 )
 
-// Adoption is the action of Apply for an object that exists and was created by somebody else.
+// Adoption is what Apply does with an object that already exists and was created by another client.
 type Adoption string
 
 // Values of Adoption, and of AnnotationAdoption.
 const (
-	// Adopt applies the object and records that it existed before: it is released when the installation is removed.
+	// Adopt applies the object and records that the object existed before: when the installation is removed, the object
+	// is released and not deleted.
 	Adopt Adoption = "adopt"
-	// Refuse changes nothing. The object fails with reason AdoptionRefused.
+	// Refuse leaves the object unchanged. The object fails with reason AdoptionRefused.
 	Refuse Adoption = "refuse"
-	// Take applies the object as if the installation had created it: it is deleted with the installation.
+	// Take applies the object as if the installation had created it: the object is deleted with the installation.
 	Take Adoption = "take"
 )
 
-// Ownership describes the installation for which objects are applied and deleted, and finds the other installations in
-// the cluster. With it, Apply changes no object of another installation, and DeleteOwned deletes only objects that the
-// installation has created.
+// Ownership describes the installation for which objects are applied and deleted, and has functions that find the other
+// installations in the cluster. If Ownership is set, Apply changes no object of another installation, and DeleteOwned
+// deletes only objects that the installation has created.
 type Ownership struct {
 	// Name is the value of AnnotationOwnedBy in Set.Overlay.
 	Name string
-	// Title names the installation in messages: "module keda".
+	// Title is the name of the installation in messages: "module keda".
 	Title string
 	// Adoption is the default for objects without AnnotationAdoption. "" means Adopt.
 	Adoption Adoption
-	// IgnoreAdoptionOfObjects means that AnnotationAdoption has no effect: Adoption decides for all objects.
+	// IgnoreAdoptionOfObjects means that AnnotationAdoption has no effect: the field Adoption decides for all objects.
 	IgnoreAdoptionOfObjects bool
-	// Recorded is the inventory of the installation with its flags. An object of it that is neither Pending nor Shared
-	// belongs to the installation, and is applied with one PATCH.
+	// Recorded is the inventory of the installation, with the flags of each Ref. An object in Recorded that is neither
+	// Pending nor Shared belongs to the installation, and is applied with one PATCH.
 	Recorded []Ref
-	// Find returns the title of another installation, and whether it exists. An installation whose existence cannot be
-	// determined counts as existing. Find must not send a request to the cluster. nil means that there are no others.
+	// Find returns the title of another installation, and whether it exists. An installation counts as existing if its
+	// existence cannot be determined. Find must not send a request to the cluster. nil means that there are no others.
 	Find func(name string) (title string, exists bool)
 	// Wanted returns the name of another installation whose inventory contains the object, or "". Wanted is used only
 	// by DeleteOwned and LeaveToUser. nil means that there are no others.
@@ -68,7 +69,7 @@ func (o *Ownership) find(name string) (string, bool) {
 	return o.Find(name)
 }
 
-// isOther reports whether the object belongs to another installation that exists.
+// isOther reports whether the object belongs to another installation that still exists.
 func (o *Ownership) isOther(m *metadata) bool {
 	_, exists := o.find(m.Annotations.OwnedBy)
 	return exists
@@ -82,7 +83,7 @@ func (o *Ownership) wantedBy(ref Ref) string {
 	return o.Wanted(ref)
 }
 
-// recorded returns the entries of the inventory by identity.
+// recorded returns the entries of the inventory as a map, by identity of the object.
 func (o *Ownership) recorded() map[Ref]Ref {
 	if o == nil {
 		return nil
@@ -94,7 +95,7 @@ func (o *Ownership) recorded() map[Ref]Ref {
 	return entries
 }
 
-// coOwners returns the installations in AnnotationCoOwners, without name.
+// coOwners returns the installations in AnnotationCoOwners, except the installation name.
 func (m *metadata) coOwners(without string) []string {
 	var names []string
 	for name := range strings.SplitSeq(m.Annotations.CoOwners, ",") {
@@ -117,11 +118,12 @@ func (m *metadata) otherManagers(manager string) []string {
 	return sortedFew(names)
 }
 
-// facts are the properties of an existing object that decide how it is applied or deleted.
+// facts are the properties of an existing object that decide how the object is applied or deleted.
 type facts struct {
 	deleting bool
-	// own is true if AnnotationOwnedBy is the name of the installation; other if it is the name of another installation
-	// that exists. An object without the annotation, or of an installation that does not exist any more, has neither.
+	// own is true if AnnotationOwnedBy is the name of the installation. other is true if AnnotationOwnedBy is the name
+	// of another installation that exists. Both are false for an object without the annotation, and for an object of an
+	// installation that does not exist any more.
 	own, other bool
 	applied    bool     // the field manager of the installation has applied fields
 	adopted    bool     // the annotation or the inventory shows that the object existed before
@@ -140,21 +142,21 @@ func (o *Ownership) factsOf(m *metadata, manager string, recorded Ref) facts {
 	}
 }
 
-// Met is the action of Apply for an object that existed and was not known to belong to the installation.
+// Met is what Apply did with an object that existed before and was not known to belong to the installation.
 type Met string
 
 const (
 	metTerminating Met = "terminating"
 	metShared      Met = "shared"
 	metRefused     Met = "refused"
-	// MetOwn means that the object belongs to the installation, although the inventory did not show it.
+	// MetOwn means that the object belongs to the installation, although the inventory did not record that.
 	MetOwn Met = "own"
 	// MetAdopted means that the object was adopted; see Adopt.
 	MetAdopted Met = "adopted"
 	// MetTaken means that the object was taken; see Take.
 	MetTaken Met = "taken"
-	// MetShared means that the object belongs to another installation, which applies the same content. This
-	// installation is recorded in AnnotationCoOwners.
+	// MetShared means that the object belongs to another installation, which applies the object with the same content.
+	// This installation is recorded in AnnotationCoOwners.
 	MetShared = metShared
 )
 
@@ -168,8 +170,9 @@ const (
 //	5  … to take                                                          take
 //	6  … to adopt                                                         adopt
 //
-// Row 3 applies if the inventory of the installation was lost or not completed before the process ended, and to an
-// object that was handed over to the user and given back.
+// Row 3 applies if the inventory of the installation was lost or not completed before the process ended, and to a Row 3
+// applies in two cases: the inventory of the installation was lost or was not complete when the process ended, or the
+// object was handed over to the user and given back.
 func decideApply(f facts) Met {
 	switch {
 	case f.deleting:

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestDecideApply has a case for each row of the table at decideApply.
+// TestDecideApply has a case for each row of the decision table in the comment of decideApply.
 func TestDecideApply(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -33,7 +33,7 @@ func TestDecideApply(t *testing.T) {
 	}
 }
 
-// TestDecideDelete has a case for each row of the table at decideDelete.
+// TestDecideDelete has a case for each row of the decision table in the comment of decideDelete.
 func TestDecideDelete(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -57,8 +57,8 @@ func TestDecideDelete(t *testing.T) {
 	}
 }
 
-// TestConditionalDelete: an object that was applied and not changed since costs one DELETE. An object that another
-// installation has claimed in the meantime is not deleted.
+// TestConditionalDelete checks that deleting an object costs one DELETE if the object has not changed since it was
+// applied. If another installation has claimed the object in the meantime, the object is not deleted.
 func TestConditionalDelete(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
@@ -94,8 +94,8 @@ func TestConditionalDelete(t *testing.T) {
 	}
 }
 
-// TestOwnersTurn: the owner of a shared object has to correct fields that another client has changed. A differing value
-// that the owner itself has applied is a conflict.
+// TestOwnersTurn checks that the owner of a shared object has to correct fields that another client has changed. If the
+// owner itself has applied a differing value, this is a conflict.
 func TestOwnersTurn(t *testing.T) {
 	applied := func(fields ...string) func(map[string]any) {
 		data := map[string]any{}
@@ -130,7 +130,7 @@ func TestOwnersTurn(t *testing.T) {
 				Find: func(name string) (string, bool) { return "module other", name == "n/other" }}
 			set := Set{Ownership: own, Bundle: bundleOf(t,
 				`{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod}, data: {a: "1", b: "1"}}`)}
-			// a former owner has written the annotation, so the owner has not applied it
+			// A former owner has written the annotation, so the present owner has not applied it.
 			set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
 			if _, err := cluster.Apply(t.Context(), Set{Bundle: set.Bundle}, nil); err != nil {
 				t.Fatal(err)
@@ -153,8 +153,9 @@ func TestOwnersTurn(t *testing.T) {
 	}
 }
 
-// TestAdoptedUntilSaved applies a second version before the inventory records that the object was adopted, because the
-// status with the inventory could not be saved. The object stays adopted, or it would be deleted with the module.
+// TestAdoptedUntilSaved applies a second version of an adopted object before the inventory records the adoption,
+// because the status with the inventory could not be saved. The object must stay adopted; otherwise it would be deleted
+// with the module.
 func TestAdoptedUntilSaved(t *testing.T) {
 	s := newServer(t)
 	cluster := s.cluster(ClusterOptions{})
@@ -178,8 +179,8 @@ func TestAdoptedUntilSaved(t *testing.T) {
 	}
 }
 
-// TestHandedBack: while an installation is being deleted, another installation that is also being deleted may hand an
-// object over to it. The object is then deleted with the installation.
+// TestHandedBack checks two installations that are deleted at the same time: the other one may hand an object over to
+// this one. The object is then deleted together with this installation.
 func TestHandedBack(t *testing.T) {
 	s := newServer(t)
 	cluster := s.cluster(ClusterOptions{})

@@ -9,24 +9,26 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Annotations of an object in a bundle that change how the object is applied and deleted. Only annotations of the
+// These annotations of an object in a bundle change how the object is applied and deleted. Only annotations of the
 // bundle and of the Overlay are used; the Overlay overrides the bundle. Annotations of the live object are ignored,
 // because the author of the module decides what the module may do to a cluster. An object with an unknown value or an
-// invalid path fails with reason ObjectRefused. The failed object stays in the inventory and is not changed.
+// invalid path fails with reason ObjectRefused. An object that failed for this reason stays in the inventory and is not
+// changed.
 const (
-	// AnnotationApplyPolicy is "enforce" or "create-only". With "enforce", the default, the object is kept as in the
-	// bundle. With "create-only", the object is created if it does not exist and never changed afterwards; it is drift
-	// only if it is missing. A create-only object is in the inventory like any other object. A create-only object is
-	// deleted with the module unless AnnotationPrune keeps it.
+	// AnnotationApplyPolicy is "enforce" or "create-only". With "enforce", the default, the object in the cluster is
+	// kept equal to the object in the bundle. With "create-only", the object is created if it does not exist and is
+	// never changed afterwards; only a missing object is drift. A create-only object is in the inventory like any other
+	// object. A create-only object is deleted with the module unless AnnotationPrune keeps it.
 	AnnotationApplyPolicy = "operator.kyma-project.io/apply-policy"
 	// AnnotationIgnorePaths is a list of fields, separated by commas. These fields are written when the object is
-	// created, are not changed afterwards, and are never drift. A path is a sequence of keys with dots between the
-	// keys. Brackets contain the keys of a list item, a key with dots, or an item of a list of plain values:
+	// created and are not changed afterwards; a difference in them is never drift. A path is a sequence of keys,
+	// separated by dots. Brackets contain the keys of a list item, a key that contains dots, or an item of a list of
+	// plain values:
 	//
 	//	spec.replicas,spec.template.spec.containers[name=manager].image,data[app.yaml],metadata.annotations[example.com/a]
 	//
-	// The keys of a list item are the keys by which Kubernetes merges the list. At most 32 paths are allowed. Identity
-	// and status cannot be ignored.
+	// The keys of a list item are the keys by which Kubernetes merges the list. At most 32 paths are allowed. Fields of
+	// the identity and of the status cannot be ignored.
 	AnnotationIgnorePaths = "operator.kyma-project.io/ignore-paths"
 	// AnnotationPrune is "delete" (default) or "keep". With "keep", the object is not deleted by an upgrade to a
 	// version without the object, and not deleted with the module. The namespace of the object and, for a custom
@@ -34,14 +36,15 @@ const (
 	AnnotationPrune = "operator.kyma-project.io/prune"
 	// AnnotationOnImmutable is "report" (default) or "recreate". AnnotationOnImmutable applies when the API server
 	// rejects a change because a field is immutable. With "recreate", the object is deleted, and the next Apply creates
-	// it again. Objects that others own, namespaces and CustomResourceDefinitions are never deleted for this reason.
+	// it again. An object that belongs to others, a namespace or a CustomResourceDefinition is never deleted for this
+	// reason.
 	AnnotationOnImmutable = "operator.kyma-project.io/on-immutable"
 	// AnnotationAdoption is "adopt", "refuse" or "take". AnnotationAdoption applies if the object exists already and
 	// somebody else made it. The default is Ownership.Adoption. AnnotationAdoption has no effect without Ownership.
 	AnnotationAdoption = "operator.kyma-project.io/adoption"
 )
 
-// policy contains the values of the annotations above of one object. The zero value is the default.
+// policy contains the values that the annotations above have on one object. The zero value is the default.
 type policy struct {
 	createOnly bool
 	keep       bool

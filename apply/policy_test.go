@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// annotatedConfigMap returns the ConfigMap config with policy annotations.
+// annotatedConfigMap returns the ConfigMap named config with policy annotations.
 func annotatedConfigMap(t *testing.T, data string, annotations map[string]string) Set {
 	t.Helper()
 	text, err := json.Marshal(annotations)
@@ -24,7 +24,7 @@ func annotatedConfigMap(t *testing.T, data string, annotations map[string]string
 			text)+`}, data: `+data+`}`)}
 }
 
-// apply calls Apply and returns its result and the requests.
+// apply calls Apply and returns its result and the requests that the server received.
 func (s *server) apply(c *Cluster, set Set, p *Progress) (Result, []string) {
 	s.t.Helper()
 	s.takeRequests()
@@ -102,7 +102,7 @@ func TestCreateOnly(t *testing.T) {
 		t.Errorf("it is created again: %+v", result)
 	}
 
-	// The object is deleted between the two requests.
+	// The object is deleted between the two requests of Apply.
 	s.setScript("GET "+configPath, errorScript(http.StatusNotFound, "NotFound", "gone"))
 	s.setScript("GET "+configPath, func(w http.ResponseWriter, _ *http.Request) {
 		writeError(w, 404, "NotFound", "gone", "config", "configmaps")
@@ -126,7 +126,7 @@ func TestIgnorePaths(t *testing.T) {
 	if diff := cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.configMapData()); diff != "" {
 		t.Errorf("created with everything (-want +got):\n%s", diff)
 	}
-	// Another client takes over one of the fields. We still own the other field.
+	// Another client takes over one of the fields. The installation still owns the other field.
 	s.change(configPath, func(o map[string]any) {
 		o["data"].(map[string]any)["a"] = "theirs"
 		entry := o["metadata"].(map[string]any)["managedFields"].([]any)[0].(map[string]any)
@@ -163,7 +163,8 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("others fields drift: got %v, %v", drifted, err)
 	}
 
-	// After a restart, another manager owns an ignored field and another field. Only the other field is taken over.
+	// After a restart of the manager, another field manager owns an ignored field and one more field. Apply takes over
+	// only the field that is not ignored.
 	s.held[configPath] = map[string]string{".data.b.yaml": "x", ".data.c": "kubectl-edit"}
 	result, sent := s.apply(c, newer, nil)
 	if !slices.Equal(sent, []string{"PATCH " + configPath, "GET " + configPath, "PATCH " + configPath,
@@ -174,7 +175,7 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("got %v, want the field that was taken", result.TakenOver)
 	}
 
-	// The object was deleted, and Progress does not contain the deletion.
+	// The object was deleted, and Progress has not recorded the deletion.
 	s.mu.Lock()
 	delete(s.stored, configPath)
 	s.mu.Unlock()
@@ -341,7 +342,7 @@ func TestOnImmutable(t *testing.T) {
 	})
 }
 
-// TestImmutableWords tests messages of real API servers.
+// TestImmutableWords tests the error messages of real API servers about immutable fields.
 func TestImmutableWords(t *testing.T) {
 	tests := map[string]struct {
 		reason       string

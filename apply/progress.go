@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Progress records for one installation which content was applied to the objects of a cluster and what the API server
-// responded. With Progress, Apply sends each object once per change, and ObserveEvent recognises events of own writes.
-// Progress is in memory and needs about 100 bytes for each object. If it is lost, Apply sends PATCHes that change
-// nothing.
+// Progress records for one installation which content was applied to each object in a cluster, and what the API server
+// responded. With Progress, Apply sends each change of an object once, and ObserveEvent recognises events of own
+// writes. Progress is in memory and needs about 100 bytes for each object. If the Progress is lost, Apply sends PATCHes
+// that change nothing.
 //
 // The zero value is ready to use. Progress is safe for concurrent use, but only one Apply or FindDrift at a time should
 // use the same Progress.
@@ -29,14 +29,17 @@ type record struct {
 	uid        uint64
 	version    uint64 // resourceVersion
 	generation int64
-	// A CustomResourceDefinition was just created, so the API server may not serve its kind yet.
+	// maybeUnserved is true if a CustomResourceDefinition was just created, so that the API server may not serve its
+	// kind yet.
 	maybeUnserved bool
-	// A CustomResourceDefinition was found to be established. The CustomResourceDefinition stays established until it
-	// is deleted.
+	// established is true if a CustomResourceDefinition was found to be established. The CustomResourceDefinition stays
+	// established until it is deleted.
 	established bool
-	// The object was missing or belonged to another installation, so the next PATCH must not change an existing object.
+	// unsure is true if the object was missing or belonged to another installation, so that the next PATCH must not
+	// change an existing object.
 	unsure bool
-	// Another installation contains the object too, or the object was adopted, so it is read before it is deleted.
+	// guarded is true if another installation contains the object too, or if the object was adopted; a guarded object
+	// is read before it is deleted.
 	guarded bool
 }
 
@@ -47,11 +50,11 @@ type inFlightEvents struct {
 	forgotten  bool // Forget was called while the request was in flight
 }
 
-// hashKey returns the hash that identifies an object. A hash is stored for each object instead of a name to save
-// memory, because fleets are large.
+// hashKey returns the hash that identifies an object. Progress stores a hash for each object instead of its name to
+// save memory, because fleets are large.
 func (r Ref) hashKey() uint64 { return maphash.Comparable(seed, r.identity()) }
 
-// seed is random, so the hashes of two processes differ.
+// seed is random, so the same object has different hashes in two processes.
 var seed = maphash.MakeSeed()
 
 func hashText(text string) uint64 {
@@ -69,14 +72,14 @@ func parseResourceVersion(resourceVersion string) uint64 {
 	return n
 }
 
-// ObserveEvent reports whether an event about an object needs no reaction. That is the case for an own write, an older
-// write, or a change of only the status. An empty uid, an empty resourceVersion or a generation of 0 means that the
-// event does not contain this value.
+// ObserveEvent reports whether a watch event about an object can be ignored. An event can be ignored if it is about an
+// own write, an older write, or a change of only the status. The arguments uid "", resourceVersion "" or generation 0
+// mean that the event does not contain this value.
 //
 // For kinds with a generation, a change of only labels or annotations is treated as an own write too, because only
 // FindDrift can distinguish such a change from a change of the status. While the object is being applied, ObserveEvent
-// records the event and returns true. The response is later compared with the event. If another client has written the
-// object during the request, Apply adds the object to Result.Waiting.
+// records the event and returns true. When the API server has responded, the response is compared with the recorded
+// event. If another client has written the object during the request, Apply returns the object in Result.Waiting.
 func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +101,8 @@ func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resour
 	return generation != 0 && generation == r.generation
 }
 
-// ObserveRead records that an object was read. IsKnownVersion then returns true for older events.
+// ObserveRead records that an object was read. After that, IsKnownVersion returns true for older events about the
+// object.
 func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourceVersion string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,8 +122,8 @@ func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourc
 	p.objects[key] = r
 }
 
-// IsKnownVersion reports whether an event about an object has the version that was last written or read with this
-// Progress, or an older version.
+// IsKnownVersion reports whether the resourceVersion of an event is known: Progress has recorded this version or a
+// later one of the object.
 func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,8 +131,8 @@ func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string
 	return version != 0 && version <= r.version && hashText(string(uid)) == r.uid
 }
 
-// Forget makes the next Apply send these objects again, because another client has changed or deleted them. If an
-// object is being applied or compared now, the response is not recorded, because the response may be older than the
+// Forget makes the next Apply send these objects again; call it when another client has changed or deleted them. If one
+// of the objects is being applied or compared now, the response is not recorded, because it may be older than the
 // change.
 func (p *Progress) Forget(refs ...Ref) {
 	p.mu.Lock()
@@ -184,8 +188,9 @@ func (p *Progress) setUnsure(ref Ref) {
 	p.objects[key] = r
 }
 
-// untouchedVersion returns the resourceVersion of an object that was applied and belongs to this installation alone, if
-// nobody is known to have changed the object since then. Otherwise it returns 0.
+// untouchedVersion returns the resourceVersion of an object if three conditions are met: the object was applied, it
+// belongs to this installation alone, and nobody is known to have changed it since then. In all other cases
+// untouchedVersion returns 0.
 func (p *Progress) untouchedVersion(ref Ref) uint64 {
 	if p == nil {
 		return 0
@@ -197,7 +202,8 @@ func (p *Progress) untouchedVersion(ref Ref) uint64 {
 	return r.version
 }
 
-// beginWrite records that an object is being written, and returns the record of the object before that.
+// beginWrite records that a request that writes an object begins, and returns the record of the object before the
+// request.
 func (p *Progress) beginWrite(ref Ref) record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +220,7 @@ func (p *Progress) beginWrite(ref Ref) record {
 	return r
 }
 
-// writeFailed records that the state of the object is unknown after a failed request.
+// writeFailed records after a failed request that the state of the object is unknown.
 func (p *Progress) writeFailed(ref Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,8 +234,8 @@ func (p *Progress) writeFailed(ref Ref) {
 	delete(p.objects, key)
 }
 
-// endWriteLocked returns the events about an object that arrived during a request that has ended. The caller must hold
-// mu.
+// endWriteLocked returns the events about an object that arrived during the request that has just ended. The caller of
+// endWriteLocked must hold mu.
 func (p *Progress) endWriteLocked(key uint64) inFlightEvents {
 	s := p.inFlight[key]
 	if delete(p.inFlight, key); len(p.inFlight) == 0 {
@@ -238,8 +244,8 @@ func (p *Progress) endWriteLocked(key uint64) inFlightEvents {
 	return s
 }
 
-// recordApplied records the response of the API server after an object was applied; fields are the fields that we own.
-// If another client has written the object since, or if Forget was called during the request, recordApplied forgets the
+// recordApplied records the response of the API server to an applied object; fields are the fields that we own. If
+// another client has written the object since, or if Forget was called during the request, recordApplied forgets the
 // object and returns false.
 func (p *Progress) recordApplied(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
 	p.mu.Lock()

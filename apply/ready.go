@@ -23,7 +23,8 @@ import (
 type NotReady struct {
 	Ref Ref
 	// Failed is true if the object will probably not become ready without a change. Examples are a container that
-	// crashes, an image that cannot be pulled, or an exceeded deadline. If Failed is false, the object needs more time.
+	// crashes, an image that cannot be pulled, and an exceeded deadline. If Failed is false, the object only needs more
+	// time.
 	Failed bool
 	// Message contains the object and the reason why it is not ready. Message stays the same as long as the reason
 	// stays the same: it contains no times and no growing counts.
@@ -31,7 +32,7 @@ type NotReady struct {
 }
 
 // readinessKinds are the kinds whose readiness is checked. Objects of all other kinds are ready once they are applied.
-// For custom resources of modules see StateEvaluator.
+// For the readiness of custom resources of modules see StateEvaluator.
 var readinessKinds = map[schema.GroupKind]bool{
 	{Kind: "PersistentVolumeClaim"}:      true,
 	{Kind: "Pod"}:                        true,
@@ -53,8 +54,8 @@ func (c *Cluster) CheckReady(ctx context.Context, refs []Ref, p *Progress) ([]No
 	return c.checkReady(ctx, refs, p, c.explainNotReady)
 }
 
-// CheckReadyWithoutPods is CheckReady without the at most two requests that list pods. Directly after a workload was
-// created, these requests are useless, because no pod can have failed yet.
+// CheckReadyWithoutPods is like CheckReady, but does not send the up to two requests that list pods. Directly after a
+// workload was created, these requests are useless, because no pod can have failed yet.
 func (c *Cluster) CheckReadyWithoutPods(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
 	return c.checkReady(ctx, refs, p, func(context.Context, *unstructured.Unstructured) (
 		string, bool, error) {
@@ -62,7 +63,7 @@ func (c *Cluster) CheckReadyWithoutPods(ctx context.Context, refs []Ref, p *Prog
 	})
 }
 
-// explainer is a function that returns the reason why a workload is not ready.
+// explainer is a function that finds out why a workload is not ready.
 type explainer func(context.Context, *unstructured.Unstructured) (reason string, failed bool, err error)
 
 func (c *Cluster) checkReady(ctx context.Context, refs []Ref, p *Progress, explain explainer) ([]NotReady, error) {
@@ -277,8 +278,8 @@ var failedWaitReasons = []string{"CrashLoopBackOff", "ImagePullBackOff", "ErrIma
 	"ErrImageNeverPull", "InvalidImageName",
 	"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
-// worstPodProblem returns the worst problem of the pods. A failure is worse than waiting. Pods are checked in the order
-// of their names, so the result is stable.
+// worstPodProblem returns the worst problem of the pods. A failure of a pod is worse than a pod that waits. Pods are
+// checked in the order of their names, so the result is stable.
 func worstPodProblem(pods []corev1.Pod) (reason string, failed bool) {
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	for i := range pods {
@@ -318,8 +319,8 @@ func podProblem(pod *corev1.Pod) (reason string, failed bool) {
 }
 
 // containerProblem returns the problem of one container. A container runs for a short time between two crashes. So a
-// container that has failed at least twice and is not ready is still reported as failed. Otherwise the result would
-// alternate.
+// container that has failed at least twice and is not ready is still reported as failed. Without this rule, the result
+// would alternate between failed and not failed.
 func containerProblem(c *corev1.ContainerStatus) (reason string, failed bool) {
 	waiting, last := c.State.Waiting, c.LastTerminationState.Terminated
 	if c.State.Terminated != nil {

@@ -12,24 +12,25 @@ import (
 type Ref struct {
 	// Group is "" for the core group.
 	Group string
-	// Version is the API version in which the object was applied. Version is not part of the identity; see SameObject.
+	// Version is the API version in which the object was applied last. Version is not part of the object's identity;
+	// see SameObject.
 	Version string
 	Kind    string
 	// Namespace is "" for objects of cluster scope.
 	Namespace string
 	Name      string
 	// Keep means that the object is never deleted. Keep is set if AnnotationPrune of the object in its bundle is
-	// "keep". Keep is not part of the identity. Record Keep in the inventory: Delete uses it and does not read the
-	// object.
+	// "keep". Keep is not part of the object's identity. The caller has to record Keep in the inventory, because Delete
+	// uses the recorded flag and does not read the object.
 	Keep bool
 	// Pending means that the object was recorded and has not been applied yet, so it is not known whether the
-	// installation has created it. Pending is not part of the identity. See Ownership.
+	// installation has created it. Pending is not part of the identity. Pending is explained at Ownership.
 	Pending bool
 	// Adopted means that the object existed before the installation. The object is released and not deleted. Adopted is
 	// not part of the identity.
 	Adopted bool
-	// Shared means that the object belongs to another installation, and this one contains it too. Shared is not part of
-	// the identity.
+	// Shared means that the object belongs to another installation, and that this installation contains the object too.
+	// Shared is not part of the identity.
 	Shared bool
 }
 
@@ -61,7 +62,7 @@ func (r Ref) identity() Ref {
 	return Ref{Group: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
 }
 
-// WithFlags returns r with the flags Pending, Adopted and Shared of other.
+// WithFlags returns r with the flags Pending, Adopted and Shared of the Ref other.
 func (r Ref) WithFlags(other Ref) Ref {
 	r.Pending, r.Adopted, r.Shared = other.Pending, other.Adopted, other.Shared
 	return r
@@ -70,10 +71,10 @@ func (r Ref) WithFlags(other Ref) Ref {
 // groupKind returns group and kind.
 func (r Ref) groupKind() schema.GroupKind { return schema.GroupKind{Group: r.Group, Kind: r.Kind} }
 
-// Removed returns the objects that old contains and updated does not, in the order of old. An upgrade deletes these
-// objects. An object of which only the API version has changed is not returned. Objects with Keep are returned. Delete
-// lists these objects in Teardown.Kept. As long as these objects stay in the inventory, their namespaces and CRDs are
-// kept too.
+// Removed returns the Refs of the inventory old that the inventory updated does not contain, in the order of old. An
+// upgrade deletes these objects. An object of which only the API version has changed is not returned. Objects with Keep
+// are returned. Delete does not delete objects with Keep, but lists them in Teardown.Kept. As long as objects with Keep
+// stay in the inventory, their namespaces and CRDs are kept too.
 func Removed(old, updated []Ref) []Ref {
 	keep := make(map[Ref]bool, len(updated))
 	for _, r := range updated {
@@ -94,11 +95,12 @@ type Set struct {
 	Bundle *render.Bundle
 	// Overlay contains labels and annotations that override the labels and annotations of every object.
 	Overlay render.Overlay
-	// Namespace is the namespace for namespaced objects that have none. "" means "default".
+	// Namespace is the namespace for namespaced objects without a namespace. "" means "default".
 	Namespace string
 	// Owner is the field manager. "" means DefaultOwner.
 	Owner string
-	// Ownership is the installation that the objects belong to. With nil, every existing object is taken over.
+	// Ownership is the installation that the objects belong to. If Ownership is nil, Apply takes over every existing
+	// object.
 	Ownership *Ownership
 }
 

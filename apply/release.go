@@ -12,10 +12,11 @@ import (
 	"strings"
 )
 
-// componentLabel names the installation without its namespace. Set.Overlay contains it.
+// componentLabel is the label with the name of the installation, without its namespace. Set.Overlay contains this
+// label.
 const componentLabel = "app.kubernetes.io/component"
 
-// manager returns the field manager of the installation.
+// manager returns the field manager of the installation, or the default.
 func (o *Ownership) manager() string { return cmp.Or(o.Manager, DefaultOwner) }
 
 // remove deletes an object, hands it over, releases it, or leaves it: see decideDelete. remove returns the object if it
@@ -59,8 +60,8 @@ func (d *deleteCall) untilDecided(ctx context.Context, ref Ref, decide func(Ref,
 	return err
 }
 
-// changesByItself reports whether the cluster writes objects of a kind after they were applied, for example their
-// status. A DELETE of the applied version would mostly be rejected.
+// changesByItself reports whether the cluster itself writes objects of a kind after they were applied, for example
+// their status. So the API server would reject most DELETEs that require the applied version.
 func changesByItself(ref Ref) bool {
 	switch roleOf(ref.groupKind()) {
 	case roleWorkload, roleCRD, roleAdmission, roleCustom:
@@ -69,8 +70,8 @@ func changesByItself(ref Ref) bool {
 	return false
 }
 
-// removeRead reads the object and removes it. An error with reason ObjectConflict means that the object was changed at
-// the same time.
+// removeRead reads the object and then removes it. An error with reason ObjectConflict means that the object was
+// changed at the same time.
 func (d *deleteCall) removeRead(ctx context.Context, ref Ref, res resource, wanted string) (*Remaining, *Left, error) {
 	m, heirs, decision, err := d.readAndDecide(ctx, ref, res, wanted)
 	if err != nil {
@@ -98,7 +99,7 @@ func (d *deleteCall) removeRead(ctx context.Context, ref Ref, res resource, want
 	return left, nil, err
 }
 
-// readAndDecide reads the metadata of an object and returns what to do with the object: see decideDelete.
+// readAndDecide reads the metadata of an object and decides what to do with the object: see decideDelete.
 func (d *deleteCall) readAndDecide(ctx context.Context, ref Ref, res resource, wanted string) (m *metadata,
 	heirs []string, decision removal, err error) {
 	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
@@ -121,7 +122,7 @@ func byManagers(managers []string) string {
 	return " (field managers " + strings.Join(managers, ", ") + ")"
 }
 
-// heirs returns the other installations that exist and contain the object: the co-owners, or the installation whose
+// heirs returns the other existing installations that contain the object: its co-owners, or the installation whose
 // inventory contains it.
 func (d *deleteCall) heirs(m *metadata, wanted string) []string {
 	heirs := slices.DeleteFunc(m.coOwners(d.own.Name), func(name string) bool {
@@ -134,7 +135,7 @@ func (d *deleteCall) heirs(m *metadata, wanted string) []string {
 	return heirs
 }
 
-// withdraw removes the installation from the co-owners of an object that belongs to another installation.
+// withdraw removes this installation from the co-owners of an object that belongs to another installation.
 func (d *deleteCall) withdraw(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
 	title, _ := d.own.find(m.Annotations.OwnedBy)
 	if claims := m.coOwners(d.own.Name); len(claims) < len(m.coOwners("")) {
@@ -170,9 +171,9 @@ func (d *deleteCall) handOver(ctx context.Context, ref Ref, res resource, m *met
 	return nil, &Left{ref, LeftHandedOver, ref.String() + " stays and belongs to " + title + " now"}, nil
 }
 
-// release removes our fields from an object that existed before the installation. Server-side apply of an empty object
-// does that, unless the API server requires a field that nobody else owns. Then only our labels and annotations are
-// removed.
+// release removes the fields of our field manager from an object that existed before the installation. A server-side
+// apply of an empty object removes these fields, unless the API server requires a field that nobody else owns. In that
+// case, release removes only our labels and annotations.
 func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
 	message := ref.String() + " existed before the module: it stays, without the fields of the module"
 	err := d.applyNothing(ctx, ref, res, m)
@@ -188,7 +189,8 @@ func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *meta
 	return nil, &Left{ref, LeftReleased, message}, nil
 }
 
-// applyNothing applies an object without fields: the API server removes the fields that only we own.
+// applyNothing applies an object without fields, so that the API server removes the fields that only our field manager
+// owns.
 func (d *deleteCall) applyNothing(ctx context.Context, ref Ref, res resource, m *metadata) error {
 	meta := map[string]any{"name": ref.Name, "uid": m.UID, "resourceVersion": m.ResourceVersion}
 	if ref.Namespace != "" {
@@ -205,13 +207,15 @@ func (d *deleteCall) applyNothing(ctx context.Context, ref Ref, res resource, m 
 	if err != nil || after.Annotations == (ownerAnnotations{}) {
 		return err
 	}
-	// Another field manager, or a patch of ours, has written these annotations too.
+	// Another field manager, or a patch of ours, may have written these annotations too, so the apply request has not
+	// removed them.
 	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), &after, map[string]any{
 		"annotations": map[string]any{AnnotationOwnedBy: nil, AnnotationCoOwners: nil, AnnotationAdopted: nil}}))
 	return err
 }
 
-// disown changes only metadata. change returns the merge patch for the managed fields of the object.
+// disown removes our entry from the managed fields of an object, and changes only metadata. change returns the merge
+// patch for given managed fields.
 func (d *deleteCall) disown(ctx context.Context, ref Ref, res resource, m *metadata,
 	change func(entries []json.RawMessage) (map[string]any, error)) error {
 	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
@@ -283,7 +287,7 @@ func splitManaged(entries []json.RawMessage, manager string) (ours, others []met
 	return ours, others, kept, nil
 }
 
-// metadataFields are the labels and annotations in an entry of the managed fields.
+// metadataFields are the labels and annotations in one entry of the managed fields.
 type metadataFields struct {
 	Labels      map[string]any `json:"f:labels"`
 	Annotations map[string]any `json:"f:annotations"`

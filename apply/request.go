@@ -23,8 +23,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// Media types. Only metadata is requested where metadata is sufficient. The API server then leaves out spec and status,
-// which are hundreds of kilobytes for a CustomResourceDefinition.
+// Media types of requests and responses. Only metadata is requested where metadata is sufficient. If a request asks
+// only for metadata, the API server leaves out spec and status, which are hundreds of kilobytes for a
+// CustomResourceDefinition.
 const (
 	jsonType     = "application/json"
 	metadataType = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -32,7 +33,8 @@ const (
 	applyType    = "application/apply-patch+yaml" // JSON is YAML
 )
 
-// maxAnswerBytes is the size limit of a response. An object in etcd has at most 1.5 MiB.
+// maxAnswerBytes is the maximum size of a response. An object in etcd has at most 1.5 MiB, so a valid response is
+// smaller.
 const maxAnswerBytes = 32 << 20
 
 // errTooLarge is the error of a response that is larger than maxAnswerBytes.
@@ -55,11 +57,11 @@ func (r *request) subject() string {
 	return r.ref.String()
 }
 
-// send sends r as soon as the request limit of the cluster permits. send passes the response to read; read must not
-// keep the bytes. Errors are of type *Error, or the cause of the end of ctx. send does not retry, with one exception:
-// if the connection of an idempotent request is closed before a response, the request is sent once more. Connections
-// are kept open, and an API server may close a connection (idle, or during a restart behind a load balancer) just when
-// send uses the connection.
+// send sends the request r as soon as the limit of concurrent requests of the cluster permits. send passes the response
+// to read; read must not keep the bytes. Errors are of type *Error, or the cause of the end of ctx. send does not
+// retry, with one exception: if the connection of an idempotent request is closed before a response, the request is
+// sent once more. Connections are kept open, and an API server may close a connection (idle, or during a restart behind
+// a load balancer) just when send uses the connection.
 func (c *Cluster) send(ctx context.Context, r *request, read func(code int, body []byte) error) error {
 	if r.body != nil {
 		defer r.body.release()
@@ -113,8 +115,8 @@ func (c *Cluster) send(ctx context.Context, r *request, read func(code int, body
 	return nil
 }
 
-// checkKind returns an error if a successful response cannot be from an API server. An example is {}, which is neither
-// an object nor a list.
+// checkKind returns an error if a successful response cannot be from an API server. An example of such a response is
+// {}, which is neither an object nor a list.
 func (r *request) checkKind(body []byte) error {
 	if r.path == versionPath {
 		return nil
@@ -133,7 +135,8 @@ func (r *request) checkKind(body []byte) error {
 	return fmt.Errorf("it is of kind %s", text.Fold(kind, 64))
 }
 
-// topLevelKind returns the field kind of a JSON object. API servers send it as one of the first fields.
+// topLevelKind returns the field kind of a JSON object. API servers send the field kind as one of the first fields of
+// an object.
 func topLevelKind(body []byte) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if start, err := d.Token(); err != nil || start != json.Delim('{') {

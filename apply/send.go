@@ -57,7 +57,7 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	return nil
 }
 
-// write applies an object that belongs to the installation. known means that the object is known to exist.
+// write applies an object that belongs to the installation. known is true if the object is known to exist.
 func (a *applyCall) write(ctx context.Context, it *item, known bool) (writeResult, error) {
 	switch {
 	case it.policy.createOnly:
@@ -69,7 +69,7 @@ func (a *applyCall) write(ctx context.Context, it *item, known bool) (writeResul
 	}
 }
 
-// writeResult is the response of the API server to a write of an object.
+// writeResult is what the API server returned for a write of an object.
 type writeResult struct {
 	metadata
 	created   bool
@@ -78,9 +78,10 @@ type writeResult struct {
 	from      []string // the managers that owned the fields in taken
 }
 
-// applyWithTakeover applies the object with all its fields. The first PATCH is without force. The first PATCH is the
-// only request if no other field manager owns these fields with other values. In a conflict, the API server returns the
-// fields and managers. Then the second PATCH takes over the fields.
+// applyWithTakeover applies the object with all its fields, even if another field manager owns some of them with other
+// values. The first PATCH is without force. The first PATCH is the only request if no other field manager owns these
+// fields with other values. If there is a conflict, the API server returns the conflicting fields and their managers.
+// In this case, a second PATCH with force takes over these fields.
 func (a *applyCall) applyWithTakeover(ctx context.Context, it *item) (writeResult, error) {
 	w, err := a.patch(ctx, it, a.encode(it), "")
 	conflict, ok := conflictOf(err)
@@ -98,14 +99,14 @@ func conflictOf(err error) (*Error, bool) {
 	return e, ok && e.reason == ObjectConflict && len(e.managers) > 0
 }
 
-// encode returns the object as the JSON that is sent.
+// encode returns the JSON of the object, as it is sent to the API server.
 func (a *applyCall) encode(it *item) *buffer {
 	body := newBuffer()
 	body.data = it.object.AppendJSON(body.data, it.namespace(), it.overlay(a.set))
 	return body
 }
 
-// patch sends one PATCH of server-side apply and releases body.
+// patch sends one PATCH of server-side apply, and then releases the memory of body.
 func (a *applyCall) patch(ctx context.Context, it *item, body *buffer, force string) (writeResult, error) {
 	r := request{method: http.MethodPatch, path: it.urlPath(), query: a.query + force, accept: metadataType,
 		contentType: applyType, body: body,
@@ -127,7 +128,7 @@ func (i *item) urlPath() string {
 }
 
 // tryCreate sends a PATCH that can only create the object. No existing object has resourceVersion 1, so the API server
-// rejects the PATCH if the object exists. Then found is true.
+// rejects the PATCH if the object exists. In that case, the result found is true.
 func (a *applyCall) tryCreate(ctx context.Context, it *item) (w writeResult, found bool, err error) {
 	body := a.encode(it)
 	// The JSON of an object begins with apiVersion and kind, so the first match is the metadata of the object.
@@ -161,8 +162,8 @@ func (a *applyCall) readMetadata(ctx context.Context, it *item) (metadata, error
 	return answer.Metadata, err
 }
 
-// deletedMeanwhile converts a not-found error for an object that existed shortly before to a conflict. A conflict is
-// retried.
+// deletedMeanwhile converts an error "not found" to a conflict if the object existed shortly before. A conflict makes
+// the caller retry.
 func deletedMeanwhile(err error, it *item) error {
 	if !reasonIs(err, ObjectNotFound) {
 		return err
@@ -171,9 +172,10 @@ func deletedMeanwhile(err error, it *item) error {
 		reason: ObjectConflict}
 }
 
-// applyExceptIgnored applies the object, but changes its ignored paths only at creation. Creation needs one request. If
-// the object exists, it is read first. Ignored fields that we still own are sent with their live values, because an API
-// server deletes a field whose only owner does not send it any more. Ignored fields that others own are left out.
+// applyExceptIgnored applies the object, but changes its ignored paths only at creation. Creation needs one request. An
+// object that exists is read first. Ignored fields that our field manager still owns are sent with their live values,
+// because the API server deletes a field whose only owner does not send the field any more. Ignored fields that other
+// field managers own are not sent.
 func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool) (writeResult, error) {
 	if !known {
 		if w, found, err := a.tryCreate(ctx, it); !found {
@@ -186,7 +188,7 @@ func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool
 	)
 	for try := 1; ; try++ {
 		// A PATCH with force must not take over an ignored field that another client sets at the same time. So the
-		// PATCH contains the resourceVersion that was read.
+		// PATCH contains the resourceVersion of the object that was read.
 		body, live, err := a.encodeWithIgnored(ctx, it, force != "")
 		switch {
 		case reasonIs(err, ObjectNotFound) && known:
@@ -211,8 +213,8 @@ func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool
 	}
 }
 
-// maxForceTries is the maximum number of attempts to read and write an object that changes all the time (also in its
-// status). After that, a conflict is returned.
+// maxForceTries is the maximum number of attempts to read and write an object that other clients change again and again
+// (also in its status). After the last attempt, the conflict is returned.
 const maxForceTries = 4
 
 // withoutIgnored returns fields without the fields at ignored paths.
@@ -223,10 +225,11 @@ func (i *item) withoutIgnored(fields []string) []string {
 	})
 }
 
-// encodeWithIgnored reads the object and returns the body to send. The body is the content of the bundle. Ignored
-// fields that we own have their live values; other ignored fields are left out. The body contains the UID of the object
-// that was read, so the API server rejects the body for another object. With sameVersion, the body also contains the
-// resourceVersion, so the API server rejects the body for another version.
+// encodeWithIgnored reads the object and returns the body of the PATCH. The body has the content of the object in the
+// bundle. Ignored fields that our field manager owns have their live values in the body; other ignored fields are left
+// out. The body contains the UID of the object that was read, so the API server rejects the body if another object has
+// the name now. If sameVersion is true, the body also contains the resourceVersion, so the API server rejects the body
+// if the object has changed.
 func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion bool) (*buffer, metadata, error) {
 	var (
 		live   map[string]any
@@ -270,8 +273,8 @@ func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion
 	return body, *m, nil
 }
 
-// ownedFieldsHash returns a hash of the fields of the object that the API server records as ours. Fields at ignored
-// paths are left out.
+// ownedFieldsHash returns a hash of the fields of the object that the API server records as owned by our field manager.
+// Fields at ignored paths are left out.
 func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 	raw := m.fieldsOwnedBy(owner)
 	var own owned
@@ -279,7 +282,7 @@ func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 		return hashBytes(raw)
 	}
 	var wanted any
-	// The object is needed only to find list items by members that are not keys of the list.
+	// The object is decoded only to find list items by members that are not keys of the list.
 	_ = utiljson.Unmarshal(i.object.AppendJSON(nil, "", render.Overlay{}), &wanted)
 	for _, path := range i.policy.ignore {
 		path.removeFromOwned(own, wanted)
@@ -287,8 +290,8 @@ func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 	return hashText(strings.Join(slices.Sorted(own.leaves("")), "\n"))
 }
 
-// handleFailure records why an object could not be applied. If the annotation of the object allows recreation,
-// handleFailure deletes the object so that it is created again.
+// handleFailure records the reason why an object could not be applied. If an annotation of the object allows
+// recreation, handleFailure deletes the object, so that the next Apply creates the object again.
 func (a *applyCall) handleFailure(ctx context.Context, it *item, err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || concernsCluster(err) {
@@ -314,7 +317,8 @@ func (a *applyCall) handleFailure(ctx context.Context, it *item, err error) erro
 	return nil
 }
 
-// recordFailure records a failure. Objects that depend on the failed object then have to wait.
+// recordFailure adds a failure of an object to the result. After that, objects that depend on the failed object have to
+// wait.
 func (a *applyCall) recordFailure(it *item, e *Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -329,7 +333,8 @@ func (a *applyCall) recordFailure(it *item, e *Error) {
 	}
 }
 
-// recordInvalidPolicy records that the annotations of an object are invalid. The object is not sent.
+// recordInvalidPolicy records that the annotations of an object are invalid. An object with invalid annotations is not
+// sent.
 func (a *applyCall) recordInvalidPolicy(it *item) {
 	a.recordFailure(it, &Error{Operation: "applying", Ref: it.ref, Message: it.problem, reason: ObjectRefused})
 }
@@ -368,21 +373,21 @@ func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Err
 	return nil
 }
 
-// canRecreate reports whether an object may be deleted and created again. Namespaces and CRDs may not be deleted,
-// because other objects would be deleted too.
+// canRecreate reports whether an object may be deleted and created again. A namespace or CRD may not be deleted,
+// because its deletion would delete other objects, too.
 func canRecreate(ref Ref) bool {
 	return ref.groupKind() != namespaceKind && ref.groupKind() != crdKind
 }
 
-// deleteByUID deletes the object only if it has this UID.
+// deleteByUID deletes the object only if it has the given UID.
 func (a *applyCall) deleteByUID(ctx context.Context, it *item, uid string) error {
 	r := request{method: http.MethodDelete, path: it.urlPath(), accept: metadataType, contentType: jsonType,
 		body: deletionOptions(preconditions{UID: uid}), operation: "deleting", ref: it.ref}
 	return a.send(ctx, &r, nil)
 }
 
-// recordTerminating records that an object is being deleted and that the deletion has to end first. A namespace is read
-// once more, because its status lists the remaining content.
+// recordTerminating records that an object is being deleted, so that Apply has to wait until the deletion has ended. A
+// namespace is read once more, because its status lists the remaining content.
 func (a *applyCall) recordTerminating(ctx context.Context, it *item, m *metadata) error {
 	message := deletionMessage(m)
 	if it.role == roleNamespace {

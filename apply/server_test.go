@@ -25,7 +25,7 @@ type server struct {
 	t testing.TB
 
 	mu sync.Mutex
-	// "PATCH /api/v1/namespaces/a/configmaps/b", in the order they came
+	// requests are the received requests in their order, for example "PATCH /api/v1/namespaces/a/configmaps/b".
 	requests []string
 	stored   map[string]map[string]any                           // by path
 	serves   map[string]bool                                     // "example.com/v1 Thing things": custom kinds
@@ -34,8 +34,8 @@ type server struct {
 	version  int
 	accepts  map[string]string // last Accept header by request line
 	bodies   map[string]string // last body by request line
-	// held contains the managers of fields of others, by path and field (".spec.replicas"). A PATCH without force that
-	// contains such a field is rejected.
+	// held has the fields that other field managers own, by path of the object and field (".spec.replicas"); the value
+	// is the manager. A PATCH without force that contains such a field is rejected.
 	held map[string]map[string]string
 }
 
@@ -48,7 +48,7 @@ func newServer(t testing.TB) *server {
 	return s
 }
 
-// cluster returns a Cluster for this server.
+// cluster returns a Cluster that sends its requests to this server.
 func (s *server) cluster(opts ClusterOptions) *Cluster {
 	s.t.Helper()
 	c, err := New(&rest.Config{Host: s.URL}, nil, opts)
@@ -59,7 +59,8 @@ func (s *server) cluster(opts ClusterOptions) *Cluster {
 	return c
 }
 
-// setScript sets the script that responds to one request line from now on. The script nil removes the current script.
+// setScript sets the script that responds from now on to requests with this method and path. If the script is nil,
+// setScript removes the current script.
 func (s *server) setScript(line string, script func(http.ResponseWriter, *http.Request)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +71,7 @@ func (s *server) setScript(line string, script func(http.ResponseWriter, *http.R
 	s.scripts[line] = script
 }
 
-// takeRequests returns the requests since the last call.
+// takeRequests returns the requests since the last call of takeRequests.
 func (s *server) takeRequests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +87,7 @@ func (s *server) serveKind(kind string) {
 	s.serves[kind] = true
 }
 
-// change edits a stored object as another manager would.
+// change changes a stored object as another field manager would.
 func (s *server) change(path string, edit func(map[string]any)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +151,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// discovery responds to /apis/group and /apis/group/version.
+// discovery responds to the discovery paths /apis/group and /apis/group/version.
 func (s *server) discovery(w http.ResponseWriter, path string) bool {
 	parts := strings.Split(strings.TrimPrefix(path, "/apis/"), "/")
 	if !strings.HasPrefix(path, "/apis/") || len(parts) > 2 {
@@ -292,7 +293,7 @@ func (s *server) checkPatch(w http.ResponseWriter, r *http.Request, o map[string
 	return true
 }
 
-// refuseFor responds with 422 because of one field.
+// refuseFor rejects a request with 422 because of one field.
 func refuseFor(w http.ResponseWriter, field, reason, message string) {
 	writeJSON(w, http.StatusUnprocessableEntity, map[string]any{"kind": "Status", "reason": "Invalid",
 		"message": "it is invalid", "details": map[string]any{
@@ -324,7 +325,7 @@ func (s *server) store(path string, o map[string]any, operation, manager string)
 	s.stored[path] = o
 }
 
-// fieldsOf writes the fields of an object in the format of managed fields. Each list is one field.
+// fieldsOf writes the fields of an object in the format of managed fields (FieldsV1). A list is recorded as one field.
 func fieldsOf(o map[string]any) map[string]any {
 	fields := map[string]any{}
 	for key, value := range o {
@@ -377,7 +378,7 @@ func writeError(w http.ResponseWriter, code int, reason, message, name, kind str
 		"details": map[string]any{"name": name, "kind": kind}})
 }
 
-// errorScript returns a script that rejects every request.
+// errorScript returns a script that rejects every request with an error.
 func errorScript(code int, reason, message string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) { writeError(w, code, reason, message, "", "") }
 }
@@ -422,7 +423,7 @@ spec: {group: example.com, scope: Namespaced, names: {kind: Thing, plural: thing
 {apiVersion: v1, kind: Namespace, metadata: {name: mod}}
 `
 
-// Paths of the objects of module.
+// These are the paths of the objects of the bundle module.
 const (
 	namespacePath  = "/api/v1/namespaces/mod"
 	definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com"

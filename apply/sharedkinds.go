@@ -9,11 +9,12 @@ import (
 )
 
 // Kinds stores the kinds that CustomResourceDefinitions in bundles define. These kinds are the same for all clusters,
-// so they are stored once and not in each Cluster. Results of discovery are never stored here, because one cluster must
-// not determine the URLs of requests to another cluster. A cluster that serves a kind differently or not at all
-// responds with 404. From then on, the discovery of this cluster is used for the kind.
+// so they are stored once instead of in each Cluster. Results of discovery are never stored here, because one cluster
+// must not determine the URLs of requests to another cluster. A cluster that serves a kind differently or not at all
+// responds with 404. After such a response, the kind is found by the discovery of this cluster.
 //
-// The zero value is ready to use. Kinds is safe for concurrent use. Its size grows only with the number of kinds.
+// The zero value is ready to use. Kinds is safe for concurrent use. The memory of Kinds grows only with the number of
+// kinds.
 type Kinds struct {
 	mu    sync.RWMutex
 	known map[schema.GroupVersionKind]resource // guarded by mu
@@ -40,8 +41,8 @@ func (k *Kinds) addCRD(crd render.CRD) {
 	}
 }
 
-// Resource returns the resource of an object's kind if the kind is built into Kubernetes or defined by a bundle. It
-// sends no request.
+// Resource returns the resource of an object's kind if the kind is built into Kubernetes or defined by a bundle.
+// Resource sends no request.
 func (k *Kinds) Resource(ref Ref) (schema.GroupVersionResource, bool) {
 	res, ok := k.find(ref.GVK())
 	if b, isBuiltin := builtins[ref.GVK().GroupKind()]; isBuiltin {
@@ -50,7 +51,7 @@ func (k *Kinds) Resource(ref Ref) (schema.GroupVersionResource, bool) {
 	return ref.GVK().GroupVersion().WithResource(res.plural), ok
 }
 
-// find returns plural name and scope of a kind, if a bundle has the CRD of the kind.
+// find returns the plural name and the scope of a kind, if a bundle has the CRD of the kind.
 func (k *Kinds) find(gvk schema.GroupVersionKind) (resource, bool) {
 	if k == nil {
 		return resource{}, false

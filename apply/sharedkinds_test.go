@@ -34,7 +34,7 @@ func TestKindsAreShared(t *testing.T) {
 		t.Errorf("the cluster was asked %q, want nothing", got)
 	}
 
-	// This cluster serves the kind with another plural, which is used only for this cluster.
+	// This cluster serves the kind with another plural name, which must be used only for this cluster.
 	s.setScript("GET /apis/example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(

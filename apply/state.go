@@ -25,19 +25,20 @@ const (
 	StateProcessing State = "Processing"
 	StateWarning    State = "Warning"
 	StateError      State = "Error"
-	// StateDeleting is reported only by a custom resource. The State of its StateResult is then Processing, because the
-	// custom resource is about to be created again or its deletion is blocked.
+	// StateDeleting can only be reported by a custom resource. In this case, the State of the StateResult is
+	// Processing, because the custom resource is about to be created again or its deletion is blocked.
 	StateDeleting State = "Deleting"
 )
 
-// StateRules define how the state of a custom resource is read. The zero value reads its .status.state.
+// StateRules define how the state of a custom resource is read. The zero value reads the field .status.state of the
+// custom resource.
 type StateRules struct {
 	// Expression is a CEL expression over "self", the custom resource. Expression returns a bool or one of the values
 	// of State. true means Ready, false means Processing. A missing field results in Processing. If Expression is "",
 	// Rules are used.
 	Expression string
-	// Rules are evaluated in order. The first rule that matches determines the state. If no rule matches, the state is
-	// Processing.
+	// Rules are evaluated in their order. The first rule that matches determines the state. If no rule matches, the
+	// state is Processing.
 	Rules []StateRule
 }
 
@@ -57,8 +58,8 @@ type StateRule struct {
 type StateResult struct {
 	// State is Ready, Processing, Warning or Error.
 	State State
-	// Message contains the object and the message of the object, at most about 2 KiB on one line. It is "" for Ready.
-	// Message stays the same as long as the object reports the same.
+	// Message contains the object and the message of the object, at most about 2 KiB on one line. Message is "" if the
+	// state is Ready. Message stays the same as long as the object reports the same state and message.
 	Message string
 }
 
@@ -72,8 +73,8 @@ type StateEvaluator struct {
 	order    []string                 // keys of programs, oldest first; guarded by mu
 }
 
-// Limits of rules. maxCost is in the cost unit of CEL. The evaluation of a hundred conditions costs about a thousand
-// units. An evaluation that reaches maxCost takes about 50 ms.
+// Limits for the rules of modules. maxCost is measured in the cost units of CEL. The evaluation of a hundred conditions
+// costs about a thousand units. An evaluation that reaches maxCost takes about 50 ms.
 const (
 	maxPrograms   = 512
 	maxExpression = 8 << 10
@@ -88,8 +89,8 @@ func (s *StateEvaluator) Validate(rules StateRules) error {
 	return err
 }
 
-// Evaluate returns the state of a custom resource. Messages contain ref as the name of the custom resource. The first
-// case that matches determines the state:
+// Evaluate returns the state of a custom resource. Messages contain ref as the reference to the custom resource. The
+// first case that matches determines the state:
 //
 //	is being deleted               Processing
 //	Expression                     the result of the expression
@@ -99,7 +100,8 @@ func (s *StateEvaluator) Validate(rules StateRules) error {
 //	.status.state is missing       Processing, because the operator has not reconciled the custom resource yet
 //	any other .status.state        Warning, because the value is not a valid state
 //
-// An error means that the rules are invalid. The error has reason StateRuleInvalid. An invalid object is not an error.
+// An error means that the rules are invalid. The error has reason StateRuleInvalid. A custom resource with invalid
+// fields is not an error.
 func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules StateRules) (StateResult, error) {
 	program, err := s.compiledRules(rules)
 	if err != nil {
@@ -121,7 +123,7 @@ func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules 
 	return resultForWord(ref, cr, state), nil
 }
 
-// resultForWord returns the StateResult for a state that a custom resource reports.
+// resultForWord returns the StateResult for a word such as "Ready" that a custom resource reports.
 func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateResult {
 	switch state := State(word); state {
 	case StateReady:
@@ -137,7 +139,7 @@ func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateRes
 }
 
 // statusMessage returns the message in the status of a custom resource. The returned message is the message of the
-// first condition that is not True. If there is none, it is the description in the status.
+// first condition that is not True. If every condition is True, statusMessage returns the description in the status.
 func statusMessage(cr *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedFieldNoCopy(cr.Object, "status", "conditions")
 	list, _ := conditions.([]any)
@@ -164,7 +166,7 @@ type stateProgram struct {
 	paths []*jsonpath.JSONPath // compiled paths of rules; an evaluation changes them; guarded by mu
 }
 
-// compiledRules returns the compiled rules. compiledRules uses the cache if the cache contains the rules.
+// compiledRules returns the compiled rules. If the cache contains the rules, compiledRules takes them from the cache.
 func (s *StateEvaluator) compiledRules(rules StateRules) (*stateProgram, error) {
 	key := rules.key()
 	s.mu.Lock()
@@ -207,7 +209,8 @@ func (r StateRules) key() string {
 	return b.String()
 }
 
-// compile compiles rules. If the rules are invalid, the result contains the problem, so that the problem is cached too.
+// compile compiles rules. If the rules are invalid, the compiled program contains the problem, so that the problem is
+// cached, too.
 func (s *StateEvaluator) compile(rules StateRules) *stateProgram {
 	p := &stateProgram{source: rules.Expression}
 	if rules.Expression != "" {
@@ -305,7 +308,7 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 	}
 }
 
-// noSuchKeyPattern matches the error of CEL for a field that does not exist.
+// noSuchKeyPattern matches the error that CEL returns for a field that does not exist.
 var noSuchKeyPattern = regexp.MustCompile(`^no such key: (\S+)$`)
 
 // missingField returns the name of the field that is missing according to an error of an expression. missingField
@@ -321,7 +324,7 @@ func missingField(err error, out ref.Val) string {
 	return ""
 }
 
-// compilePath compiles a JSONPath. Braces and a leading dot are optional.
+// compilePath compiles a JSONPath. The expression may have braces and a leading dot, or neither.
 func compilePath(text string) (*jsonpath.JSONPath, string) {
 	inner := strings.TrimSpace(text)
 	if strings.HasPrefix(inner, "{") && strings.HasSuffix(inner, "}") {
@@ -345,7 +348,8 @@ func compilePath(text string) (*jsonpath.JSONPath, string) {
 	return path, ""
 }
 
-// parseJSONPath converts a panic of the JSONPath parser to an error about this path. The parser is a dependency.
+// parseJSONPath converts a panic of the JSONPath parser into an error about this path. The parser is a dependency, so
+// its panics cannot be fixed here.
 func parseJSONPath(path *jsonpath.JSONPath, text string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

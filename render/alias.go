@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Types of packages helm and input that are part of the API of this package.
+// These types of packages helm and input are part of the API of this package.
 type (
 	// Settings are the inputs for rendering a chart.
 	Settings = helm.Settings
@@ -23,7 +23,7 @@ type (
 	Error = input.Error
 )
 
-// Reasons of an Error, see package input.
+// These are the reasons of an Error, see package input.
 const (
 	InvalidYAML          = input.InvalidYAML
 	InvalidObject        = input.InvalidObject
@@ -44,7 +44,7 @@ const (
 	RenderCrashed        = input.RenderCrashed
 )
 
-// Defaults of Limits and Capabilities.
+// These are the defaults of Limits and Capabilities.
 const (
 	DefaultMaxBytes    = input.DefaultMaxBytes
 	DefaultMaxFiles    = input.DefaultMaxFiles
@@ -60,7 +60,7 @@ func CheckValues(data []byte, limit int) error { return input.CheckValues(data, 
 // ParseConfig parses a config layer, see [helm.ParseConfig].
 func ParseConfig(layer []byte) ([]Config, error) { return helm.ParseConfig(layer) }
 
-// FindConfig returns the first config with this name. If there is no such config, the result is the zero value.
+// FindConfig returns the first config with the given name. If there is no such config, the result is the zero value.
 func FindConfig(configs []Config, name string) Config { return helm.FindConfig(configs, name) }
 
 // ParseClientConfig parses options of Helm's install action, see [helm.ParseClientConfig].

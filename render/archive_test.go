@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// archive packs entries into an archive. The arguments are alternately names and contents.
+// archive packs entries into an archive. The arguments are a name, its content, the next name, its content, and so on.
 func archive(t testing.TB, entries ...string) []byte {
 	t.Helper()
 	var headers []*tar.Header
@@ -306,7 +306,7 @@ func FuzzRead(f *testing.F) {
 			for _, o := range bundle.Objects {
 				size += o.Size()
 			}
-			// escapes make six bytes of one, and aliases repeat up to 50,000 values
+			// An escape makes six bytes of one byte, and aliases repeat up to 50,000 values.
 			if size > int(limits.MaxBytes)*8+50_000*8 {
 				t.Fatalf("%d bytes from a limit of %d", size, limits.MaxBytes)
 			}

@@ -10,9 +10,9 @@ import (
 // DefaultCacheMaxBytes is the limit of a Cache whose MaxBytes is 0. The bundle of a typical operator has 50 to 500 kB.
 const DefaultCacheMaxBytes = 128 << 20
 
-// Cache stores bundles by digest. All callers share the stored bundles. When the limit is exceeded, the Cache removes
-// the bundles that were not requested for the longest time. A caller that uses a removed bundle can continue to use it.
-// The zero value of a Cache is ready to use. A Cache is safe for concurrent use.
+// Cache stores bundles by digest. All callers share the same stored bundles. When the limit is exceeded, the Cache
+// removes the bundles that were not requested for the longest time. A caller that still uses a removed bundle can
+// continue to use it. The zero value of a Cache is ready to use. A Cache is safe for concurrent use.
 type Cache struct {
 	// MaxBytes limits the approximate memory of all bundles together; 0 means DefaultCacheMaxBytes. MaxBytes must not
 	// be changed after the first use of the Cache.
@@ -38,13 +38,13 @@ type pendingBundle struct {
 	err    error
 }
 
-// Get returns the bundle with this digest. If the bundle is not stored, Get calls make to build it. If several callers
-// request the same bundle at the same time, one caller builds the bundle and the others wait. If the building caller
-// fails, the waiting callers receive the same error, unless the context of the building caller has ended. Errors are
-// not stored. A bundle larger than the limit is returned but not stored. If digest is "", the bundle is neither shared
-// nor stored.
+// Get returns the bundle with the given digest. If the bundle is not stored, Get calls make to build it. If several
+// callers request the same bundle at the same time, one caller builds the bundle and the others wait. If the building
+// caller fails, the waiting callers receive the same error, unless the context of the building caller has ended. Errors
+// are not stored. A bundle larger than the limit is returned but not stored. If digest is "", the bundle is neither
+// shared between callers nor stored.
 //
-// The error is the error of make or of ctx.
+// The error is the error of make, or the error of ctx.
 func (c *Cache) Get(ctx context.Context, digest string, make func() (*Bundle, error)) (*Bundle, error) {
 	if digest == "" {
 		return make()
@@ -118,7 +118,7 @@ func (c *Cache) storeLocked(digest string, bundle *Bundle) {
 	}
 }
 
-// Forget removes the bundle with this digest.
+// Forget removes the bundle with the given digest.
 func (c *Cache) Forget(digest string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,8 +135,8 @@ func (c *Cache) Usage() (bundles, bytes int) {
 	return len(c.stored), c.bytes
 }
 
-// memoryBytes returns the approximate memory of a bundle. memoryBytes is the sum of the encoded bytes, the Object
-// structs, and the labels and annotations, which are stored twice.
+// memoryBytes returns the approximate memory of a bundle: the encoded bytes, the Object structs, and the labels and
+// annotations, which are stored twice.
 func (b *Bundle) memoryBytes() int {
 	bytes := 256
 	for _, o := range b.Objects {

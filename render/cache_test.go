@@ -87,7 +87,7 @@ func TestCacheErrors(t *testing.T) {
 	}
 }
 
-// TestCacheShares checks that one of many concurrent callers builds the bundle. If the context of this caller ends,
+// TestCacheShares checks that one of many concurrent callers builds the bundle. If the context of that caller ends,
 // another caller builds the bundle.
 func TestCacheShares(t *testing.T) {
 	bundle := bundleOf(t, 1, 1)
@@ -181,7 +181,7 @@ func chart100(t testing.TB) *Artefact {
 			"name: op-{{ . }}")+"{{ end }}\n")
 }
 
-// BenchmarkChartFirst renders a chart of 100 objects.
+// BenchmarkChartFirst renders a chart of 100 objects for the first time.
 func BenchmarkChartFirst(b *testing.B) {
 	a := chart100(b)
 	b.ReportAllocs()
@@ -192,8 +192,8 @@ func BenchmarkChartFirst(b *testing.B) {
 	}
 }
 
-// renderAgain returns a function that renders a chart of 100 objects again. The function computes the digest and reads
-// the cache.
+// renderAgain returns a function that renders a chart of 100 objects again. The returned function computes the digest
+// and reads the bundle from the cache.
 func renderAgain(t testing.TB, a *Artefact) func() *Bundle {
 	var c Cache
 	settings := Settings{Release: "r", Set: []string{"name=y"}, Capabilities: Capabilities{KubeVersion: "v1.33.0"}}
@@ -209,7 +209,7 @@ func renderAgain(t testing.TB, a *Artefact) func() *Bundle {
 	}
 }
 
-// BenchmarkChartAgain renders the same chart a second time.
+// BenchmarkChartAgain renders a chart of 100 objects a second time.
 func BenchmarkChartAgain(b *testing.B) {
 	render := renderAgain(b, chart100(b))
 	render()

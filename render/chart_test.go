@@ -18,7 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// folder returns a file system. The arguments are alternately names and contents.
+// folder returns a file system with some files. The arguments are a name, its content, the next name, its content, and
+// so on.
 func folder(entries ...string) fstest.MapFS {
 	fsys := fstest.MapFS{}
 	for i := 0; i < len(entries); i += 2 {
@@ -27,7 +28,7 @@ func folder(entries ...string) fstest.MapFS {
 	return fsys
 }
 
-// chartOf returns a chart of templates and other files. If there is no Chart.yaml, chartOf adds it.
+// chartOf returns a chart that has the given templates and other files. If no Chart.yaml is given, chartOf adds one.
 func chartOf(t testing.TB, entries ...string) *Artefact {
 	t.Helper()
 	fsys := folder(entries...)
@@ -44,12 +45,12 @@ func chartOf(t testing.TB, entries ...string) *Artefact {
 	return a
 }
 
-// configMap is a template of a ConfigMap with one value.
+// configMap is a chart template of a ConfigMap with one value.
 func configMap(value string) string {
 	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  v: " + value + "\n"
 }
 
-// reasonOf returns the reason of an error.
+// reasonOf returns the reason code of an error.
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[interface {
 		error
@@ -99,7 +100,7 @@ func TestChartGolden(t *testing.T) {
 	}
 	golden(t, "testdata/chart.golden.yaml", out.String())
 
-	// The same chart, packaged as Helm does it, gives the same objects.
+	// The same chart, packaged as Helm packages it, gives the same objects.
 	var entries []string
 	for name, f := range files {
 		if name != "scratch.txt" && name != ".helmignore" {
@@ -545,7 +546,7 @@ func TestChartFails(t *testing.T) {
 	}
 }
 
-// TestChartRandom checks that functions whose result differs for each call are allowed where no object depends on the
+// TestChartRandom checks that a chart may call functions whose result differs each time, if no object depends on the
 // result.
 func TestChartRandom(t *testing.T) {
 	cases := map[string]struct {
@@ -583,7 +584,7 @@ func TestChartRandom(t *testing.T) {
 }
 
 // TestChartDocuments checks that the output of a template is split into documents as Helm does it, and that the objects
-// have the order in which Helm installs them.
+// are in the order in which Helm installs them.
 func TestChartDocuments(t *testing.T) {
 	object := func(kind, name string) string {
 		return "apiVersion: v1\nkind: " + kind + "\nmetadata: {name: " + name + "}\n"
@@ -608,7 +609,7 @@ func TestChartDocuments(t *testing.T) {
 	}
 }
 
-// TestChartOutputs checks that the output of templates is available even if it cannot be decoded.
+// TestChartOutputs checks that the output of templates is returned even if it cannot be decoded.
 func TestChartOutputs(t *testing.T) {
 	got, err := chartOf(t, "values.yaml", "a: 1\n", "templates/a.yaml", "a: [{{ .Values.a }}\n", "templates/_b.tpl",
 		`{{ define "b" }}{{ end }}`).Outputs(t.Context(), Settings{})
@@ -658,7 +659,7 @@ func TestChartHooks(t *testing.T) {
 	}
 }
 
-// TestResourcePolicy checks that package apply keeps the objects that Helm keeps.
+// TestResourcePolicy checks that package apply keeps those objects that Helm would keep.
 func TestResourcePolicy(t *testing.T) {
 	cases := map[string]struct{ reason, annotations, want string }{
 		"Keep":  {"", "helm.sh/resource-policy: keep", "keep"},

@@ -8,8 +8,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// A chart is rendered once for all clusters with the same answers to its queries, and cached by a digest that is
-// known before.
+// A chart is rendered once for all clusters that answer its queries in the same way. The bundle is cached by a digest
+// that is known before the rendering.
 func Example() {
 	ctx := context.Background()
 	chart, err := render.LoadFolder(fstest.MapFS{ // os.Root.FS() for a folder; Load for a packaged chart

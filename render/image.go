@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// pullSecretEnv is an environment variable of a module's manager. Its value is the name of the Secret with which the
-// manager shall pull the images of its own workloads.
+// pullSecretEnv is the name of an environment variable of a module's manager. Its value is the name of the Secret with
+// which the manager shall pull the images of its own workloads.
 const pullSecretEnv = "SKR_IMG_PULL_SECRET"
 
 // reference matches an image reference: [host[:port]/]path[:tag][@digest]. reference captures the last path segment,
@@ -21,7 +21,7 @@ var reference = regexp.MustCompile(
 		`(?:[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*/)*([a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)` +
 		`(?::(\w[\w.-]{0,127}))?(?:@([a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-fA-F]{32,}))?$`)
 
-// image contains the parts of a reference that identify the same image in different registries.
+// image has the parts of an image reference that are the same in different registries.
 type image struct{ name, tag, digest string }
 
 func parseImage(text string) (image, bool) {
@@ -32,7 +32,7 @@ func parseImage(text string) (image, bool) {
 	return image{name: m[1], tag: m[2], digest: m[3]}, true
 }
 
-// target is one image reference of Options.Images.
+// target is one of the image references in Options.Images.
 type target struct {
 	image
 	text string
@@ -53,7 +53,7 @@ func parseLocalizedImages(texts []string) ([]target, error) {
 	return targets, nil
 }
 
-// localizedImage returns the reference that replaces an image. Two references are the same image if they have the same
+// localizedImage returns the reference that replaces an image. Two references mean the same image if they have the same
 // last path segment and the same tag. If neither reference has a tag, their digests must be equal.
 func localizedImage(targets []target, have image, text string) string {
 	for _, t := range targets {
@@ -64,8 +64,8 @@ func localizedImage(targets []target, have image, text string) string {
 	return text
 }
 
-// customizeWorkload rewrites images and adds the pull secret. The result is in itself if nothing changes, otherwise a
-// changed copy of in.
+// customizeWorkload rewrites the images of a workload and adds the pull secret. If nothing changes, the result is the
+// argument in itself; otherwise it is a changed copy.
 func customizeWorkload(in *unstructured.Unstructured, images []target, opts Options) (
 	*unstructured.Unstructured, error) {
 	kind := in.GroupVersionKind()
@@ -104,7 +104,7 @@ func customizeWorkload(in *unstructured.Unstructured, images []target, opts Opti
 	return out, nil
 }
 
-// deepCopy copies maps and lists. All other values are shared with the original.
+// deepCopy copies all maps and lists in a value. All other values are shared with the original.
 func deepCopy(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -135,7 +135,7 @@ func nestedMap(tree map[string]any, keys ...string) (map[string]any, bool) {
 	return tree, true
 }
 
-// localizeContainer rewrites the image of a container, and the values of environment variables that are images.
+// localizeContainer rewrites the image of a container, and those values of environment variables that are images.
 func localizeContainer(container map[string]any, targets []target) *Error {
 	if len(targets) == 0 {
 		return nil
@@ -153,7 +153,8 @@ func localizeContainer(container map[string]any, targets []target) *Error {
 	for _, e := range env {
 		variable, _ := e.(map[string]any)
 		text, _ := variable["value"].(string)
-		// A plain word is a valid reference too. Therefore only a value with a tag or digest is treated as an image.
+		// A plain word is a valid image reference, too. Therefore only a value with a tag or digest is treated as an
+		// image.
 		if parsed, ok := parseImage(text); ok && strings.ContainsAny(text, ":@") {
 			variable["value"] = localizedImage(targets, parsed, text)
 		}
@@ -189,7 +190,8 @@ func addEnv(container map[string]any, secret string) *Error {
 	return nil
 }
 
-// matches reports whether o is the manager. If m is nil, every workload is a manager.
+// matches reports whether the workload o is the manager that m describes. If m is nil, every workload counts as a
+// manager.
 func (m *Manager) matches(o *unstructured.Unstructured) bool {
 	if m == nil {
 		return true

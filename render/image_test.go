@@ -93,7 +93,7 @@ func TestBuildImages(t *testing.T) {
 	}
 }
 
-// container returns the first container of the first object.
+// container returns the first container of the first object in a bundle.
 func container(t *testing.T, bundle *Bundle, field string) map[string]any {
 	t.Helper()
 	spec := podSpec(t, bundle.Objects[0])

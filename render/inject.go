@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Reasons of an Error of Injection.
+// These are the reasons of an Error about an Injection.
 const (
 	// InjectionFailed: a Secret of the artefact needs data that Injection does not have.
 	InjectionFailed = "InjectionFailed"
@@ -18,25 +18,25 @@ const (
 
 // Injection replaces the data of Secrets that have an annotation.
 type Injection struct {
-	// Annotation marks a Secret with the value "true".
+	// Annotation is the key of an annotation; a Secret is marked if the value of this annotation is "true".
 	Annotation string
-	// Version identifies Data and is a part of the digest. If it is empty, no data is replaced: marked Secrets are
+	// Version identifies Data and is a part of the digest. If Version is empty, no data is replaced: marked Secrets are
 	// rendered as they are in the artefact, and listed in Bundle.LeftOut.
 	Version string
-	// Data has the data of a Secret by its name.
+	// Data has the data for each marked Secret, by the name of the Secret.
 	Data map[string]map[string][]byte
-	// Source completes the sentence "there is no data for it among" in an Error.
+	// Source is the end of the sentence "there is no data for it among …" in an Error.
 	Source string
 }
 
-// isMarked reports whether an object is a Secret with the annotation.
+// isMarked reports whether an object is a Secret that has the annotation.
 func (i *Injection) isMarked(o *unstructured.Unstructured) bool {
 	return i != nil && o.GetAPIVersion() == "v1" && o.GetKind() == "Secret" &&
 		o.GetAnnotations()[i.Annotation] == "true"
 }
 
-// inject returns an object with the data of Injection, if the object is marked. The argument is not changed. The second
-// result is a sentence for LeftOut, or "".
+// inject returns an object with the data of Injection if the object is marked, and the unchanged object otherwise. The
+// second result is a sentence for Bundle.LeftOut, or "".
 func (i *Injection) inject(o *unstructured.Unstructured) (*unstructured.Unstructured, string, error) {
 	if !i.isMarked(o) {
 		return o, "", nil
@@ -61,7 +61,7 @@ func (i *Injection) inject(o *unstructured.Unstructured) (*unstructured.Unstruct
 	return &unstructured.Unstructured{Object: tree}, "", nil
 }
 
-// hashOf returns the part of the digest of options that depends on Injection: nothing if no data is replaced.
+// hashOf returns the part of the options digest that depends on Injection. If no data is replaced, the part is empty.
 func (i *Injection) hashOf() []string {
 	if i == nil || i.Version == "" {
 		return nil

@@ -59,8 +59,8 @@ func TestInjection(t *testing.T) {
 	}
 }
 
-// TestInjectionRefused checks that a Secret without data is an error and is never rendered with its own data, and that
-// a module that may receive no data keeps its own.
+// TestInjectionRefused checks two cases: a marked Secret without data in the Injection is an error, and a module that
+// may receive no data keeps the data of its own Secrets.
 func TestInjectionRefused(t *testing.T) {
 	_, err := buildMarked(t, &render.Injection{Annotation: "example.com/inject", Version: "1",
 		Source: "the Secrets here"})
@@ -77,8 +77,8 @@ func TestInjectionRefused(t *testing.T) {
 	}
 }
 
-// TestInjectionDigest checks that the digests that are stored for modules without injection do not change, and that
-// each version of the data has another digest.
+// TestInjectionDigest checks that the stored digests of modules without injection do not change, and that each version
+// of the data has another digest.
 func TestInjectionDigest(t *testing.T) {
 	digest := func(i *render.Injection) string {
 		return render.Options{Digest: "sha256:a", Injection: i}.BundleDigest()

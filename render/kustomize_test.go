@@ -274,7 +274,8 @@ func TestKustomizeFails(t *testing.T) {
 	}
 }
 
-// FuzzKustomize searches for a kustomization that makes Kustomize run git. The build would find git in PATH.
+// FuzzKustomize searches for a kustomization that makes Kustomize run git. Such a build would find the program git in
+// PATH.
 func FuzzKustomize(f *testing.F) {
 	bin := f.TempDir()
 	trap := filepath.Join(bin, "called")
@@ -317,7 +318,7 @@ func TestKustomizeTimeout(t *testing.T) {
 	}
 }
 
-// TestLoadFolderIn loads a directory as kubebuilder lays it out: the kustomization refers to directories beside it.
+// TestLoadFolderIn loads a directory in the layout of kubebuilder: the kustomization refers to directories beside it.
 func TestLoadFolderIn(t *testing.T) {
 	root := folder(
 		"config/default/kustomization.yaml", "namespace: sys\nnamePrefix: op-\nresources: [../crd, ../rbac, ../manager]\n"+
@@ -348,7 +349,7 @@ func TestLoadFolderIn(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
-	// Without the root, the directories are outside of the artefact.
+	// Without root, these directories are outside of the artefact.
 	own, err := fs.Sub(root, "config/default")
 	if err != nil {
 		t.Fatal(err)

@@ -25,17 +25,17 @@ type Kind string
 
 // The kinds of artefacts.
 const (
-	// Manifests are YAML or JSON files with objects.
+	// Manifests means YAML or JSON files with objects.
 	Manifests Kind = "set of manifests"
-	// Chart is a Helm chart: it has a Chart.yaml in its top folder.
+	// Chart means a Helm chart: it has a Chart.yaml in its top folder.
 	Chart Kind = "Helm chart"
-	// Kustomization is a Kustomize directory: it has a kustomization.yaml, kustomization.yml or Kustomization in its
+	// Kustomization means a Kustomize directory: it has a kustomization.yaml, kustomization.yml or Kustomization in its
 	// top folder.
 	Kustomization Kind = "Kustomize directory"
 )
 
-// Artefact is the content of a module's package, unpacked in memory. An Artefact is immutable and safe for concurrent
-// use.
+// Artefact is the content of a module's package after it was unpacked in memory. An Artefact is immutable and safe for
+// concurrent use.
 type Artefact struct {
 	kind   Kind
 	digest string
@@ -73,17 +73,17 @@ func Load(layer []byte, limits Limits) (*Artefact, error) {
 }
 
 // LoadFolder reads a folder. [os.Root.FS] is a safe way to open the folder. LoadFolder detects the kind of the artefact
-// as Load does. Folders whose name begins with a dot are ignored. The .helmignore file of a chart is applied. Symbolic
-// links must lead to files in the folder.
+// in the same way as Load. Folders whose name begins with a dot are ignored. If the folder is a chart, its .helmignore
+// file is applied. Symbolic links must lead to files in the folder.
 //
 // Errors have reason InvalidArchive, ArchiveTooLarge, UnsafeArchive or InvalidChart, or are errors of the file system.
 func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 	return LoadFolderIn(folder, ".", limits)
 }
 
-// LoadFolderIn reads a folder as LoadFolder does. folder is the path of the folder in root. If the folder is a
-// Kustomize directory, it may refer to other directories in root. Only the directories to which kustomizations refer
-// are read.
+// LoadFolderIn reads a folder in the same way as LoadFolder. folder is the path of the folder in root. If the folder is
+// a Kustomize directory, it may refer to other directories in root. LoadFolderIn reads only the directories to which
+// kustomizations refer.
 func LoadFolderIn(root fs.FS, folder string, limits Limits) (*Artefact, error) {
 	left := input.NewBudget(limits)
 	a := &Artefact{kind: Manifests, root: ".", ignore: true}
@@ -149,8 +149,8 @@ func (a *Artefact) readFolder(folder fs.FS, left *input.Budget) error {
 	})
 }
 
-// readReferred adds the directories to which the Kustomize directory refers, and the directories to which those refer.
-// The files of the artefact get their paths in root.
+// readReferred adds the directories to which the Kustomize directory refers, and the directories to which these
+// directories refer in turn. The files of the artefact get paths relative to root.
 func (a *Artefact) readReferred(root fs.FS, folder string, left *input.Budget) error {
 	a.root = folder
 	for i, f := range a.files {
@@ -167,7 +167,7 @@ func (a *Artefact) readReferred(root fs.FS, folder string, left *input.Budget) e
 			if err != nil || !info.IsDir() {
 				continue // the build reports it
 			}
-			// A directory may contain directories that have been read before.
+			// A directory may contain directories that were read before.
 			read = slices.DeleteFunc(read, func(dir string) bool { return strings.HasPrefix(dir, target+"/") })
 			read = append(read, target)
 			sub, err := fs.Sub(root, target)
@@ -190,8 +190,8 @@ func (a *Artefact) readReferred(root fs.FS, folder string, left *input.Budget) e
 	return nil
 }
 
-// checkSymlink refuses a symbolic link that leaves its folder. If a symbolic link leads to a second link, the second
-// link is checked when it is read.
+// checkSymlink refuses a symbolic link that leads out of its folder. If a symbolic link leads to another link, the
+// other link is checked when it is read.
 func checkSymlink(folder fs.FS, name string, entry fs.DirEntry) error {
 	if entry.Type()&fs.ModeSymlink == 0 {
 		return nil
@@ -207,10 +207,10 @@ func checkSymlink(folder fs.FS, name string, entry fs.DirEntry) error {
 	return nil
 }
 
-// Subfolder returns the artefact in a folder of a Kustomize directory or of another archive, for example one of several
-// overlays or one of many charts. A Kustomize directory may refer to files outside of the folder if they are in the
-// archive. An empty path and "." mean the whole artefact. Errors have reason InvalidArchive, ArchiveTooLarge or
-// InvalidChart.
+// Subfolder returns an artefact with the content of one folder of a Kustomize directory or another archive, for example
+// one of several overlays or one of many charts. A Kustomize directory may refer to files outside of the folder if they
+// are in the archive. The path "" or "." means the whole artefact. Errors have reason InvalidArchive, ArchiveTooLarge
+// or InvalidChart.
 func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 	clean := path.Clean(folder)
 	if folder == "" || clean == "." {
@@ -235,8 +235,8 @@ func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 // Kind returns the kind of the artefact.
 func (a *Artefact) Kind() Kind { return a.kind }
 
-// Digest identifies the content as "sha256:<hex>". For an artefact of Load it is the digest of the bytes passed to
-// Load. An OCI registry identifies a layer by the same digest.
+// Digest returns a digest of the content, in the form "sha256:<hex>". For an artefact that Load has returned, it is the
+// digest of the bytes that were passed to Load. An OCI registry identifies a layer by the same digest.
 func (a *Artefact) Digest() string { return a.digest }
 
 // detectKind finds the top folder and detects the kind of its content.
@@ -281,7 +281,8 @@ func (a *Artefact) detectKind(left *input.Budget) error {
 	return nil
 }
 
-// onlyFolder returns the folder that contains all files. The second result is false if there is no such folder.
+// onlyFolder returns the folder that contains all files of an artefact. If there is no such folder, the second result
+// is false.
 func onlyFolder(files []input.File) (string, bool) {
 	if len(files) == 0 {
 		return "", false
@@ -295,7 +296,7 @@ func onlyFolder(files []input.File) (string, bool) {
 	return first, ok
 }
 
-// filesInRoot returns the files of the top folder. Their paths are relative to the top folder.
+// filesInRoot returns the files of the top folder. The paths of these files are relative to the top folder.
 func (a *Artefact) filesInRoot() []input.File {
 	if a.root == "." {
 		return a.files
@@ -349,7 +350,7 @@ func unpackSubcharts(files []input.File, left *input.Budget, depth int) ([]input
 	return out, nil
 }
 
-// withoutIgnored removes the files that match the .helmignore file of a chart.
+// withoutIgnored removes the files that the .helmignore file of a chart excludes.
 func withoutIgnored(files []input.File) ([]input.File, error) {
 	rules := ignore.Empty()
 	if i := slices.IndexFunc(files, func(f input.File) bool { return f.Path == ignore.HelmIgnore }); i >= 0 {
@@ -373,26 +374,27 @@ func withoutIgnored(files []input.File) ([]input.File, error) {
 	}), nil
 }
 
-// entry is the part of a file's FileInfo that Helm's ignore rules read: the name, and whether the file is a folder.
+// entry has the part of a file's FileInfo that Helm's ignore rules read: the name, and whether the file is a folder.
 type entry struct {
 	fs.FileInfo
 	name  string
 	isDir bool
 }
 
-// Name returns the last element of the path.
+// Name returns the last element of the path of the entry.
 func (e entry) Name() string { return e.name }
 
 // IsDir reports whether the entry is a folder.
 func (e entry) IsDir() bool { return e.isDir }
 
-// RenderObjects renders the artefact to objects. Manifests are returned unchanged. A chart is rendered with the
-// settings. A Kustomize directory is built without settings. leftOut lists the content of the artefact that is not in
-// the result, one sentence for each item. ctx limits the duration. If ctx has a Runner, charts and Kustomize
-// directories are rendered by it; see WithRunner.
+// RenderObjects renders the artefact to objects. An artefact with manifests is returned as it is. A chart is rendered
+// with the settings. A Kustomize directory is built without settings. leftOut lists the content of the artefact that is
+// not in the result, one sentence for each item. ctx limits the duration. If ctx has a Runner, the Runner renders
+// charts and Kustomize directories; see WithRunner.
 //
-// Errors are of type *Error and can have any of the reasons. Values for an artefact that is not a chart are refused,
-// because they would have no effect. With a Runner, an error can also be about the Runner, and then has no reason.
+// Errors are of type *Error and can have any of the reason codes. Values for an artefact that is not a chart are
+// refused, because they would have no effect. If there is a Runner, an error can also be about the Runner; such an
+// error has no reason code.
 func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured,
 	leftOut []string, err error) {
 	if r, ok := ctx.Value(runnerKey{}).(Runner); ok && r != nil && a.kind != Manifests {
@@ -402,8 +404,8 @@ func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (object
 }
 
 // Outputs returns the output of each template of a chart, by path of the template, before the output is decoded. Line
-// numbers in errors about the output of a template refer to this text. ctx is used as in RenderObjects. The result is
-// empty if the artefact is not a chart.
+// numbers in errors about the output of a template refer to this text. Outputs uses ctx in the same way as
+// RenderObjects. The result is empty if the artefact is not a chart.
 func (a *Artefact) Outputs(ctx context.Context, settings Settings) (map[string]string, error) {
 	if a.kind != Chart {
 		return nil, nil
@@ -437,11 +439,11 @@ func (a *Artefact) renderHere(ctx context.Context, settings Settings) (objects [
 	return settings.AddNamespace(objects), nil, nil
 }
 
-// Render renders the artefact to a Bundle. If opts.Digest is empty, Render sets it to [Settings.Digest] of Digest and
-// CapabilityQueries, which is the digest of artefact and settings together. Therefore a caller can compute the digest
+// Render renders the artefact to a Bundle. If opts.Digest is empty, Render sets it to the digest of artefact and
+// settings together: the [Settings.Digest] of Digest and CapabilityQueries. Therefore a caller can compute the digest
 // of the Bundle without rendering.
 //
-// Errors are those of RenderObjects and Build.
+// The errors are those of RenderObjects and Build.
 func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) (*Bundle, error) {
 	if opts.Digest == "" {
 		opts.Digest = settings.Digest(a.digest, a.CapabilityQueries(settings))
@@ -460,8 +462,8 @@ func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) 
 
 // CapabilityQueries returns the properties of the cluster that the artefact reads, sorted. A query is "kubeVersion",
 // "kubeVersion in <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. The result is
-// empty if the artefact is not a chart. The result contains every property that a template reads, and may contain
-// properties that no template reads. Templates can read only the properties in the result.
+// empty if the artefact is not a chart. The result contains every property that a template reads; it may also contain
+// properties that no template reads. Templates cannot read any property that is not in the result.
 func (a *Artefact) CapabilityQueries(settings Settings) []string {
 	if a.kind != Chart {
 		return nil
@@ -495,12 +497,12 @@ func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
 }
 
 // ReadManifests returns the objects of an OCI layer that contains manifests. For charts and Kustomize directories see
-// Load. The layer is plain YAML or JSON, or a tar archive. Either can be compressed with gzip or zstd. ReadManifests
-// detects the format by the content. In an archive, ReadManifests reads all regular files whose name ends in .yaml,
-// .yml or .json and does not begin with "._", in the order of their paths. If the archive contains only one regular
-// file, this file may have any name. Nothing is written to a disk.
+// Load. The layer is plain YAML or JSON, or a tar archive. Both can be compressed with gzip or zstd. ReadManifests
+// detects the format of the layer by its content. In an archive, ReadManifests reads all regular files whose name ends
+// in .yaml, .yml or .json and does not begin with "._", in the order of their paths. If the archive contains only one
+// regular file, this file may have any name. Nothing is written to a disk.
 //
-// Errors are those of Parse, and errors with these reasons:
+// The errors are those of Parse, and errors with these reasons:
 //   - InvalidArchive
 //   - ArchiveTooLarge: see Limits
 //   - UnsafeArchive: an entry has an absolute path, or a path or link outside of the archive's folder

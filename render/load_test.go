@@ -145,7 +145,7 @@ func TestLoadFolder(t *testing.T) {
 		}
 	}
 	if objects, _, err := a.RenderObjects(t.Context(), Settings{}); err != nil || len(objects) != 2 {
-		// the linked file is identical, and Build merges identical objects
+		// The linked file is identical, and Build merges identical objects.
 		t.Errorf("got %d objects, %v", len(objects), err)
 	}
 	again, err := open(os.DirFS(dir))

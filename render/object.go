@@ -21,15 +21,15 @@ type Object struct {
 	GVK schema.GroupVersionKind
 	// Namespace is the namespace of the object in the artefact, or "" if the object has none in the artefact.
 	Namespace string
-	// Name is the name of the object. It is never "".
+	// Name is the name of the object; an object always has one.
 	Name string
 
 	labels, annotations []pair // sorted by key
 	digest              string
 	crd                 *CRD
 
-	// data is the whole object as JSON without its namespace. AppendJSON inserts labels, annotations and the namespace
-	// at the offsets maps, name and tail:
+	// data is the whole object as JSON, without its namespace. AppendJSON inserts labels, annotations and the namespace
+	// at three offsets, maps, name and tail:
 	//
 	//	{"apiVersion":"v1","kind":"Pod","metadata":{ "annotations":{…},"labels":{…}, "name":"a" ,"finalizers":[…]},"spec":…}
 	//	                                            ^maps                             ^name      ^tail
@@ -40,18 +40,18 @@ type Object struct {
 // pair is one label or annotation.
 type pair struct{ key, value string }
 
-// Overlay contains the labels and annotations that differ between runtimes. They override the labels and annotations of
-// the object.
+// Overlay contains the labels and annotations that differ between runtimes. The labels and annotations of the Overlay
+// override those of the object.
 type Overlay struct {
 	Labels, Annotations map[string]string
 }
 
-// CRD describes the kind that a CustomResourceDefinition defines.
+// CRD describes the kind that one CustomResourceDefinition defines.
 type CRD struct {
 	Group, Kind, Plural string
 	// Namespaced is false for kinds with cluster scope.
 	Namespaced bool
-	// Versions are the served versions, in the order of the artefact. The list must not be changed.
+	// Versions are the served versions, in the order of the artefact. The caller must not change this list.
 	Versions []string
 }
 
@@ -61,7 +61,7 @@ var serverFields = []string{"creationTimestamp", "deletionGracePeriodSeconds", "
 	"generation", "managedFields",
 	"ownerReferences", "resourceVersion", "selfLink", "uid"}
 
-// newObject encodes tree. ValidateObject has accepted tree before.
+// newObject returns the Object that encodes tree. The caller must have checked tree with ValidateObject.
 func newObject(tree map[string]any, opts Options) (*Object, error) {
 	metadata := tree["metadata"].(map[string]any)
 	group, _ := schema.ParseGroupVersion(tree["apiVersion"].(string)) // ValidateObject has parsed it
@@ -107,7 +107,7 @@ func newObject(tree map[string]any, opts Options) (*Object, error) {
 	return o, nil
 }
 
-// merge returns the labels or annotations of an object, sorted by key. Values in over override the values in have.
+// merge returns the labels or annotations of an object, sorted by key. The values in over override the values in have.
 func merge(have any, over map[string]string) []pair {
 	set := map[string]string{}
 	if tree, ok := have.(map[string]any); ok {
@@ -126,7 +126,7 @@ func merge(have any, over map[string]string) []pair {
 	return pairs
 }
 
-// withoutKeys returns a shallow copy of tree without some keys.
+// withoutKeys returns a shallow copy of tree in which some keys are missing.
 func withoutKeys(tree map[string]any, drop ...string) map[string]any {
 	out := make(map[string]any, len(tree))
 	for key, value := range tree {
@@ -137,8 +137,8 @@ func withoutKeys(tree map[string]any, drop ...string) map[string]any {
 	return out
 }
 
-// encode returns the members of tree as JSON, with a comma before each member, so that they can follow other members.
-// Keys are sorted.
+// encode returns the members of tree as JSON, with a comma before each member, so that they can be appended to other
+// members. Keys are sorted.
 func encode(tree map[string]any) ([]byte, error) {
 	if len(tree) == 0 {
 		return nil, nil
@@ -155,10 +155,10 @@ func encode(tree map[string]any) ([]byte, error) {
 	return members, nil
 }
 
-// Label returns the value of a label, "" if the object does not have it.
+// Label returns the value of a label, or "" if the object does not have this label.
 func (o *Object) Label(key string) string { return lookup(o.labels, key) }
 
-// Annotation returns the value of an annotation, "" if the object does not have it.
+// Annotation returns the value of an annotation, or "" if the object does not have this annotation.
 func (o *Object) Annotation(key string) string { return lookup(o.annotations, key) }
 
 func lookup(pairs []pair, key string) string {
@@ -169,7 +169,8 @@ func lookup(pairs []pair, key string) string {
 	return pairs[i].value
 }
 
-// Digest identifies the content as "sha256:<hex>". The content does not include the Overlay and the namespace.
+// Digest returns a digest of the object's content, in the form "sha256:<hex>". The content does not include the Overlay
+// and the namespace.
 func (o *Object) Digest() string { return o.digest }
 
 // CRD returns the kind that a CustomResourceDefinition defines, and false for every other object.
@@ -184,9 +185,8 @@ func (o *Object) CRD() (CRD, bool) {
 func (o *Object) Size() int { return len(o.data) }
 
 // AppendJSON appends the object as JSON to dst and returns the longer slice. The caller passes the namespace, because
-// only a cluster can decide which kinds are namespaced. If namespace is "", the JSON has no namespace. Keys are sorted
-// within each map, so equal arguments result in equal bytes. The only memory that AppendJSON allocates is the growth of
-// dst.
+// only a cluster knows which kinds are namespaced. If namespace is "", the JSON contains no namespace. Keys are sorted
+// within each map, so equal arguments result in equal bytes. AppendJSON allocates no memory, except to grow dst.
 func (o *Object) AppendJSON(dst []byte, namespace string, over Overlay) []byte {
 	dst = slices.Grow(dst, len(o.data)+len(namespace)+16)
 	if len(over.Labels) == 0 && len(over.Annotations) == 0 {
@@ -204,8 +204,8 @@ func (o *Object) AppendJSON(dst []byte, namespace string, over Overlay) []byte {
 	return append(dst, o.data[o.tail:]...)
 }
 
-// appendMap appends `"name":{…},`. The JSON object has the entries of both parameters, pairs and over, sorted by key.
-// If both are empty, appendMap appends nothing.
+// appendMap appends the JSON member `"name":{…},` to dst. The JSON object has the entries of both parameters, pairs and
+// over, sorted by key. If both are empty, appendMap appends nothing.
 func appendMap(dst []byte, name string, pairs []pair, over map[string]string) []byte {
 	if len(pairs)+len(over) == 0 {
 		return dst

@@ -17,16 +17,17 @@ import (
 // Runner renders artefacts, for example in another process. Package process has an implementation.
 type Runner interface {
 	// Run passes a request to Answer and returns its response. The response must not be trusted: it is limited and
-	// decoded like an artefact. An *Error is a problem of the artefact. Any other error is not about the artefact.
+	// decoded like an artefact. An *Error describes a problem of the artefact. Any other error has nothing to do with
+	// the artefact.
 	Run(ctx context.Context, request []byte) (response []byte, err error)
 }
 
-// runnerKey is the key of the Runner in a context.
+// runnerKey is the context key under which a Runner is stored.
 type runnerKey struct{}
 
 // WithRunner returns a context in which charts and Kustomize directories are rendered by a Runner. Without a Runner in
-// the context, RenderObjects renders in the process of the caller. Then an artefact can end this process, for example
-// by a recursion without end, so the caller must trust the artefact.
+// the context, RenderObjects renders in the process of the caller. In that case, an artefact can end this process, for
+// example by an endless recursion, so the caller must trust the artefact.
 func WithRunner(ctx context.Context, r Runner) context.Context {
 	return context.WithValue(ctx, runnerKey{}, r)
 }
@@ -40,14 +41,14 @@ type request struct {
 	Outputs  bool // the response has the outputs of the templates instead of objects
 }
 
-// head is the first line of a response. The objects follow it, one JSON document in each line.
+// head is the first line of a response. The objects follow this line, one JSON document in each line.
 type head struct {
 	LeftOut []string          `json:"leftOut,omitempty"`
 	Outputs map[string]string `json:"outputs,omitempty"`
 	Error   *failure          `json:"error,omitempty"`
 }
 
-// failure is an Error as JSON. The text of the cause replaces the cause.
+// failure is the JSON form of an Error. The cause is encoded as its text.
 type failure struct {
 	File, Object, Operation, Code, Problem, Cause string
 	Document, Line                                int
@@ -94,7 +95,7 @@ func (a *Artefact) sendToRunner(ctx context.Context, r Runner, q request) (h hea
 	return h, rest, nil
 }
 
-// Answer renders the artefact of a request and returns the response. A Runner calls it in another process.
+// Answer renders the artefact of a request and returns the response. A Runner calls Answer in another process.
 func Answer(ctx context.Context, question []byte) []byte {
 	var q request
 	if err := gob.NewDecoder(bytes.NewReader(question)).Decode(&q); err != nil {
@@ -119,7 +120,7 @@ func outputsResponse(texts map[string]string, err error) []byte {
 	return append(data, '\n')
 }
 
-// response encodes the result of a rendering.
+// response returns the encoded result of a rendering.
 func response(objects []*unstructured.Unstructured, leftOut []string, err error) []byte {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -150,7 +151,7 @@ func response(objects []*unstructured.Unstructured, leftOut []string, err error)
 	return append(out.Bytes(), body.Bytes()...)
 }
 
-// failureOf converts an error for a response.
+// failureOf converts an error to the form in which a response contains it.
 func failureOf(err error) *failure {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {

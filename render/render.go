@@ -13,46 +13,48 @@
 //		body = o.AppendJSON(body[:0], namespace, overlay)
 //	}
 //
-// ReadManifests, Parse and Build are the steps for callers that have manifests only.
+// ReadManifests, Parse and Build are the steps for callers that have manifests only Callers that have only manifests
+// can call the single steps ReadManifests, Parse and Build.
 //
 // # How it works
 //
-// Load and LoadFolder detect the kind of the artefact and unpack it in memory. Limits limits the unpacked size. Nothing
-// is written to a disk. Parse decodes the stream of documents into object trees. Numbers keep their type and every
-// digit, duplicate keys are refused, aliases are limited, and Lists are flattened. Every error contains the document,
-// the line and the object. Build makes all changes that are the same for all runtimes (labels, annotations, images,
-// pull secret), and encodes each object once. Object.AppendJSON adds the parts that differ between runtimes: the
-// namespace of an object without a namespace, and an Overlay of labels and annotations. Object.AppendJSON copies bytes
-// and allocates only space in the caller's slice.
+// Load and LoadFolder detect the kind of the artefact and unpack the artefact in memory. Limits is the maximum size of
+// the unpacked artefact. Nothing is written to a disk. Parse decodes the stream of YAML documents into object trees.
+// Numbers keep their type and every digit, duplicate keys are refused, aliases are limited, and a List is replaced by
+// its items. Every error contains the document, the line and the object. Build makes all changes that are the same for
+// all runtimes (labels, annotations, images, pull secret), and encodes each object once. Object.AppendJSON adds the
+// parts that differ between runtimes: the namespace of an object without a namespace, and an Overlay of labels and
+// annotations. Object.AppendJSON copies bytes and allocates only space in the caller's slice.
 //
 // A Bundle is immutable and safe for concurrent use. Therefore all runtimes with the same module version and the same
 // configuration share one Bundle. A Cache stores Bundles. The same input always results in the same bytes and the same
-// digest. The digest is computed from the artefact, Settings, Options and the cluster's answers to
+// digest. The digest is computed from four inputs: the artefact, Settings, Options and the cluster's answers to
 // Artefact.CapabilityQueries. A caller that stores these inputs can compute the digest without the artefact and without
 // rendering.
 //
 // # Charts and Kustomize directories
 //
-// Package helm renders charts, and its package comment lists the supported features of Helm. Package kustomize does the
-// same for Kustomize directories. Package input unpacks and decodes the content for these packages and for this
-// package. This package has an alias for every name that a caller needs from the three packages.
+// Package helm renders charts, and its package comment lists the supported features of Helm. Package kustomize builds
+// Kustomize directories, and its package comment lists the supported features of Kustomize. Package input unpacks and
+// decodes the content for these packages and for this package. This package has an alias for every name of these three
+// packages that a caller needs.
 //
 // # Time and memory
 //
-// Limits limits the size of all files, including subcharts in archives. The time and memory of a template can be
-// limited only from outside of the process: with WithRunner, charts and Kustomize directories are rendered in another
-// process, and package process sets the limits. Without a Runner, the caller must trust the artefact. In that case,
-// some template functions have limits, and ctx is checked in each iteration of a loop and in each included template,
-// but a template can still use up all memory, or end the process by a recursion without end.
+// Limits applies to the total size of all files, including subcharts in archives. The time and memory of a template can
+// be limited only from outside of the process: with WithRunner, charts and Kustomize directories are rendered in
+// another process, and package process sets the limits. Without a Runner, the caller must trust the artefact. Without a
+// Runner, some template functions have limits, and ctx is checked in each iteration of a loop and in each included
+// template. But a template can still use up all memory, or end the process by an endless recursion.
 //
 // # What it does not do
 //
 // The package does not access a cluster. Package apply decides which kinds are namespaced, in which order objects are
-// applied, and which objects exist. The package does not download anything. Manifests are not templates: an object is
-// rendered unchanged, except for the changes of Options and for fields that only an API server may set. Build removes
-// status and these fields of the metadata: creationTimestamp, deletionGracePeriodSeconds, deletionTimestamp,
-// generation, managedFields, ownerReferences, resourceVersion, selfLink and uid. An owner reference would contain a UID
-// of another cluster, so the garbage collector of the runtime would delete the object.
+// applied, and which objects exist. The package does not download anything. Manifests are not templates: the package
+// does not change an object, except for the changes in Options and for fields that only an API server may set. Build
+// removes the status of an object, and these fields of its metadata: creationTimestamp, deletionGracePeriodSeconds,
+// deletionTimestamp, generation, managedFields, ownerReferences, resourceVersion, selfLink and uid. An owner reference
+// would contain a UID of another cluster, so the garbage collector of the runtime would delete the object.
 package render
 
 import (
@@ -70,7 +72,7 @@ import (
 
 // Bundle is the rendered content of one module version with one configuration. A Bundle must not be changed.
 type Bundle struct {
-	// Digest identifies artefact and Options together, as "sha256:<hex>". If Options.Digest is set, Digest is
+	// Digest identifies the artefact and the Options together, as "sha256:<hex>". If Options.Digest is set, Digest is
 	// Options.BundleDigest. Otherwise Digest is computed from the objects.
 	Digest string
 	// Objects are the rendered objects, in the order of the artefact.
@@ -91,23 +93,24 @@ func (b *Bundle) Size() int {
 
 // Options defines what Build changes in the objects of an artefact. The zero value changes nothing.
 type Options struct {
-	// Labels and Annotations are set in the metadata of every object, but not in pod templates. They override the
-	// labels and annotations of the object.
+	// Labels and Annotations are set in the metadata of every object, but not in pod templates. Labels and Annotations
+	// override those of the object.
 	Labels, Annotations map[string]string
 	// Images are the references that replace images in Deployments and StatefulSets. The replaced images are those of
 	// containers and init containers, and values of environment variables that are images. An image is replaced by the
 	// first reference in Images that has the same last path segment and the same tag.
 	Images []string
-	// PullSecret is the name of a Secret. PullSecret is added to imagePullSecrets of every Deployment and StatefulSet.
-	// The containers of the manager receive it as environment variable SKR_IMG_PULL_SECRET. If it is empty, neither is
-	// set.
+	// PullSecret is the name of a Secret with the credentials to pull images. PullSecret is added to imagePullSecrets
+	// of every Deployment and StatefulSet. The containers of the manager get the name in the environment variable
+	// SKR_IMG_PULL_SECRET. If PullSecret is empty, neither of the two is set.
 	PullSecret string
-	// Manager identifies the workload whose containers receive PullSecret. If it is nil, every Deployment and
-	// StatefulSet is a manager.
+	// Manager identifies the workload whose containers get the name of the PullSecret. If Manager is nil, every
+	// Deployment and StatefulSet counts as a manager.
 	Manager *Manager
-	// Injection replaces the data of marked Secrets. If it is nil, marked Secrets are objects like any other.
+	// Injection replaces the data of marked Secrets. If Injection is nil, marked Secrets are treated like all other
+	// objects.
 	Injection *Injection
-	// Digest is the digest of the artefact that contains the objects. If it is empty, the digest of the bundle is
+	// Digest is the digest of the artefact that contains the objects. If Digest is empty, the digest of the bundle is
 	// computed from the objects.
 	Digest string
 }
@@ -121,7 +124,7 @@ type Manager struct {
 }
 
 // BundleDigest returns the digest of the Bundle that Build creates with these options. BundleDigest does not need the
-// artefact. If o.Digest is empty, the result is empty, because then the digest depends on the objects.
+// artefact. If o.Digest is empty, the result is empty, because in this case the digest depends on the objects.
 func (o Options) BundleDigest() string {
 	if o.Digest == "" {
 		return ""
@@ -129,8 +132,7 @@ func (o Options) BundleDigest() string {
 	return o.digest(o.Digest)
 }
 
-// digest returns the combined digest of the options and of the content. The argument content is the digest of the
-// content.
+// digest returns the combined digest of the options and the content. The argument content is the digest of the content.
 func (o Options) digest(content string) string {
 	sum := sha256.New()
 	input.Hash(sum, input.EncodingVersion, content, o.PullSecret)

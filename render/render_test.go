@@ -111,7 +111,7 @@ status: {phase: Running}
 	}
 }
 
-// randomTree makes a random JSON value as Parse gives it.
+// randomTree makes a random JSON value of the types that Parse returns.
 func randomTree(r *rand.Rand, depth int) any {
 	texts := []string{"", "a", "<&>", "\"\\\x00\u2028", "ü😀", "---\n", "yes"}
 	switch n := r.IntN(9); {
@@ -160,8 +160,8 @@ func toAnyMap(m map[string]string) map[string]any {
 	return out
 }
 
-// TestRoundTrip checks AppendJSON with random objects. The decoded output must be the object of the artefact with
-// options and overlay.
+// TestRoundTrip checks AppendJSON with random objects. The decoded output must be the object of the artefact, changed
+// by the options and the overlay.
 func TestRoundTrip(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -212,8 +212,8 @@ func TestRoundTrip(t *testing.T) {
 			}
 		}
 		want["metadata"] = wantMeta
-		// A float with an integer value is written without a decimal point, as kubectl does. So the values are compared
-		// as JSON, which has every digit.
+		// A float with an integer value is written without a decimal point, as kubectl does. So the test compares the
+		// values as JSON, which has every digit.
 		wantText, _ := json.Marshal(want)
 		fromYAML, err := Parse(append([]byte("---\n"), encoded...))
 		if err != nil {
@@ -252,7 +252,7 @@ func TestAppendJSONAllocates(t *testing.T) {
 			t.Errorf("%s: %v allocations with room in the slice, want none", name, n)
 		}
 	}
-	// AppendJSON allocates once. Under the race detector, slices.Grow allocates once more.
+	// AppendJSON allocates memory once. Under the race detector, slices.Grow allocates once more.
 	if n := testing.AllocsPerRun(100, func() { o.AppendJSON(nil, "n", Overlay{}) }); n > 2 {
 		t.Errorf("%v allocations without room, want 1", n)
 	}
@@ -457,7 +457,7 @@ func BenchmarkAppendJSON(b *testing.B) {
 	}
 }
 
-// BenchmarkMarshal measures what AppendJSON saves: copying and encoding the tree for each runtime.
+// BenchmarkMarshal measures what AppendJSON saves: otherwise the tree would be copied and encoded for each runtime.
 func BenchmarkMarshal(b *testing.B) {
 	in := parse(b, largeDeployment())[0]
 	b.ReportAllocs()
@@ -483,12 +483,12 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// object returns a minimal object with more YAML below it.
+// object returns a minimal object with the given YAML below it.
 func object(name, more string) string {
 	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + "\n" + more
 }
 
-// names returns kind and name of objects.
+// names returns the kinds and names of objects.
 func names(objects []*unstructured.Unstructured) string {
 	var all []string
 	for _, o := range objects {

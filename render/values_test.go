@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestManyValues: files of an artefact whose values would need gigabytes are refused, with the name of the file.
+// TestManyValues checks that files of an artefact are refused if their values would need gigabytes, and that the error
+// names the file.
 func TestManyValues(t *testing.T) {
 	many := "a: [" + strings.Repeat("{},", 3<<20) + "]\n"
 	head := "apiVersion: v1\nkind: A\nmetadata: {name: "

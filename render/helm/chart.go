@@ -1,10 +1,10 @@
-// Package helm renders Helm charts. Other packages shall use package render. It has an alias for each type of this
-// package that they need.
+// Package helm renders Helm charts. Other packages shall use package render. Package render has an alias for each type
+// of this package that other packages need.
 //
 // # How it works
 //
-// The package uses the loader, the values and the template engine of Helm. The result is that of "helm template",
-// without a release and without a cluster. The table lists the features of Helm and how the package handles them:
+// The package uses the loader, the values and the template engine of Helm. The result is that of "helm template": there
+// is no release and no cluster. The table lists features of Helm and how this package handles them:
 //
 //	values.yaml, values.schema.json     supported; a schema that refers to another file or server is refused
 //	subcharts, conditions, tags, alias  supported, packaged or not; a dependency that is not in the chart is an error
@@ -36,8 +36,8 @@
 //
 // # What it does not do
 //
-// The package does not find or unpack charts. Its input is the files of one chart with unpacked subcharts. The package
-// does not encode objects.
+// The package does not find or unpack charts. The input of the package is the files of one chart, with unpacked
+// subcharts. The package does not encode objects.
 package helm
 
 import (
@@ -80,8 +80,8 @@ const maxMetadataValues = 20_000
 // Queries returns the properties of the cluster that the chart reads, sorted. A query is "kubeVersion", "kubeVersion in
 // <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. Queries searches for
 // .Capabilities in the files of the chart and in the values of settings, which may be templates. The result contains
-// every property that a template reads, and may contain properties that no template reads. Templates can read only the
-// properties in the result.
+// every property that a template reads; it may also contain properties that no template reads. Templates cannot read
+// any property that is not in the result.
 func Queries(files []input.File, settings Settings) []string {
 	var queries []string
 	for _, f := range files {
@@ -104,13 +104,14 @@ func Queries(files []input.File, settings Settings) []string {
 	return slices.Compact(queries)
 }
 
-// inRange reports whether the Kubernetes version is in a range. As in Helm, a suffix of the patch version is ignored.
+// inRange reports whether a Kubernetes version is in a range of versions. As in Helm, a suffix of the patch version is
+// ignored.
 func (c Capabilities) inRange(constraint string) bool {
 	version, err := common.ParseKubeVersion(c.version())
 	return err == nil && chartutil.IsCompatibleRange(constraint, version.String())
 }
 
-// visible returns the capabilities that templates can read: of the API versions only those in queries.
+// visible returns the capabilities that templates can read; of the API versions, these are only those in queries.
 func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 	version := DefaultKubeVersion
 	apis := common.VersionSet{}
@@ -134,9 +135,9 @@ func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 		HelmVersion: common.DefaultCapabilities.HelmVersion}, nil
 }
 
-// Render renders a chart to objects. The second result lists the omitted content, one sentence for each item. A chart
-// that calls functions whose result differs each time is rendered twice, with different results of these functions.
-// Both renderings must have the same objects.
+// Render renders a chart to objects. The second result lists the content that is left out, one sentence for each item.
+// A chart that calls functions whose result differs each time is rendered twice, with different results of these
+// functions. Both renderings must give the same objects.
 func Render(ctx context.Context, files []input.File, settings Settings) (
 	[]*unstructured.Unstructured, []string, error) {
 	first, err := renderDraw(ctx, files, settings, firstDraw)
@@ -159,21 +160,21 @@ func Render(ctx context.Context, files []input.File, settings Settings) (
 	return settings.AddNamespace(objects), first.leftOut, nil
 }
 
-// renderedObject is an object and the template or file that contains it.
+// renderedObject is a rendered object and the path of the template or file that contains it.
 type renderedObject struct {
 	*unstructured.Unstructured
 	file string
 }
 
-// rendering is the result of a rendering with one draw.
+// rendering is the result of rendering a chart with one draw.
 type rendering struct {
 	objects []renderedObject
 	leftOut []string
 	drawn   []string // names of the called functions whose result differs each time
 }
 
-// renderDraw renders a chart. Functions such as randAlphaNum, whose result differs each time, return the values of the
-// given draw.
+// renderDraw renders a chart once. Functions such as randAlphaNum, whose result differs each time, return the values of
+// the given draw.
 func renderDraw(ctx context.Context, files []input.File, settings Settings, d draw) (*rendering, error) {
 	chart, texts, f, err := runTemplates(ctx, files, settings, d)
 	if err != nil {
@@ -212,7 +213,7 @@ func Outputs(ctx context.Context, files []input.File, settings Settings) (map[st
 	return texts, nil
 }
 
-// runTemplates runs the templates of a chart. The result contains the output of each template by its path.
+// runTemplates runs the templates of a chart. The result has the output of each template, by the path of the template.
 func runTemplates(ctx context.Context, files []input.File, settings Settings, d draw) (
 	*helmchart.Chart, map[string]string, *functions, error) {
 	chart, err := loadChart(files)
@@ -241,8 +242,8 @@ func runTemplates(ctx context.Context, files []input.File, settings Settings, d 
 	return chart, texts, f, nil
 }
 
-// loadChart converts the files to Helm's chart type. Each rendering needs a new chart, because processing of values and
-// conditions changes the chart.
+// loadChart converts the files of a chart to Helm's chart type. Each rendering needs a new chart value, because Helm
+// changes it when it processes values and conditions.
 func loadChart(files []input.File) (*helmchart.Chart, error) {
 	bufferedFiles := make([]*buffered.BufferedFile, 0, len(files))
 	for _, f := range files {
@@ -409,7 +410,7 @@ func asMap(value any) (map[string]any, bool) {
 	return nil, false
 }
 
-// refusingLoader refuses to load the references of a schema and records the last refused reference.
+// refusingLoader is a loader that refuses to load the references of a schema, and records the last refused reference.
 type refusingLoader struct{ refused string }
 
 // Load always returns an error.
@@ -433,8 +434,8 @@ func prepareTemplates(chart *helmchart.Chart) {
 	}
 }
 
-// crdObjects returns the objects in the crds folders of the chart and its enabled subcharts. These files are not
-// templates.
+// crdObjects returns the objects in the crds folders of the chart and its enabled subcharts. The files in these folders
+// are not templates.
 func crdObjects(chart *helmchart.Chart) ([]renderedObject, error) {
 	crds := chart.CRDObjects()
 	slices.SortStableFunc(crds, func(a, b helmchart.CRD) int { return strings.Compare(a.Filename, b.Filename) })
@@ -452,8 +453,8 @@ func crdObjects(chart *helmchart.Chart) ([]renderedObject, error) {
 	return objects, nil
 }
 
-// collectRendered decodes the objects in the output of the templates. The objects have the order in which Helm installs
-// them: by kind, and objects of the same kind by the path of their template.
+// collectRendered decodes the objects in the output of the templates. The objects are in the order in which Helm
+// installs them: by kind, and objects of the same kind by the path of their template.
 func collectRendered(texts map[string]string, disableHooks bool) (objects []renderedObject, leftOut []string,
 	err error) {
 	size, quota := int64(0), input.NewQuota()
@@ -488,7 +489,7 @@ func collectRendered(texts map[string]string, disableHooks bool) (objects []rend
 	return objects, leftOut, nil
 }
 
-// compareKinds compares two kinds by the order in which Helm installs them. Kinds that Helm does not know are last, in
+// compareKinds compares two kinds by the order in which Helm installs kinds. Kinds that Helm does not know are last, in
 // alphabetical order.
 func compareKinds(a, b string) int {
 	place := func(kind string) int {
@@ -504,9 +505,9 @@ func compareKinds(a, b string) int {
 	return known
 }
 
-// parseOutput decodes the output of one template. Helm decides where a document begins. Helm splits the text by a
+// parseOutput decodes the output of one template. A document begins where Helm lets it begin. Helm splits the text by a
 // regular expression, so a document also begins at "---# comment" and at "---apiVersion: v1", which other parsers
-// refuse. Line numbers in errors refer to the whole output.
+// refuse. Line numbers in errors refer to the whole output of the template.
 func parseOutput(quota *input.Quota, text string) ([]*unstructured.Unstructured, error) {
 	if strings.Count(text, "\n---") > input.MaxDocuments { // before the documents are copied
 		return nil, &input.Error{Code: input.ArchiveTooLarge,
@@ -550,8 +551,8 @@ func withTemplate(name, where string, err error) error {
 // afterwards.
 const hookAnnotation = "helm.sh/hook"
 
-// decideHook decides how a hook is treated. leftOut is the reason why the object is omitted, or "". refused is an error
-// if the chart needs an unsupported feature.
+// decideHook decides how a hook is treated. leftOut is the reason why the object is left out, or "". refused is an
+// error if the chart needs an unsupported feature. The first row that matches decides:
 //
 //	1  no hook                                                     ordinary object
 //	2  hooks are disabled                                          omitted
@@ -587,8 +588,8 @@ func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, re
 	return "", nil
 }
 
-// translateKeepPolicy translates Helm's resource policy keep. translateKeepPolicy sets the annotation that makes
-// package apply keep the object.
+// translateKeepPolicy translates Helm's resource policy keep: it sets the annotation that makes package apply keep the
+// object.
 func translateKeepPolicy(o *unstructured.Unstructured) {
 	const prune = "operator.kyma-project.io/prune"
 	annotations := o.GetAnnotations()
@@ -599,10 +600,10 @@ func translateKeepPolicy(o *unstructured.Unstructured) {
 	}
 }
 
-// templateLocation matches file and line in an error of Helm's template engine.
+// templateLocation matches the file and the line in an error of Helm's template engine.
 var templateLocation = regexp.MustCompile(`([^\s():"]+):(\d+)(?::\d+)?`)
 
-// templateError converts an error of the template engine to an error with file, line and correction.
+// templateError converts an error of the template engine to an error with the file, the line and an instruction.
 func (f *functions) templateError(err error) error {
 	if e, ok := errors.AsType[*input.Error](err); ok {
 		return e

@@ -22,11 +22,11 @@ type Config struct {
 	Values []byte
 	// Set contains overrides in the syntax of --set; "" means none.
 	Set string
-	// Client contains the options of clientConfig.
+	// Client has the options in the key clientConfig.
 	Client ClientConfig
 }
 
-// ApplyTo returns settings with the overrides of the config.
+// ApplyTo returns a copy of settings with the overrides of the config.
 func (c Config) ApplyTo(settings Settings) Settings {
 	if c.Values != nil {
 		settings.Values = c.Values
@@ -37,26 +37,26 @@ func (c Config) ApplyTo(settings Settings) Settings {
 	return c.Client.ApplyTo(settings)
 }
 
-// ClientConfig contains the supported options of Helm's install action. The options have the names of the action's
-// fields.
+// ClientConfig contains the supported options of Helm's install action. Each option has the name of the field of Helm's
+// install action.
 type ClientConfig struct {
 	// Namespace and ReleaseName are copied to Settings.
 	Namespace, ReleaseName string
 	// CreateNamespace, DisableHooks and SkipCRDs are copied to Settings.
 	CreateNamespace, DisableHooks, SkipCRDs bool
-	// Wait requests to wait until the objects are ready. WaitForJobs requests to wait for Jobs, too. Timeout is the
-	// maximum waiting time. The caller must implement the waiting.
+	// Wait means that the caller waits until the objects are ready. WaitForJobs means that the caller waits for Jobs,
+	// too. Timeout is the maximum waiting time. This package does not wait: the caller has to do that.
 	Wait, WaitForJobs bool
 	Timeout           time.Duration
-	// Version is the version of the chart, exact or a range. Devel allows pre-releases. The caller finds the chart
-	// by these two fields.
+	// Version is the version of the chart, exact or a range. Devel allows pre-releases. The caller uses these two
+	// fields to find the chart.
 	Version string
 	Devel   bool
-	// Ignored lists the names of other options, sorted. These options are accepted and have no effect.
+	// Ignored lists the names of all other options, sorted. These options are accepted and have no effect.
 	Ignored []string
 }
 
-// ApplyTo returns settings with the overrides of the options.
+// ApplyTo returns a copy of settings with the overrides of the options.
 func (c ClientConfig) ApplyTo(settings Settings) Settings {
 	if c.Namespace != "" {
 		settings.Namespace = c.Namespace
@@ -70,15 +70,16 @@ func (c ClientConfig) ApplyTo(settings Settings) Settings {
 	return settings
 }
 
-// ParseConfig parses a config layer:
+// ParseConfig parses a config layer, which has this form:
 //
 //	configs:
 //	- name: redis                                       # name of the installation
 //	  overrides: replica.count=2,auth.enabled=false     # --set syntax, a map of values, or a text with a YAML document
 //	  clientConfig: CreateNamespace=true,Timeout=10s    # --set syntax or a map
 //
-// Both overrides and clientConfig may be missing. Other keys are ignored. An empty layer contains no configs. The
-// layer may be compressed. If a name is repeated, FindConfig returns the first config.
+// Both overrides and clientConfig may be missing. All other keys are ignored. An empty layer contains no configs. Th
+// Both keys, overrides and clientConfig, may be missing. All other keys are ignored. An empty layer contains no
+// configs. The layer may be compressed. If several configs have the same name, FindConfig returns the first one.
 //
 // Errors have reason InvalidConfig, InvalidValues, InvalidArchive or ArchiveTooLarge.
 func ParseConfig(layer []byte) ([]Config, error) {
@@ -133,7 +134,7 @@ const maxConfigBytes = 1 << 20
 // operationConfig is the first part of the text of every error about a config layer.
 const operationConfig = "reading the config layer"
 
-// asConfigError sets the operation and the code of an [input.Error] to those of the config layer.
+// asConfigError sets the operation and the reason code of an [input.Error] to those of the config layer.
 func asConfigError(err error) error {
 	if e, ok := errors.AsType[*input.Error](err); ok {
 		e.Operation, e.Code = operationConfig, input.InvalidConfig
@@ -141,7 +142,7 @@ func asConfigError(err error) error {
 	return err
 }
 
-// FindConfig returns the first config with this name. If there is no such config, the result is the zero value.
+// FindConfig returns the first config with the given name. If there is no such config, the result is the zero value.
 func FindConfig(configs []Config, name string) Config {
 	for _, c := range configs {
 		if c.Name == name {
@@ -151,7 +152,7 @@ func FindConfig(configs []Config, name string) Config {
 	return Config{}
 }
 
-// overrides parses the overrides of one config and checks that they are valid.
+// overrides parses the overrides of one config, and returns an error if they are not valid.
 func overrides(value any) (document []byte, set string, err error) {
 	switch value := value.(type) {
 	case nil:
@@ -183,7 +184,7 @@ func overrides(value any) (document []byte, set string, err error) {
 	return document, set, err
 }
 
-// clientConfig parses the clientConfig of one config.
+// clientConfig parses the key clientConfig of one config.
 func clientConfig(value any) (ClientConfig, error) {
 	switch value := value.(type) {
 	case nil:
@@ -202,9 +203,10 @@ func clientConfig(value any) (ClientConfig, error) {
 		Problem: "clientConfig is neither a text nor a map: write it as Name=value,Name=value"}
 }
 
-// ParseClientConfig parses options. The keys are names of fields of Helm's install action, for example
-// "CreateNamespace": true. A duration is a [time.Duration], a text such as 10s, or a number of nanoseconds. Names that
-// are not supported are added to Ignored. The error has reason InvalidConfig and contains the name of the option.
+// ParseClientConfig parses options of Helm's install action. The keys are the names of its fields, for example
+// "CreateNamespace": true. A duration is a [time.Duration], a text such as 10s, or a number of nanoseconds. The names
+// of options that are not supported are added to Ignored. The error has reason InvalidConfig and contains the name of
+// the option.
 func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 	var c ClientConfig
 	for _, name := range slices.Sorted(maps.Keys(flags)) {
@@ -246,7 +248,7 @@ func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 	return c, nil
 }
 
-// textOf returns value as a text. The text may look like a number, for example the version 1.2.
+// textOf returns the value of an option as a text. The text may look like a number, for example the version 1.2.
 func textOf(value any) (string, bool) {
 	switch value := value.(type) {
 	case string:
@@ -275,8 +277,8 @@ func duration(value any) (d time.Duration, ok bool) {
 	return d, ok && d >= 0
 }
 
-// Limits of an expression in the syntax of --set. The parser of Helm allocates all list items up to an index before it
-// parses the value.
+// These are limits for an expression in the syntax of --set. The parser of Helm allocates all list items up to an index
+// before it parses the value.
 const (
 	maxExpressionBytes = 64 << 10
 	maxIndexDigits     = 3 // maximum number of digits of an index

@@ -93,7 +93,7 @@ func TestParseConfigFails(t *testing.T) {
 	}
 }
 
-// TestConfigApplyTo: the chart is rendered with the values of the config.
+// TestConfigApplyTo checks that a chart is rendered with the values of the config.
 func TestConfigApplyTo(t *testing.T) {
 	configs, err := ParseConfig(
 		[]byte("configs:\n- {name: shop, overrides: {a: 1}, clientConfig: " +
@@ -151,7 +151,7 @@ func zip(t testing.TB, data []byte) []byte {
 	return b.Bytes()
 }
 
-// reasonOf returns the reason of an error, or its text if it has none.
+// reasonOf returns the reason code of an error, or its text if it has no code.
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[*input.Error](err); ok {
 		return e.Reason()

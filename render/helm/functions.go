@@ -13,9 +13,9 @@ import (
 	"github.com/Masterminds/sprig/v3"
 )
 
-// functions replaces the template functions that have another result each time, read other sources than the chart, or
-// may need unlimited memory. functions records which of them a template has called. A functions value serves one
-// rendering, which is one goroutine.
+// functions replaces three kinds of template functions: those that have another result each time, those that read other
+// sources than the chart, and those that may need unlimited memory. functions records which of them a template has
+// called. A functions value serves one rendering, which runs in one goroutine.
 type functions struct {
 	ctx     context.Context //nolint:containedctx // one rendering, and template functions take no context
 	draw    draw            // which results functions return that differ for each call
@@ -25,14 +25,14 @@ type functions struct {
 	lookups []string // what lookup was called for, in order
 }
 
-// maxItems is the maximum number of numbers that one call of a counting function returns. maxRepeat is the maximum
-// number of bytes that one call of repeat returns.
+// maxItems is the maximum number of items that one call of a counting function such as until returns. maxRepeat is the
+// maximum number of bytes that one call of repeat returns.
 const (
 	maxItems  = 100_000
 	maxRepeat = 1 << 20
 )
 
-// templateFunctions returns the template functions by name.
+// templateFunctions returns the replaced template functions by name.
 func (f *functions) templateFunctions() template.FuncMap {
 	original := sprig.TxtFuncMap()
 	table := template.FuncMap{
@@ -96,8 +96,8 @@ func (f *functions) templateFunctions() template.FuncMap {
 	return table
 }
 
-// untilStep implements the template function untilStep. untilStep returns the numbers from start to stop. The numbers
-// decrease if step is negative.
+// untilStep implements the template function untilStep. untilStep returns the numbers from start to stop. If step is
+// negative, the numbers decrease.
 func (f *functions) untilStep(start, stop, step int) ([]int, error) {
 	out := []int{}
 	if step == 0 {
@@ -111,7 +111,7 @@ func (f *functions) untilStep(start, stop, step int) ([]int, error) {
 	return out, nil
 }
 
-// lookup implements the template function lookup. lookup returns an empty map, as "helm template" does, and records the
+// lookup implements the template function lookup: it returns an empty map, as "helm template" does, and records the
 // call.
 func (f *functions) lookup(apiVersion, kind, namespace, name string) map[string]any {
 	call := fmt.Sprintf("lookup of %s %s %s/%s found nothing: one rendering is for all clusters",
@@ -127,7 +127,7 @@ func (f *functions) refusalError(why string) error {
 	return errors.New(why)
 }
 
-// checkContextName is the name of the template function that calls checkContext. interruptible adds these calls.
+// checkContextName is the name under which templates call checkContext. interruptible adds these calls to a template.
 const checkContextName = "interruptible__"
 
 // checkContext stops the rendering with an error if the context has ended.
@@ -139,8 +139,8 @@ func (f *functions) checkContext() (string, error) {
 }
 
 // interruptible returns a changed template that cannot run forever. The changed template calls checkContext in each
-// iteration of its loops and at the start of each template that it defines. The output and the line numbers do not
-// change. A text that cannot be parsed is returned unchanged.
+// iteration of its loops and at the start of each template that it defines. The change affects neither the output of
+// the template nor its line numbers. If a text cannot be parsed, it is returned unchanged.
 func interruptible(text string) string {
 	defined := map[string]*syntax.Tree{}
 	parsed := syntax.New("template")

@@ -7,7 +7,7 @@ import (
 	"text/template"
 )
 
-// TestInterruptible checks that the output of a template and its line numbers do not change.
+// TestInterruptible checks that the changed template has the same output and the same line numbers.
 func TestInterruptible(t *testing.T) {
 	for _, text := range []string{
 		"", "x", "{{ . }}", "{{- . }}", " {{- . -}} ", "{{range $i, $x := .l}}\n  {{$i}}\n{{end}}",
@@ -33,7 +33,7 @@ func TestInterruptible(t *testing.T) {
 	}
 }
 
-// execute returns the output of a template, or its kind of error, without positions.
+// execute returns the output of a template, or the kind of its error, without positions.
 func execute(text string) string {
 	parsed, err := template.New("x").Funcs(template.FuncMap{checkContextName: func() string { return "" },
 		"bad": func() (string, error) { return "", errors.New("bad") }}).Parse(text)
@@ -48,7 +48,7 @@ func execute(text string) string {
 	return out.String()
 }
 
-// limited returns an error when the output is too large.
+// limited is a writer that returns an error when the output is too large.
 type limited struct {
 	to   *strings.Builder
 	left int

@@ -16,10 +16,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// draw selects the results of the template functions whose result differs for each call: random values, keys,
-// certificates and the time. Each draw has fixed results, and the results of both draws are different. An object that
-// is equal in both draws therefore does not depend on such a function. The result of a draw is never used: an object
-// that contains it is refused.
+// draw selects the results of template functions whose result differs each time: random values, keys, certificates and
+// the time. A chart with such functions is rendered with two draws. The results of each draw are fixed, and the two
+// draws have different results. Therefore an object that is equal in both draws does not depend on such a function. The
+// result of a draw is never applied: an object that contains it is refused.
 type draw int
 
 const (
@@ -27,17 +27,17 @@ const (
 	secondDraw
 )
 
-// drawnTimes are the results of now. All parts of the two times differ.
+// drawnTimes are the two results of the function now. The two times differ in all their parts.
 var drawnTimes = [...]time.Time{
 	firstDraw:  time.Date(2001, time.February, 3, 4, 5, 6, 7, time.UTC),
 	secondDraw: time.Date(2032, time.November, 27, 18, 39, 50, 8, time.UTC),
 }
 
-// drawnCertificate is the result of a function that makes a certificate, with the fields that templates read.
+// drawnCertificate is the result of a function that makes a certificate; it has the fields that templates read.
 type drawnCertificate struct{ Cert, Key string }
 
-// randomFunctions returns the template functions whose result differs for each call. original contains the functions of
-// the library.
+// randomFunctions returns the template functions whose result differs each time. original contains the same functions
+// of the library.
 func (f *functions) randomFunctions(original template.FuncMap) template.FuncMap {
 	characters := func(name, first, second string) func(int) (string, error) {
 		return func(count int) (string, error) {
@@ -107,7 +107,7 @@ func (f *functions) randomFunctions(original template.FuncMap) template.FuncMap 
 		"genSignedCert", "genSignedCertWithKey"} {
 		table[name] = certificate(name)
 	}
-	// These functions use the current time if their argument is not a date.
+	// If the argument of these functions is not a date, they use the current time.
 	dated := func(date any) any {
 		switch date.(type) {
 		case time.Time, *time.Time, int64, int, int32:
@@ -125,14 +125,14 @@ func (f *functions) randomFunctions(original template.FuncMap) template.FuncMap 
 	return table
 }
 
-// addDrawn records that a template has called a function whose result differs for each call.
+// addDrawn records that a template has called a function whose result differs each time.
 func (f *functions) addDrawn(name string) {
 	if !slices.Contains(f.drawn, name) {
 		f.drawn = append(f.drawn, name)
 	}
 }
 
-// compare returns an error if an object of the first draw differs in the second draw.
+// compare returns an error if an object of the first draw is different in the second draw.
 func (r *rendering) compare(second *rendering) error {
 	refuse := func(o renderedObject, what string) error {
 		return &input.Error{Operation: operationChart, Code: input.RefusedFeature, File: o.file,

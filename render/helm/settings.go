@@ -18,23 +18,23 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Settings are the inputs for rendering a chart. With the zero value, a chart is rendered with its own values. For
-// artefacts that are not charts, only Namespace and CreateNamespace have an effect.
+// Settings are the inputs for rendering a chart. The zero value renders a chart with its own values. For artefacts that
+// are not charts, only Namespace and CreateNamespace have an effect.
 type Settings struct {
 	// Release is the name of the release; "" means the name of the chart.
 	Release string
 	// Namespace is the namespace of the release; "" means default. Objects without a namespace are rendered without a
-	// namespace, and the caller applies them to this Namespace.
+	// namespace; the caller applies them to the namespace of the release.
 	Namespace string
 	// CreateNamespace adds the Namespace as an object, with the label name=<Namespace>. The object is not added if the
 	// Namespace is default, or if the objects already contain it.
 	CreateNamespace bool
 	// Values is a YAML document that overrides the values of the chart. nil or empty means no overrides.
 	Values []byte
-	// Set lists expressions in the syntax of Helm's --set, for example "a.b=1,list={x,y}". The expressions override
-	// Values. A later expression overrides an earlier expression.
+	// Set lists expressions in the syntax of Helm's --set, for example "a.b=1,list={x,y}". The expressions in Set
+	// override Values. A later expression overrides an earlier expression.
 	Set []string
-	// DisableHooks removes all hooks from the result. SkipCRDs removes all objects in folders named crds.
+	// DisableHooks leaves out all hooks. SkipCRDs leaves out all objects in folders named crds.
 	DisableHooks, SkipCRDs bool
 	// Capabilities are the properties of the cluster.
 	Capabilities Capabilities
@@ -60,8 +60,8 @@ const (
 	queryAPI     = "apiVersion "     // whether this API version is served
 )
 
-// capabilityUse matches uses of .Capabilities. The text after .Capabilities determines the query. An unknown form
-// results in queries for all properties.
+// capabilityUse matches uses of .Capabilities in a template. The text after .Capabilities determines the query. If the
+// form of the use is unknown, the template gets queries for all properties.
 var capabilityUse = regexp.MustCompile(
 	"[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
 
@@ -113,10 +113,11 @@ func (c Capabilities) apis() []string {
 	return c.APIVersions
 }
 
-// Digest returns one digest of the artefact, the settings, and the answers of the cluster to queries. The argument
-// artefact is the digest of the artefact. The argument queries is the result of CapabilityQueries. Digest needs neither
-// the artefact nor rendering. The result is for the field Digest of the Options of package render. If artefact is "",
-// the result is "". If there are neither settings nor queries, the result is artefact.
+// Digest returns one digest of three inputs: the artefact, the settings, and the answers of the cluster to queries. The
+// argument artefact is the digest of the artefact. The argument queries is the result of CapabilityQueries. Digest
+// needs neither the artefact nor rendering. The result is the value for the field Digest of the Options in package
+// render. If artefact is "", the result is "". If there are neither settings nor queries, the result is the argument
+// artefact.
 func (s Settings) Digest(artefact string, queries []string) string {
 	if artefact == "" || len(queries) == 0 && s.Release == "" && s.Namespace == "" && !s.CreateNamespace &&
 		len(s.Values) == 0 && len(s.Set) == 0 &&
@@ -133,7 +134,7 @@ func (s Settings) Digest(artefact string, queries []string) string {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
-// Overrides returns the values that override the values of the chart: Values, and then Set.
+// Overrides returns the values that override the values of the chart: first Values, and then Set.
 func (s Settings) Overrides() (map[string]any, error) {
 	refuse := func(what string, err error) error {
 		return &input.Error{Operation: "reading the values", Code: input.InvalidValues, Problem: what, Cause: err}
@@ -171,8 +172,7 @@ func parseSet(expression string, into map[string]any) (err error) {
 	return strvals.ParseInto(expression, into)
 }
 
-// AddNamespace adds the Namespace to the objects if CreateNamespace is set and the objects do not contain the
-// Namespace.
+// AddNamespace adds the Namespace to the objects if CreateNamespace is set and the objects do not contain it yet.
 func (s Settings) AddNamespace(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	if !s.CreateNamespace || s.Namespace == "" || s.Namespace == "default" {
 		return objects

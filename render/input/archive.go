@@ -15,10 +15,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Limits limits the size of an unpacked artefact. The zero value means the defaults.
+// Limits limits the size of an unpacked artefact. The zero value means that the defaults apply.
 type Limits struct {
-	// MaxBytes is the maximum size of the result of each unpacking step. All files of an archive count together; 0
-	// means 64 MiB.
+	// MaxBytes is the maximum size of the result of each unpacking step. The sizes of all files of an archive are
+	// added; 0 means 64 MiB.
 	MaxBytes int64
 	// MaxFiles is the maximum number of entries of an archive, including folders and links; 0 means 4096.
 	MaxFiles int
@@ -30,11 +30,10 @@ const (
 	DefaultMaxFiles = 4096
 )
 
-// maxCompressions is the maximum number of times that a layer is compressed: once by an archiver, and once by a
-// registry client.
+// maxCompressions is how often a layer may be compressed: once by an archiver, and once by a registry client.
 const maxCompressions = 2
 
-// Decompress decompresses data if it is compressed with gzip or zstd. The result has at most limit bytes.
+// Decompress decompresses data if it is compressed with gzip or zstd. The decompressed data has at most limit bytes.
 func Decompress(data []byte, limit int64) ([]byte, error) {
 	for range maxCompressions {
 		var stream io.Reader
@@ -46,8 +45,8 @@ func Decompress(data []byte, limit int64) ([]byte, error) {
 			}
 			stream = unzip
 		case bytes.HasPrefix(data, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-			// Concurrency 1 means without goroutines. A zstd window may be larger than the content. Every zstd reader
-			// should support a window of 8 MiB.
+			// With concurrency 1, the reader starts no goroutines. The window of a zstd stream may be larger than its
+			// content. Every zstd reader should support a window of 8 MiB.
 			unzip, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1),
 				zstd.WithDecoderMaxMemory(uint64(max(limit, 8<<20))))
 			if err != nil {
@@ -75,7 +74,7 @@ func damagedError(what string, err error) error {
 	return &Error{Code: InvalidArchive, Problem: "the " + what + " is damaged: package the module again", Cause: err}
 }
 
-// CheckSize returns an error if have is larger than limit.
+// CheckSize returns an error if the size have is larger than limit.
 func CheckSize(have, limit int64) error {
 	if have <= limit {
 		return nil
@@ -84,19 +83,20 @@ func CheckSize(have, limit int64) error {
 		"unpacked it is larger than %d bytes: split the module or raise the limit", limit)}
 }
 
-// IsTar reports whether data begins with a tar header. The checksum of the header makes a wrong result very unlikely.
+// IsTar reports whether data begins with a tar header. IsTar checks the checksum of the header, so that a wrong result
+// is very unlikely.
 func IsTar(data []byte) bool {
 	if len(data) < 512 {
 		return false
 	}
 	_, err := tar.NewReader(bytes.NewReader(data[:512])).Next()
-	// A header may continue in the next block (long names, extensions). Then the parser reports the end of this short
-	// input, although the input is a tar header.
+	// A tar header may continue in the next block (long names, extensions). In that case the parser reports the end of
+	// this short input, although the input is a tar header.
 	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		bytes.Equal(data[257:262], []byte("ustar"))
 }
 
-// File is one regular file of an archive or folder.
+// File is one regular file of an archive or a folder.
 type File struct {
 	// Path is the path relative to the root of the archive or folder. Path is "" if the artefact is a single file
 	// without a name.
@@ -104,14 +104,14 @@ type File struct {
 	Data []byte
 }
 
-// Budget is the unused part of Limits for one artefact and for all archives in the artefact.
+// Budget is what is left of the Limits for one artefact, including all archives in the artefact.
 type Budget struct {
 	Limits Limits
 	Bytes  int64
 	Files  int
 }
 
-// NewBudget returns the full budget for one artefact.
+// NewBudget returns the full budget for one artefact, as its Limits allow.
 func NewBudget(limits Limits) *Budget {
 	limits.MaxBytes = cmp.Or(limits.MaxBytes, DefaultMaxBytes)
 	limits.MaxFiles = cmp.Or(limits.MaxFiles, DefaultMaxFiles)
@@ -176,8 +176,8 @@ func Untar(data []byte, left *Budget) (files []File, link string, err error) {
 	return files, link, nil
 }
 
-// safePath returns the clean path of an entry. The result is an error if the path or the link target of the entry is
-// outside of the archive's folder.
+// safePath returns the clean path of an entry of an archive. The result is an error if the path or the link target of
+// the entry is outside of the archive's folder.
 func safePath(header *tar.Header) (string, error) {
 	outside := func(p string) bool {
 		p = strings.ReplaceAll(p, `\`, "/")

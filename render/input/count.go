@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Limits on the number of values. Decoding needs up to 350 bytes of memory for a value of two bytes, so a limit on
-// bytes is not enough.
+// These are limits for the number of values. Decoding needs up to 350 bytes of memory for a value of two bytes, so a
+// limit on bytes is not enough.
 const (
 	// MaxValues is the maximum number of values in all documents of one artefact: maps, lists, keys and scalars.
 	MaxValues = 1_000_000
@@ -17,10 +17,10 @@ const (
 	MaxDocuments = 10_000
 )
 
-// Quota is the part of MaxValues and MaxDocuments that is left for an artefact.
+// Quota is what is left of MaxValues and MaxDocuments for an artefact.
 type Quota struct{ values, documents int }
 
-// NewQuota returns the full quota for one artefact.
+// NewQuota returns the full quota for one artefact, as MaxValues and MaxDocuments allow.
 func NewQuota() *Quota { return &Quota{MaxValues, MaxDocuments} }
 
 // takeValue subtracts one value.
@@ -31,7 +31,7 @@ func (q *Quota) takeValue() error {
 	return nil
 }
 
-// takeDocument subtracts one document.
+// takeDocument subtracts one document from the quota.
 func (q *Quota) takeDocument() error {
 	if q.documents--; q.documents < 0 {
 		return tooMany(MaxDocuments, "documents")
@@ -44,7 +44,7 @@ func tooMany(limit int, what string) error {
 }
 
 // CheckValues returns an error if a YAML or JSON document in data may have more than limit values. CheckValues does not
-// decode the documents and needs no memory. Data that is neither YAML nor JSON may pass.
+// decode the documents and needs no memory. If data is neither YAML nor JSON, CheckValues may return no error.
 func CheckValues(data []byte, limit int) error {
 	exceeds := false
 	if len(data) <= limit { // each value has a byte
@@ -78,13 +78,14 @@ func countJSON(data []byte) int {
 }
 
 // estimateYAML returns an upper limit of the number of values in the largest document of a YAML stream. estimateYAML
-// ends early when a document exceeds limit. Each value except the first follows an indicator:
+// ends early when a document exceeds limit. In YAML, each value except the first one follows an indicator:
 //
 //	{ , : ?   a key and a value, of which one can be empty
 //	[         the first item
 //	-         an item, if a space follows
 //
-// A colon is an indicator if a space or a flow indicator follows, or after a quoted key.
+// A colon is an indicator if a space or a flow indicator follows, or after a quoted key A colon is an indicator only if
+// a space or a flow indicator follows, or if it stands after a quoted key.
 func estimateYAML(data []byte, limit int) int {
 	const first = 2 // the document and an empty value
 	largest, count := first, first
@@ -124,8 +125,8 @@ func estimateYAML(data []byte, limit int) int {
 	return largest
 }
 
-// isBlank reports whether a character may separate tokens. Zero bytes are part of UTF-16; bytes from 0x80 are part of
-// other line breaks.
+// isBlank reports whether a character may separate YAML tokens. Zero bytes are part of UTF-16; bytes from 0x80 are part
+// of other line breaks.
 func isBlank(c byte) bool {
 	return c == 0 || c == ' ' || c == '\n' || c == '\r' || c == '\t' || c >= 0x80
 }

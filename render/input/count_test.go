@@ -10,7 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestManyValues: an artefact of a few MiB whose values would need gigabytes is refused before they are decoded.
+// TestManyValues checks an artefact of a few MiB whose values would need gigabytes: it is refused before its values are
+// decoded.
 func TestManyValues(t *testing.T) {
 	const size = 4 << 20
 	fill := func(start, repeated string) []byte {
@@ -48,7 +49,7 @@ func TestManyValues(t *testing.T) {
 	}
 }
 
-// TestQuota: files of one artefact share the limit of values, and exactly the limit is accepted.
+// TestQuota checks that the files of one artefact share the limit of values, and that exactly the limit is accepted.
 func TestQuota(t *testing.T) {
 	const list = "apiVersion: v1\nkind: A\nmetadata: {name: a}\nitems: [" // 12 values and keys, with the document
 	object := []byte(list + strings.Repeat("1,", 88) + "]\n")
@@ -68,14 +69,14 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestEstimate: the estimate is never smaller than the number of values, so it cannot be passed by unusual syntax.
+// TestEstimate checks that the estimate is never smaller than the number of values, whatever YAML syntax is used.
 func TestEstimate(t *testing.T) {
 	for _, text := range estimated {
 		checkEstimate(t, []byte(text))
 	}
 }
 
-// estimated has forms of YAML in which values have few indicators.
+// estimated has YAML documents in which values have few indicators.
 var estimated = []string{
 	"", "a", "a: b", "a:", "? a", "? a\n: b", "? ? ? a", "- - - a", "-\n-\n-", "- a: b\n  c: d\n-\n",
 	"{}", "[]", "[[[]]]",
@@ -87,7 +88,7 @@ var estimated = []string{
 	"[?0]", "[?0,?0,?0]", "{?a,?b}",
 }
 
-// FuzzEstimate searches for a document with more values than the estimate.
+// FuzzEstimate searches for a document that has more values than estimated.
 func FuzzEstimate(f *testing.F) {
 	for _, text := range estimated {
 		f.Add([]byte(text))

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode decodes a stream with at most one document. The result is nil if the stream is empty.
+// Decode decodes a YAML stream that has at most one document. The result is nil if the stream is empty.
 func Decode(data []byte) (any, error) {
 	documents, err := DecodeAll(data)
 	if err != nil || len(documents) == 0 {
@@ -20,7 +20,7 @@ func Decode(data []byte) (any, error) {
 	return documents[0], nil
 }
 
-// DecodeAll decodes documents with any content. The limits are the same as for objects.
+// DecodeAll decodes all documents of a YAML stream, with any content. DecodeAll has the same limits as Parse.
 func DecodeAll(data []byte) ([]any, error) {
 	if err := CheckValues(data, MaxDocumentValues); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func DecodeAll(data []byte) ([]any, error) {
 	}
 }
 
-// CheckMap returns an error unless data is empty or one YAML map.
+// CheckMap returns an error unless data is empty or is one YAML map.
 func CheckMap(data []byte) error {
 	tree, err := Decode(data)
 	if err != nil {

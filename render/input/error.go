@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// Reasons of an Error. The reasons are stable, because conditions and events contain them.
+// These are the reasons of an Error. The reasons must not change, because conditions and events contain them.
 const (
 	// InvalidYAML: a document is not YAML or JSON, or cannot be converted to an object.
 	InvalidYAML = "InvalidYAML"
@@ -17,13 +17,13 @@ const (
 	InvalidObject = "InvalidObject"
 	// DuplicateObject: an object is contained more than once, with different content.
 	DuplicateObject = "DuplicateObject"
-	// InvalidImage: an image reference cannot be parsed. Therefore it cannot be rewritten.
+	// InvalidImage: an image reference cannot be parsed. An image whose reference cannot be parsed cannot be rewritten.
 	InvalidImage = "InvalidImage"
 	// InvalidArchive: a compressed stream or tar archive is damaged or contains no manifest.
 	InvalidArchive = "InvalidArchive"
 	// ArchiveTooLarge: an unpacked artefact exceeds its Limits.
 	ArchiveTooLarge = "ArchiveTooLarge"
-	// UnsafeArchive: an archive has an entry with a path outside of its folder.
+	// UnsafeArchive: an archive has an entry with a path outside of the archive's folder.
 	UnsafeArchive = "UnsafeArchive"
 	// InvalidChart: a Helm chart is incomplete or malformed.
 	InvalidChart = "InvalidChart"
@@ -31,8 +31,8 @@ const (
 	InvalidKustomization = "InvalidKustomization"
 	// TemplateFailed: a template of a chart cannot be parsed or executed.
 	TemplateFailed = "TemplateFailed"
-	// InvalidValues: values cannot be read, do not match the schema of the chart, or are set for an artefact that is
-	// not a chart.
+	// InvalidValues: the values for a chart cannot be read, do not match the schema of the chart, or are set for an
+	// artefact that is not a chart.
 	InvalidValues = "InvalidValues"
 	// InvalidConfig: a config layer or client configuration is invalid.
 	InvalidConfig = "InvalidConfig"
@@ -43,15 +43,14 @@ const (
 	RefusedFeature = "RefusedFeature"
 	// RenderTimeout: rendering was stopped because it took too long, or because its context ended.
 	RenderTimeout = "RenderTimeout"
-	// RenderMemory: the process that rendered the artefact was ended, because it needed too much memory.
+	// RenderMemory: the process that rendered the artefact was ended because it needed too much memory.
 	RenderMemory = "RenderMemory"
-	// RenderCrashed: the process that rendered the artefact ended without a result, for example because of a recursion
-	// without end.
+	// RenderCrashed: the process that rendered the artefact ended without a result, for example because of an endless
+	// recursion.
 	RenderCrashed = "RenderCrashed"
 )
 
-// Error describes a problem of an artefact, the location of the problem, and the correction. The text of an Error is
-// one line.
+// Error describes a problem of an artefact, its location, and how to correct it. The text of an Error is one line.
 type Error struct {
 	// File is the path of the file inside the archive. File is "" if the error is not about a file in an archive.
 	File string
@@ -60,7 +59,8 @@ type Error struct {
 	Document int
 	// Line is the number of the line in its file. The first line has number 1; 0 means that the line is not known.
 	Line int
-	// Object is kind, namespace and name of the object. Object is "" if the object is not known.
+	// Object is the kind, the namespace and the name of the object with the problem. Object is "" if the object is not
+	// known.
 	Object string
 
 	Operation string // the operation that failed; "" means reading the artefact
@@ -69,10 +69,10 @@ type Error struct {
 	Cause     error
 }
 
-// Reason returns Code, one of the reasons above.
+// Reason returns Code, one of the reason codes above.
 func (e *Error) Reason() string { return e.Code }
 
-// Unwrap returns Cause, the error of another package, or nil if there is no cause.
+// Unwrap returns Cause: the error of another package, or nil if there is no cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
 func (e *Error) Error() string {
@@ -100,7 +100,8 @@ func (e *Error) Error() string {
 	return text.Fold(cmp.Or(e.Operation, "reading the artefact")+": "+place+problem, messageLimit)
 }
 
-// messageLimit is the limit for the text of an error, in bytes. Parts of it may come from external input.
+// messageLimit is the maximum length of the text of an error, in bytes. The text is limited because parts of it may
+// come from external input.
 const messageLimit = 1000
 
 // InFile adds the path of an archive to an error about a file in this archive.

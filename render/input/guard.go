@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Guard calls work, a function that passes external input to a library. If work panics, Guard returns an error. If ctx
-// has ended when work returns, Guard also returns an error.
+// Guard calls the function work, which passes external input to a library. If work panics, Guard returns an error. If
+// ctx has ended when work returns, Guard also returns an error.
 func Guard[T any](ctx context.Context, doing string, work func() (T, error)) (result T, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -21,17 +21,17 @@ const (
 )
 
 // Parse decodes a stream of YAML or JSON documents into objects. A list (kind List, or kind …List with items) is
-// replaced by its items, at any depth. Documents that are empty or contain only comments are skipped.
+// replaced by its items, also inside of other lists. Documents that are empty or contain only comments are skipped.
 //
 // Scalars have the same values as in kubectl. kubectl uses YAML 1.1: a plain yes, on or y is true, 0644 is octal, and a
-// date is a string. There are two exceptions: a plain key is not converted, and an integer too large for 64 bits keeps
-// its digits.
+// date is a string. There are two exceptions: a plain key is not converted, and an integer that does not fit into 64
+// bits keeps its digits.
 //
-// Errors are of type *Error with reason InvalidYAML, InvalidObject or ArchiveTooLarge (see MaxValues). The error is
-// about the first invalid document.
+// Errors are of type *Error with reason InvalidYAML, InvalidObject or ArchiveTooLarge (see MaxValues). The error
+// describes the first invalid document.
 func Parse(data []byte) ([]*unstructured.Unstructured, error) { return NewQuota().Parse(data) }
 
-// Parse decodes one file of an artefact whose files share a quota, see the function Parse.
+// Parse decodes one file of an artefact whose files share a quota, in the same way as the function Parse.
 func (q *Quota) Parse(data []byte) ([]*unstructured.Unstructured, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	data = bytes.ReplaceAll(data, []byte("\n\ufeff"), []byte("\n")) // each concatenated file may have a BOM
@@ -66,18 +66,19 @@ func (q *Quota) Parse(data []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// syntaxError changes the text of an error of the YAML parser. The line number in the text may be the line on which the
-// construct begins, or the line before it.
+// syntaxError rewrites the text of an error of the YAML parser. The line number in the text may be the line on which
+// the construct begins, or the line before it.
 type syntaxError struct{ error }
 
 func (e syntaxError) Error() string {
 	return strings.TrimPrefix(strings.Replace(e.error.Error(), "yaml: line", "near line", 1), "yaml: ")
 }
 
-// Unwrap returns the error of the parser.
+// Unwrap returns the error of the YAML parser.
 func (e syntaxError) Unwrap() error { return e.error }
 
-// withLocation adds document, line and object to an error. Fields of the error that are already set do not change.
+// withLocation adds the document, the line and the object to an error. If the error already has one of these fields,
+// the field does not change.
 func withLocation(err error, document, line int, tree any) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.Document = document
@@ -107,7 +108,7 @@ func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstruct
 	if itemKind, ok := strings.CutSuffix(kind, "List"); ok && (isList || tree["items"] == nil && itemKind == "") {
 		for _, item := range items {
 			if object, ok := item.(map[string]any); ok && itemKind != "" && object["kind"] == nil {
-				// items of a typed list may have no apiVersion and kind
+				// The items of a typed list may have no apiVersion and kind.
 				object["apiVersion"], object["kind"] = tree["apiVersion"], itemKind
 			}
 			var err error
@@ -215,8 +216,8 @@ func (c *converter) mapping(n *yaml.Node, depth int) (any, error) {
 	return out, nil
 }
 
-// keyOf returns the key of a map as a string, because JSON has only string keys. A plain key is not converted: on is
-// "on" and 8080 is "8080".
+// keyOf returns the key of a map as a string, because JSON allows only string keys. A plain key is not converted: the
+// key on is "on" and the key 8080 is "8080".
 func keyOf(n *yaml.Node) (string, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -227,7 +228,7 @@ func keyOf(n *yaml.Node) (string, error) {
 	return n.Value, nil
 }
 
-// yamlScalar returns the JSON value of a scalar.
+// yamlScalar returns a YAML scalar as a JSON value.
 func yamlScalar(n *yaml.Node) (any, error) {
 	switch n.ShortTag() {
 	case "!!null":
@@ -254,7 +255,7 @@ func yamlScalar(n *yaml.Node) (any, error) {
 	return nil, yamlError(n, "tag %s is not supported in a Kubernetes object: remove it", n.Tag)
 }
 
-// boolOf returns the boolean value of text in YAML 1.1. ok is false if text is not a boolean.
+// boolOf returns the boolean value that a text has in YAML 1.1. ok is false if the text is not a boolean.
 func boolOf(text string) (value, ok bool) {
 	switch text {
 	case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE":
@@ -304,7 +305,8 @@ func jsonNumber(text string) (any, bool) {
 	return f, err == nil
 }
 
-// isInteger reports whether text is a decimal integer in the syntax of JSON, without plus sign and leading zero.
+// isInteger reports whether text is a decimal integer in the syntax of JSON, that is, without a plus sign and a leading
+// zero.
 func isInteger(text string) bool {
 	if len(text) > 1 && text[0] == '-' {
 		text = text[1:]
@@ -320,8 +322,8 @@ func isInteger(text string) bool {
 	return true
 }
 
-// parseJSON decodes a stream of JSON documents. ok is false if data is not such a stream. Most JSON is also YAML. JSON
-// that is indented with tabs, and JSON documents without a separator, are not YAML.
+// parseJSON decodes a stream of JSON documents. ok is false if data is not a stream of JSON documents. Most JSON is
+// also YAML. Two forms of JSON are not YAML: JSON that is indented with tabs, and JSON documents without a separator.
 func parseJSON(data []byte, q *Quota) (objects []*unstructured.Unstructured, ok bool, err error) {
 	if text := bytes.TrimLeft(data, " \t\r\n"); len(text) == 0 || text[0] != '{' {
 		return nil, false, nil

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// object returns a minimal object with more YAML under it.
+// object returns a minimal object with the given YAML below it.
 func object(name, more string) string {
 	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + "\n" + more
 }
@@ -544,7 +544,8 @@ func TestSyntaxErrorUnwraps(t *testing.T) {
 	}
 }
 
-// compatible reports whether the parser of kubectl returns the same, except where Parse differs on purpose.
+// compatible reports whether the parser of kubectl gives the same result as Parse, except where Parse differs on
+// purpose.
 func compatible(document []byte, got any) (string, bool) {
 	text, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
@@ -619,7 +620,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// plainKey reports whether a key may have been written without quotes and mean something else to kubectl.
+// plainKey reports whether a key may have been written without quotes and may therefore mean something else to kubectl.
 func plainKey(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:

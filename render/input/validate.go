@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ValidateObject returns an error if tree cannot be one Kubernetes object. ValidateObject does not check whether a
+// ValidateObject returns an error if tree cannot be a single Kubernetes object. ValidateObject does not check whether a
 // cluster supports and accepts the object.
 func ValidateObject(tree map[string]any) error {
 	refuse := func(problem string) error {
@@ -51,7 +51,8 @@ func ValidateObject(tree map[string]any) error {
 	return nil
 }
 
-// Describe returns kind, namespace and name of an object for messages. Parts that the object does not have are omitted.
+// Describe returns the kind, the namespace and the name of an object, for messages. A part that the object does not
+// have is left out.
 func Describe(tree map[string]any) string {
 	text := func(m map[string]any, key string) string { s, _ := m[key].(string); return s }
 	metadata, _ := tree["metadata"].(map[string]any)

@@ -4,12 +4,12 @@
 //
 // Kustomize runs on a copy of the files in memory. The package refuses remote resources, files outside of the artefact,
 // and helmCharts. The package also refuses generators, transformers and validators that are programs or containers, or
-// that are in a directory. Plugins that are built into Kustomize are supported, inline or in a file.
+// that are in a directory. Plugins that are built into Kustomize are supported, inline or in a file of their own.
 //
 // # What it does not do
 //
-// The package does not unpack archives. Its input is the files of an artefact and the path of the directory in the
-// artefact.
+// The package does not unpack archives. The input of the package is the files of an artefact and the path of the
+// Kustomize directory in the artefact.
 package kustomize
 
 import (
@@ -29,8 +29,9 @@ import (
 // operationKustomize is the first part of the text of every error about a Kustomize directory.
 const operationKustomize = "building the Kustomize directory"
 
-// Build runs Kustomize on the directory root in files, with a file system in memory. Before that, Build refuses
-// references that lead out of files, because Kustomize would download them with its own HTTP client or with git.
+// Build runs Kustomize on the directory root of the given files, with a file system in memory. Before that, Build
+// refuses references that lead out of these files, because Kustomize would download them with its own HTTP client or
+// with git.
 func Build(ctx context.Context, files []input.File, root string) ([]*unstructured.Unstructured, error) {
 	guard := &referenceChecker{files: make(map[string][]byte, len(files)),
 		folders: map[string]bool{".": true}, seen: map[string]bool{}}
@@ -75,8 +76,8 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 	})
 }
 
-// Referred returns the paths to which a file refers as directories or files, if the file is a kustomization. A path
-// that leads out of the root begins with "..".
+// If a file is a kustomization, Referred returns the paths of the directories and files to which it refers. A path that
+// leads out of the root begins with "..".
 func Referred(file input.File) []string {
 	if !slices.Contains(fileNames, path.Base(file.Path)) {
 		return nil
@@ -101,7 +102,7 @@ func Referred(file input.File) []string {
 	return targets
 }
 
-// fileNames are the names of a kustomization.
+// fileNames are the possible names of a kustomization file.
 var fileNames = []string{"kustomization.yaml", "kustomization.yml", "Kustomization"}
 
 // referenceChecker checks the references in all files that a build will read.
@@ -146,8 +147,8 @@ func (g *referenceChecker) checkFolder(dir string, depth int) error {
 	return nil
 }
 
-// checkFields checks the fields of a kustomization that refer to files and directories. Kustomize ignores the case of
-// field names.
+// checkFields checks the fields of a kustomization that refer to files and directories. In this check, the case of
+// field names is ignored, as in Kustomize.
 func (g *referenceChecker) checkFields(file string, fields map[string]any, depth int) error {
 	for name, value := range fields {
 		switch strings.ToLower(name) {
@@ -207,7 +208,7 @@ func (g *referenceChecker) checkReference(from, ref string, depth int, plugins b
 		Problem: fmt.Sprintf("it refers to %q, which is not in the artefact: add it or correct the path", ref)}
 }
 
-// checkLocal refuses references that Kustomize would interpret as a remote file or repository.
+// checkLocal refuses a reference that Kustomize would interpret as a remote file or repository.
 func (g *referenceChecker) checkLocal(from, ref string) error {
 	lower := strings.ToLower(ref)
 	if strings.ContainsAny(ref, ":@?") || strings.HasPrefix(lower, "github.com") || strings.Contains(lower, ".git/") ||
@@ -241,7 +242,7 @@ func (g *referenceChecker) checkPlugins(file string, data []byte) error {
 	return nil
 }
 
-// checkPaths refuses remote files in fields from which Kustomize loads files, at any depth.
+// checkPaths refuses remote files in all fields from which Kustomize loads files, at any depth.
 func (g *referenceChecker) checkPaths(file string, tree any) error {
 	switch tree := tree.(type) {
 	case []any:
@@ -281,7 +282,7 @@ func (g *referenceChecker) withFile(file string, err error) error {
 	return err
 }
 
-// stringsOf returns the strings in a value: itself, or the items of a list.
+// stringsOf returns the strings in a value: the value itself, or the items of a list.
 func stringsOf(value any) []string {
 	switch value := value.(type) {
 	case string:

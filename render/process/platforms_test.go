@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestPlatforms checks that the files for each platform define everything that this package uses, once. TestPlatforms
-// does not compile dependencies, so it is fast. "make cross" compiles them.
+// TestPlatforms checks that for each platform, the files define everything that this package uses, exactly once.
+// TestPlatforms does not compile dependencies, so it is fast. "make cross" compiles them.
 func TestPlatforms(t *testing.T) {
 	for _, platform := range []string{"linux/amd64", "linux/arm64", "linux/riscv64", "darwin/arm64", "windows/amd64"} {
 		t.Run(platform, func(t *testing.T) {
@@ -49,12 +49,12 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// none is an importer without packages.
+// none is an importer for the type checker that finds no packages.
 type none struct{}
 
 func (none) Import(string) (*types.Package, error) { return nil, errors.New("not imported") }
 
-// defines reports whether one of the files has a function with this name.
+// defines reports whether one of the files defines a function with this name.
 func defines(files []*ast.File, name string) bool {
 	for _, file := range files {
 		for _, d := range file.Decls {

@@ -10,11 +10,12 @@
 //
 // # How it works
 //
-// A template can recurse without end, allocate all memory or never return. Go cannot recover from endless recursion or
+// A template can recurse endlessly, allocate all memory, or never return. Go cannot recover from endless recursion or
 // exhausted memory, and cannot stop a template that never returns. So a Runner starts the program of its own process
 // again, with an argument that Main recognizes. The new process reads the artefact from its standard input, renders it,
-// and writes the objects to its standard output. It renders one artefact and ends. It inherits no environment variables
-// and no open files. The table lists the limits that the new process sets for itself before it reads the artefact:
+// and writes the objects to its standard output. The new process renders one artefact and ends. The new process
+// inherits no environment variables and no open files. Before it reads the artefact, the new process sets these limits
+// for itself:
 //
 //	limit                                                    where
 //	time: it is killed after Timeout                         everywhere
@@ -27,12 +28,13 @@
 //	no program is started, no other process is signalled,
 //	traced or limited (seccomp)                              Linux on amd64 and arm64, if the kernel allows the filter
 //
-// A Runner runs one process at a time, because all of them are in the memory limit of one container. A process that
-// ends without a result is an Error with reason RenderCrashed, RenderMemory or RenderTimeout.
+// A Runner runs one process at a time, because all of them are in the memory limit of one container. If a process end A
+// Runner runs only one process at a time, because all processes share the memory limit of one container. If a process
+// ends without a result, the error has reason RenderCrashed, RenderMemory or RenderTimeout.
 //
 // # What it does not do
 //
-// A Runner does not remember failures and does not retry. The package does not interpret the content that is rendered;
+// A Runner does not remember failures and does not retry. The package does not interpret the rendered content;
 // render.Answer does that.
 package process
 
@@ -62,21 +64,21 @@ const (
 	DefaultMaxOutput = render.DefaultMaxBytes + 1<<20
 )
 
-// argument is the first argument of a process that renders. The second argument is the memory limit in bytes, the third
-// the limit of processor time in seconds.
+// argument is the first command-line argument of a process that renders. The second argument is the memory limit in
+// bytes, and the third one is the limit of processor time in seconds.
 const argument = "render-artefact"
 
 // maxStack is the limit of the stack in bytes. Templates of real charts need less than 1 MiB.
 const maxStack = 64 << 20
 
-// maxErrors is the number of bytes of the standard error of a process that are read.
+// maxErrors is how many bytes are read of the standard error of a process.
 const maxErrors = 16 << 10
 
-// Runner renders in processes of its own program. Its fields must not be changed after the first use. A Runner is safe
-// for concurrent use.
+// Runner renders artefacts in processes that run the same program. The fields of a Runner must not be changed after its
+// first use. A Runner is safe for concurrent use.
 type Runner struct {
-	// Timeout is the time after which a rendering is stopped; 0 means 20 s. Waiting for another rendering does not
-	// count.
+	// Timeout is the time after which a rendering is stopped; 0 means 20 s. The time in which a rendering waits for
+	// another rendering does not count.
 	Timeout time.Duration
 	// Memory is the memory in bytes that a rendering may use; 0 means 512 MiB.
 	Memory int64
@@ -101,11 +103,11 @@ func Main() *Runner {
 	return nil
 }
 
-// limitsFailed begins the standard error of a process that could not limit itself or could not communicate. This is not
-// a problem of the artefact.
+// limitsFailed is the beginning of the standard error of a process that could not limit itself or could not
+// communicate. Such an error is not a problem of the artefact.
 const limitsFailed = "cannot render: "
 
-// serveRequest limits this process, reads a request and writes the response.
+// serveRequest runs in the new process: it limits the process, reads a request and writes the response.
 func serveRequest(memory, seconds string) error {
 	bytes, err := strconv.ParseUint(memory, 10, 63)
 	if err != nil {
@@ -129,8 +131,8 @@ func serveRequest(memory, seconds string) error {
 	return err
 }
 
-// program returns the path of the program of this process. On Linux the path leads to the running program, even if its
-// file was replaced since.
+// program returns the path of the running program, so that it can be started again. On Linux, the path leads to the
+// program that is running, even if its file was replaced since its start.
 func program() (string, error) {
 	if runtime.GOOS == "linux" {
 		return "/proc/self/exe", nil
@@ -138,7 +140,7 @@ func program() (string, error) {
 	return os.Executable()
 }
 
-// Run renders a request in a new process. Run waits while another process renders.
+// Run renders a request in a new process. If another process renders, Run waits until that process has ended.
 func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
 	select {
 	case r.one <- struct{}{}:
@@ -153,7 +155,7 @@ func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
 	timeout, memory := cmp.Or(r.Timeout, DefaultTimeout), cmp.Or(r.Memory, DefaultMemory)
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	// The processor time is limited because nobody kills the new process if this process is killed.
+	// The processor time of the new process is limited because nobody kills the new process if this process is killed.
 	cpu := int64((timeout*4 + time.Second) / time.Second)
 	c := exec.CommandContext(bounded, path, argument, //nolint:gosec // its own program
 		strconv.FormatInt(memory, 10), strconv.FormatInt(cpu, 10))
@@ -182,7 +184,7 @@ func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
 	return nil, classify(c.ProcessState, messages.stored.String(), memory)
 }
 
-// classify returns the error for a process that has ended without a response.
+// classify returns the error about a process that has ended without a response.
 func classify(state *os.ProcessState, messages string, memory int64) error {
 	if text, ok := strings.CutPrefix(messages, limitsFailed); ok {
 		return fmt.Errorf("rendering in a process of its own: %s", strings.TrimSpace(text))
@@ -220,7 +222,7 @@ func failure(reason, problem string) error {
 	return &render.Error{Operation: "rendering the artefact", Code: reason, Problem: problem}
 }
 
-// limited stores the first bytes that are written to it.
+// limited is a writer that stores only the first bytes.
 type limited struct {
 	stored   bytes.Buffer
 	left     int64

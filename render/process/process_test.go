@@ -21,10 +21,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// runner is the Runner of TestMain, with the default limits.
+// runner is the Runner that TestMain sets, with the default limits.
 var runner *Runner
 
-// TestMain makes the test binary the program that renders.
+// TestMain makes the test binary the program that renders artefacts in a new process.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "probe" {
 		probe()
@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// chartOf returns a chart with files. The arguments are alternately names and contents.
+// chartOf returns a chart that has the given files. The arguments are a name, its content, the next name, its content,
+// and so on.
 func chartOf(t testing.TB, entries ...string) *render.Artefact {
 	t.Helper()
 	files := fstest.MapFS{"Chart.yaml": {Data: []byte("apiVersion: v2\nname: shop\nversion: 1.2.3\n")}}
@@ -53,7 +54,7 @@ func artefactOf(t testing.TB, files fstest.MapFS) *render.Artefact {
 	return a
 }
 
-// reasonOf returns the reason of an error, or its text.
+// reasonOf returns the reason code of an error, or its text if it has no code.
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[*render.Error](err); ok {
 		return e.Reason()
@@ -61,7 +62,7 @@ func reasonOf(err error) string {
 	return fmt.Sprint(err)
 }
 
-// TestSameResult compares a rendering in a process of its own with a rendering in this process.
+// TestSameResult compares a rendering in a separate process with a rendering in this process.
 func TestSameResult(t *testing.T) {
 	const object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 	cases := map[string]*render.Artefact{
@@ -109,10 +110,10 @@ func texts(b *render.Bundle) []string {
 	return out
 }
 
-// attack is a template that must not harm the process that renders it.
+// attack is a template that tries to harm the process that renders it.
 type attack struct{ name, template string }
 
-// run renders the template of an attack.
+// run renders the template of an attack in a separate process.
 func (a attack) run(t *testing.T, r *Runner) error {
 	t.Helper()
 	r.one = make(chan struct{}, 1)
@@ -121,7 +122,7 @@ func (a attack) run(t *testing.T, r *Runner) error {
 	return err
 }
 
-// TestRecursion has templates that overflow the stack, from which Go cannot recover.
+// TestRecursion renders templates that overflow the stack; Go cannot recover from this.
 func TestRecursion(t *testing.T) {
 	const cycle = `{{ $d := dict }}{{ $_ := set $d "x" $d }}`
 	const crashed, failed = render.RenderCrashed, render.TemplateFailed
@@ -149,7 +150,7 @@ func TestRecursion(t *testing.T) {
 	}
 }
 
-// TestMemory has templates that allocate without limit.
+// TestMemory renders templates that allocate memory without limit.
 func TestMemory(t *testing.T) {
 	const text = `{{ $x := repeat 100000 "a" }}`
 	for _, a := range []attack{
@@ -171,7 +172,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestDeadline has templates that run for hours.
+// TestDeadline renders templates that would run for hours.
 func TestDeadline(t *testing.T) {
 	loop := func(what string) string {
 		return `{{ $x := repeat 10000 "a" }}{{ $l := until 10000 }}{{ $d := dict "a" "b" }}` +
@@ -204,7 +205,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestOutput: the output of a process is limited while it is read.
+// TestOutput checks that the output of a process is limited while it is read.
 func TestOutput(t *testing.T) {
 	a := attack{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {v: {{ repeat 100000 \"a\" }}}\n"}
 	if err := a.run(t, &Runner{MaxOutput: 50_000}); reasonOf(err) != render.ArchiveTooLarge {
@@ -212,7 +213,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestCancelled: the end of the caller's context is not a problem of the artefact.
+// TestCancelled checks that the end of the caller's context is not reported as a problem of the artefact.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -230,7 +231,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestSealed checks which operations fail in a process that renders.
+// TestSealed checks which operations are forbidden in a process that renders.
 func TestSealed(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux enforces these limits")
@@ -248,7 +249,8 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// probe limits this process, tries the forbidden operations, and prints for each whether it was possible or refused.
+// probe limits this process, tries the forbidden operations, and prints for each of them whether it was possible or
+// refused.
 func probe() {
 	fmt.Println("environment", len(os.Environ()))
 	status, err := os.Open("/proc/self/status")

@@ -38,12 +38,12 @@ func limitProcess(memory, seconds uint64) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("setting no_new_privs: %w", err)
 	}
-	// A container may forbid the seccomp filter. Files and sockets are forbidden without the filter, too.
+	// A container may forbid seccomp filters. Even without the filter, files and sockets are forbidden.
 	_ = installSeccompFilter()
 	return nil
 }
 
-// dataBytes returns the memory that counts towards RLIMIT_DATA now.
+// dataBytes returns how much memory counts towards RLIMIT_DATA at present.
 func dataBytes() (uint64, error) {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -57,8 +57,8 @@ func dataBytes() (uint64, error) {
 	return pages * uint64(os.Getpagesize()), err //nolint:gosec // a page has a few kB
 }
 
-// refusedCalls are the system calls that fail with EPERM: they start programs, reach other processes or the network, or
-// open files. The last two groups fail because of RLIMIT_NOFILE, too.
+// refusedCalls are system calls that fail with EPERM: they start programs, reach other processes or the network, or
+// open files. The calls of the last two groups also fail because of RLIMIT_NOFILE.
 var refusedCalls = append([]uint32{
 	unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV,
 	unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO, unix.SYS_PRLIMIT64,

@@ -5,5 +5,5 @@ package process
 // architecture 0 means that there is no seccomp filter.
 const architecture = 0
 
-// refusedOld are refused calls that newer architectures do not have.
+// refusedOld are further refused system calls, which newer architectures do not have.
 var refusedOld []uint32

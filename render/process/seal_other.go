@@ -4,7 +4,7 @@ package process
 
 import "os"
 
-// limitProcess sets no limits: other systems do not enforce them.
+// limitProcess sets no limits, because other systems than Linux do not enforce them.
 func limitProcess(_, _ uint64) error { return nil }
 
 // wasKilled returns false: on these systems, it cannot be determined whether the system has killed a process.

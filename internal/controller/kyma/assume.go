@@ -11,10 +11,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// A manager that starts assumes that the status of a Kyma is right if the Kyma is Ready and has a connected agent. The
-// agent reports the changes that were made in the meantime. The first heartbeat of the agent triggers a full reconcile,
-// so the reconciles of the fleet are spread like the heartbeats. The step assume only confirms a status and never
-// changes anything. If the state is not the desired state, the full reconcile follows at once.
+// After its start, a manager assumes that the status of a Kyma is right if the Kyma is Ready and has a connected agent.
+// The agent reports the changes that were made in the runtime in the meantime. The first heartbeat of the agent
+// triggers a full reconcile. So the reconciles of the fleet are spread over time like the heartbeats. The step assume
+// only confirms a status and never changes anything. If the Kyma is not in its desired state, the full reconcile
+// follows at once.
 
 // assume ends the reconcile of a Kyma that is in its desired state. assume checks this state without a request to the
 // runtime.
@@ -39,7 +40,7 @@ func (n *run) assume(ctx context.Context) error {
 		return nil
 	}
 	n.remote, n.manifests, n.modules = remote, manifests, modules
-	// the runtime got these objects before the Kyma was reported Ready
+	// The runtime got these objects before the status of the Kyma became Ready.
 	n.found.baseSynced, n.found.resolved, n.found.catalogSynced = true, true, true
 	n.edit(func(*record) {})
 	n.subscribe(true)
@@ -56,16 +57,17 @@ func (n *run) mayAssume() bool {
 		n.agents.ReportsChanges(s.Agent, n.now) && channel.PauseBlocker(n.kyma, "") == nil && n.isEquipped()
 }
 
-// isEquipped reports whether, according to the status, the runtime has the base objects, the catalog copy and the pull
-// Secret. The pull Secret is checked because it may have been configured after the last reconcile.
+// isEquipped reports whether the runtime has the base objects, the catalog copy and the pull Secret, according to the
+// status of the Kyma. The pull Secret is checked because it may have been added to the configuration after the last
+// reconcile.
 func (n *run) isEquipped() bool {
 	has := func(kind string) bool { return meta.IsStatusConditionTrue(n.kyma.Status.Conditions, kind) }
 	return has(v1beta2.ConditionCRDsSync) && has(v1beta2.ConditionModuleCatalog) &&
 		(n.PullSecret == "" || has(v1beta2.ConditionSKRImagePullSecretSync))
 }
 
-// isAsReported reports whether every module has its desired version and its desired Manifest, and whether the status
-// entry of every module is up to date.
+// isAsReported reports whether the Kyma needs no change: every module has its desired version and its desired Manifest,
+// and the status entry of every module is up to date.
 func (n *run) isAsReported(ctx context.Context, remote *v1beta2.Kyma, modules []plan.Module) bool {
 	for i := range modules {
 		m := &modules[i]

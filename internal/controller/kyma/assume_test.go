@@ -24,13 +24,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// agentState implements AgentStates with the same state for the agent of every runtime.
+// agentState implements AgentStates: it returns the same state for the agent of every runtime.
 type agentState struct{ state backchannel.State }
 
 func (v agentState) State(string) (backchannel.State, bool) { return v.state, false }
 func (agentState) Forget(string)                            {}
 
-// ageless issues no certificates. Existing certificates need not be renewed for an hour.
+// ageless is a certificate issuer for tests that issues no certificates. Existing certificates need no renewal for the
+// next hour.
 type ageless struct{}
 
 func (ageless) Issue(context.Context, authority.Subject) (*authority.Certificate, error) {
@@ -48,15 +49,15 @@ func (i indexer) IndexField(_ context.Context, o client.Object, field string, va
 	return nil
 }
 
-// unread is a reader that returns an error when an access Secret is read.
+// unread is a client for tests that returns an error when an access Secret is read.
 type unread struct{ client.Reader }
 
 func (unread) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	return errors.New("an access Secret was read")
 }
 
-// TestAssume checks a Kyma that was Ready when the process started: before the first heartbeat of its agent, no request
-// is made to its runtime.
+// TestAssume checks a Kyma that was Ready when the process started: no request is made to its runtime before the first
+// heartbeat of the agent.
 func TestAssume(t *testing.T) {
 	cases := map[string]struct {
 		reason   string

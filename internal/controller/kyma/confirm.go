@@ -10,14 +10,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// A Kyma in a runtime that requests no modules any more uninstalls all of them. A person who removes the last module
-// changes the generation of the Kyma. An answer with another UID, or with the same generation as the answer before, may
-// be that of a proxy, or of an API server that was restored. Such an answer is used only if a second read confirms it.
+// If the Kyma in a runtime requests no modules any more, all modules are uninstalled. When a person removes the last
+// module, the generation of the Kyma changes. An answer that shows no modules is doubtful if its UID differs from the
+// former one or if its generation is the same as before: it may come from a proxy, or from an API server that was
+// restored. The manager acts on a doubtful answer only if a second read confirms it.
 
 // confirmDelay is the minimum time between the two reads.
 const confirmDelay = 10 * time.Second
 
-// request is what the Kyma in a runtime requested at the last read. The zero value means that it was not read yet.
+// request is what the Kyma in a runtime requested when it was read last. The zero value means that the Kyma was not
+// read yet.
 type request struct {
 	uid         types.UID
 	generation  int64
@@ -34,8 +36,8 @@ func removesAll(kyma, remote *v1beta2.Kyma) bool {
 	})
 }
 
-// nextRequest returns the request that the Kyma in a runtime has now. last is the request at the last read. The first
-// row that matches decides whether it is confirmed:
+// nextRequest returns what the Kyma in a runtime requests now. last is the request at the last read. The first row that
+// matches decides whether the request is confirmed:
 //
 //	1  it does not remove all modules                                yes
 //	2  it is the same as before                                      as before, and yes once confirmDelay has passed
@@ -62,8 +64,8 @@ func nextRequest(last request, remote *v1beta2.Kyma, removesAll bool, now time.T
 	return is
 }
 
-// confirmRequest waits for a second read if the Kyma in the runtime requests no modules any more, and nothing shows
-// that somebody has changed it. Until then nothing is removed, and the last request stays remembered.
+// confirmRequest waits for a second read if the Kyma in the runtime requests no modules any more and nothing shows that
+// a person has changed it. Until the second read, no module is removed, and the last request stays stored.
 func (n *run) confirmRequest() error {
 	var is request
 	n.edit(func(m *record) {

@@ -82,7 +82,7 @@ func TestNextRequest(t *testing.T) {
 	}
 }
 
-// TestRemovesAll checks that nothing waits if there is nothing to remove.
+// TestRemovesAll checks that the controller does not wait if there is no module to remove.
 func TestRemovesAll(t *testing.T) {
 	installed := &v1beta2.ObjectReference{}
 	for name, c := range map[string]struct {

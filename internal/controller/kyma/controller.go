@@ -22,8 +22,8 @@
 //
 // # What it does not do
 //
-// The package applies no object of a module: the controller of Manifests does. The package never changes the spec of a
-// Kyma that already exists.
+// The package applies no object of a module: the Manifest controller applies them. The package never changes the spec
+// of a Kyma that already exists.
 package kyma
 
 import (
@@ -76,13 +76,13 @@ type Options struct {
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
-	// Urgent is the set of runtimes that a person waits for. All controllers share it. Urgent is required.
+	// Urgent is the set of runtimes for which a person waits. All controllers share Urgent. Urgent is required.
 	Urgent *queueing.Urgent
 	// Trigger adds Kymas to the queue of the controller. Parts of the manager that are created before the controller
-	// use the Trigger, too. By default the controller creates its own.
+	// use the Trigger, too, so it is an option. By default the controller creates its own Trigger.
 	Trigger *queueing.Trigger
 	// Reviews is the queue of Kymas whose agent is reviewed, see package agentdelivery. Parts of the manager that are
-	// created before the controller add Kymas to it. By default the controller creates its own.
+	// created before the controller add Kymas to Reviews. By default the controller creates its own queue.
 	Reviews workqueue.TypedDelayingInterface[string]
 	// ControlPlaneID is the UID of Namespace kube-system in the control plane. ControlPlaneID identifies the control
 	// plane in the record of the owner of a runtime.
@@ -91,21 +91,21 @@ type Options struct {
 	Registry *registry.Registry
 	// Namespace is the namespace of Kymas, Manifests, templates and releases.
 	Namespace string
-	// InCluster means that the runtime is the control plane itself. Then the spec of the Kyma has the requested
-	// modules, and there is no second copy of the Kyma.
+	// InCluster means that the control plane is itself the only runtime. In this mode, the spec of the Kyma has the
+	// requested modules, and there is no second copy of the Kyma.
 	InCluster bool
 	// ControlPlane decides whether modules may be installed on the control plane beside the runtimes.
 	ControlPlane channel.ControlPlane
-	// Base has the base objects of every runtime: the namespace, and the CRDs that the admin of the runtime needs. With
-	// InCluster it is not required.
+	// Base has the base objects of every runtime: the namespace, and the CRDs that the admin of the runtime needs. If
+	// InCluster is set, Base is not required.
 	Base *render.Bundle
 	// PullSecret is the name of a Secret in Namespace. Every runtime gets a copy of this Secret. "" means that there is
 	// no pull Secret.
 	PullSecret string
-	// PullSecrets is the cache that has the Secret PullSecret. PullSecrets is required if PullSecret is set. With
-	// InCluster it is not required.
+	// PullSecrets is the cache that has the Secret PullSecret. PullSecrets is required if PullSecret is set. If
+	// InCluster is set, PullSecrets is not required.
 	PullSecrets cache.Cache
-	// Saves is the budget of status patches for each runtime. All controllers share it. nil means that there is no
+	// Saves is the budget of status patches for each runtime. All controllers share Saves. nil means that there is no
 	// limit.
 	Saves *budget.Budget
 	// Events records events on Kymas. nil means that no events are recorded.
@@ -119,18 +119,19 @@ type Options struct {
 	// PolicyFile is the path of the file with the maintenance policy. The file need not exist. If PolicyFile and
 	// PolicyConfigMap are both "", there is no policy.
 	PolicyFile string
-	// MinMaintenanceWindow is the minimum remaining time of a maintenance window: an update starts only if at least
-	// this much is left.
+	// MinMaintenanceWindow is the minimum remaining time of a maintenance window: an update starts only if the window
+	// stays open at least this long.
 	MinMaintenanceWindow time.Duration
 	// CatalogSpread is the period over which reconciles are spread after a change that affects many runtimes.
 	CatalogSpread time.Duration
 	// AuditInterval is the time between two comparisons of the catalog copy in a runtime that is not watched.
 	AuditInterval time.Duration
 	// DeletionDeadline limits how long the deletion of a Kyma waits for an unavailable runtime. After this time the
-	// deletion is given up, and a tombstone is written. 0 means that there is no limit. With InCluster there is never a
-	// limit.
+	// deletion is given up, and a tombstone is written. 0 means that there is no limit. If InCluster is set, there is
+	// never a limit.
 	DeletionDeadline time.Duration
-	// Live writes tombstones without a cache: Client would cache them. Live is required if DeletionDeadline is set.
+	// Live writes tombstones without a cache, because Client would cache them. Live is required if DeletionDeadline is
+	// set.
 	Live client.Writer
 	// Concurrency is the number of Kymas that are reconciled at the same time.
 	Concurrency int
@@ -141,14 +142,14 @@ type Options struct {
 	// MaxNewRuntimes is the number of runtimes that may get their first modules at the same time. MaxNewRuntimes is
 	// also the number of runtimes that may lose all modules at the same time. 0 means that there is no limit.
 	MaxNewRuntimes int
-	// Shards decides which runtimes this replica reconciles. nil means all runtimes.
+	// Shards decides which runtimes this replica reconciles. nil means that it reconciles all runtimes.
 	Shards *shard.Keeper
-	// Certain reads from the API server, without a cache. Certain is required if Shards is set. Without Certain, the
-	// record of a version is read from the cache again after a conflict.
+	// Certain is a client that reads from the API server instead of the cache. Certain is required if Shards is set. If
+	// Certain is nil, the record of a version is read from the cache again after a conflict.
 	Certain client.Reader
 	// RuntimeMetrics adds the metrics that have one series per runtime and module.
 	RuntimeMetrics bool
-	// AfterStep is called after each step, see loop.Options. In production it is nil.
+	// AfterStep is called after each step, see loop.Options. In production AfterStep is nil.
 	AfterStep func(step string)
 }
 
@@ -204,7 +205,7 @@ func New(o Options) (*Reconciler, error) {
 	return r, nil
 }
 
-// newReconciler is New without the checks, and without the schema.
+// newReconciler is like New, but does not check the options and does not compile the schema.
 func newReconciler(o Options) *Reconciler {
 	if o.Trigger == nil {
 		o.Trigger = &queueing.Trigger{}
@@ -259,7 +260,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 					v1beta2.AnnotationPromotion)...))).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onReleaseStatus()).
 		Watches(&v1beta2.ModuleRollout{}, r.onRollout()).
-		// the first record of a version changes nothing for other runtimes
+		// The first record of a version changes nothing for other runtimes, so it enqueues no Kyma.
 		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), builder.WithPredicates(
 			loop.SpecChanged(append(slices.Clip(recordAnnotations), v1beta2.AnnotationContentDigest)...))).
 		WatchesRawSource(r.Trigger.Source()).
@@ -290,7 +291,8 @@ type run struct {
 	owner     ownership.Found              // set by sync: whose the runtime is
 	remote    *v1beta2.Kyma                // set by sync: the Kyma in the runtime; with InCluster, kyma
 	manifests map[string]*v1beta2.Manifest // set by resolve: all Manifests of the Kyma, by name
-	// set by resolve, completed by install: the requested modules, the modules to be removed, the mandatory modules
+	// modules is set by resolve and completed by install: the requested modules, the modules to be removed, and the
+	// mandatory modules.
 	modules   []plan.Module
 	agentPlan agentdelivery.Plan // set by watchlist
 	found     findings           // the input of the status
@@ -303,7 +305,7 @@ type findings struct {
 	baseSynced    bool // set by sync: the runtime has its base objects and its Kyma
 	resolved      bool // set by resolve: run.modules has all modules
 	catalogSynced bool // set by catalog: the runtime has its catalog copy
-	// set by sync: the status of a new Kyma will change within about 2 seconds, so it is not saved now
+	// isTransient is set by sync: the status of a new Kyma will change within about 2 seconds, so it is not saved now.
 	isTransient   bool
 	refused       error           // set by sync: the runtime belongs to another owner, so nothing is changed there
 	credential    *access.Finding // set by connect: facts about the credential; nil without a connection
@@ -341,7 +343,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		Client: r.Client, Controller: "kyma", Object: kyma, AfterStep: r.AfterStep, Saves: r.Saves, Runtime: req.Name,
 		Report:    func(out loop.Outcome) { n.report(out); n.recordMetrics() },
 		DeferSave: func() bool { return n.found.isTransient },
-		// A missing summary alone causes no patch: the next change of the status sets it.
+		// If only the summary is missing in the status, no patch is sent: the next change of the status sets the
+		// summary.
 		BeforeSave: func() { kyma.Status.Summary = v1beta2.Summarize(kyma.Status.Modules) },
 		AfterSave:  n.recordChanges,
 		Publish:    n.publish,
@@ -393,7 +396,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		loop.Step{Name: "requeue", Do: n.requeue})
 }
 
-// adopt adds our finalizer and label to the Kyma. The finalizer keeps the Kyma until its runtime is cleaned up.
+// adopt adds the finalizer and the label of this project to the Kyma. The finalizer keeps the Kyma until the manager
+// has cleaned up the runtime.
 func (n *run) adopt(ctx context.Context) error {
 	agentdelivery.TakeOver(n.kyma, n.now)
 	record, takenFrom := "", ""
@@ -420,8 +424,9 @@ func (n *run) adopt(ctx context.Context) error {
 	return err
 }
 
-// connect gets the connection to the runtime from the pool. connect makes no request. The owner of the runtime is
-// verified later. A failure is not retried: the pool notifies the subscriber when a retry may succeed.
+// connect gets the connection to the runtime from the pool. connect makes no request. A later step verifies the owner
+// of the runtime. If there is no connection, connect is not retried: the pool notifies the subscriber when a retry may
+// succeed.
 func (n *run) connect(ctx context.Context) error {
 	n.subscribe(false)
 	rt, err := n.Runtimes.Connect(ctx, n.kyma.Name)
@@ -455,7 +460,7 @@ func (n *run) planAgent(ctx context.Context) (err error) {
 	return err
 }
 
-// deliverAgent delivers the agent. If agents are disabled, deliverAgent removes the agent.
+// deliverAgent delivers the agent to the runtime. If agents are disabled, deliverAgent removes the agent.
 func (n *run) deliverAgent(ctx context.Context) error {
 	if n.InCluster || n.found.paused {
 		return nil

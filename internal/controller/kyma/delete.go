@@ -22,7 +22,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// deletion has the results of the steps of a deletion.
+// deletion has the results of the steps that delete a Kyma.
 type deletion struct {
 	isFirst     bool       // set by announce: this is the first reconcile of the deletion
 	isQueued    bool       // set by awaitAdmission: the modules of other runtimes are removed first
@@ -32,7 +32,7 @@ type deletion struct {
 	owner       error      // with leftToOwner: the owner of the runtime
 }
 
-// leftReason is the reason why the runtime of a deleted Kyma is not cleaned up.
+// leftReason is the reason why the manager does not clean up the runtime of a deleted Kyma.
 type leftReason string
 
 const (
@@ -41,7 +41,7 @@ const (
 	leftToOwner       leftReason = "other owner"       // the runtime belongs to another Kyma or control plane
 )
 
-// announce sets the state Deleting, so that both copies of the Kyma report the deletion before any module is deleted.
+// announce sets the state Deleting before any module is deleted, so that both copies of the Kyma report the deletion.
 func (n *run) announce(context.Context) error {
 	agentdelivery.TakeOver(n.kyma, n.now)
 	n.deletion.isFirst = n.kyma.Status.State != v1beta2.StateDeleting
@@ -49,10 +49,10 @@ func (n *run) announce(context.Context) error {
 	return nil
 }
 
-// connectToDelete gets the connection to the runtime. If there is no access Secret, the runtime is not cleaned up: the
-// person who deleted the Secret has decided that the cluster no longer exists. A runtime of another owner is not
-// cleaned up either. After any other failure the deletion waits for the runtime, within the limit that giveup.go
-// describes.
+// connectToDelete gets the connection to the runtime of a Kyma that is being deleted. If there is no access Secret, the
+// runtime is not cleaned up: whoever deleted the Secret has decided that the cluster no longer exists. A runtime that
+// belongs to another owner is not cleaned up either. After any other failure, the deletion waits for the runtime, up to
+// the deadline that giveup.go describes.
 func (n *run) connectToDelete(ctx context.Context) error {
 	n.catalog.Unsubscribe(n.kyma.Name)
 	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
@@ -65,8 +65,8 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		return nil
 	}
 	if err == nil && (n.deletion.isFirst || n.wasUnavailable() || !n.Runtimes.IsOwned(n.kyma.Name)) && !n.InCluster {
-		// This read shows whether the runtime is available again, and which Kyma owns it. The status is then written to
-		// the Kyma that was read. The next steps do not use this Kyma.
+		// Reading the Kyma shows whether the runtime is available again, and which owner the runtime has. The status is
+		// later written to the Kyma that was read here. The next steps do not use the Kyma that was read.
 		if err = n.verifyToDelete(ctx); err != nil {
 			n.remote = nil
 		}
@@ -88,7 +88,7 @@ func (n *run) connectToDelete(ctx context.Context) error {
 }
 
 // verifyToDelete reads the Kyma in the runtime and verifies the owner of the runtime. A Kyma that does not fit the
-// schema does not stop the deletion, which needs only its record of the owner.
+// schema does not stop the deletion: the deletion needs only the record of the owner.
 func (n *run) verifyToDelete(ctx context.Context) error {
 	remote, err := n.readRemote(ctx, n.runtime, n.kyma.Name)
 	isInvalid := loop.Reason(err) == v1beta2.ReasonRuntimeKymaInvalid
@@ -118,10 +118,11 @@ func (n *run) deleteOnControlPlane(ctx context.Context) (err error) {
 	return nil
 }
 
-// moduleToDelete returns the module of a Manifest that is deleted with its Kyma.
+// moduleToDelete returns the module of a Manifest that is deleted together with its Kyma.
 func (n *run) moduleToDelete(m *v1beta2.Manifest) plan.Module {
 	module := plan.ToRemove(n.kyma, m)
-	// the Kyma in the runtime may have allowed the deletion before; that Kyma is not read here
+	// The Kyma in the runtime may have allowed the deletion of custom resources before; this step does not read that
+	// Kyma.
 	module.MayDeleteCustomResources = module.MayDeleteCustomResources ||
 		m.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 	return module
@@ -173,7 +174,7 @@ func (n *run) deleteModules(ctx context.Context) error {
 		return loop.Later(time.Millisecond, "the finalizers of the modules to be removed")
 	}
 	if len(left) > 0 {
-		// the event of each deletion triggers a reconcile
+		// The event about each deleted Manifest triggers a reconcile.
 		return loop.Later(time.Minute, "the modules to be deleted: "+strings.Join(left, ", "))
 	}
 	return n.verifyNoManifests(ctx)
@@ -188,8 +189,8 @@ func (n *run) sortedManifests() []*v1beta2.Manifest {
 	return all
 }
 
-// isDeletionStuck reports whether the deletion waits for the runtime or for a person. While a deletion is stuck, other
-// runtimes may be admitted.
+// isDeletionStuck reports whether the deletion of a Kyma waits for the runtime or for a person. While a deletion is
+// stuck, other runtimes may be admitted.
 func (n *run) isDeletionStuck() bool {
 	return n.deletion.unavailable != nil || n.deletion.isReleased ||
 		slices.ContainsFunc(n.sortedManifests(), waitsForOthers)
@@ -202,8 +203,8 @@ func waitsForOthers(m *v1beta2.Manifest) bool {
 		plan.ReasonOf(m) != v1beta2.ReasonObjectsRemaining
 }
 
-// verifyNoManifests checks in the API server that the Kyma has no Manifest left. The cache does not have a Manifest
-// whose shard label was removed.
+// verifyNoManifests checks with a read from the API server that the Kyma has no Manifest left. A Manifest whose shard
+// label was removed is missing in the cache.
 func (n *run) verifyNoManifests(ctx context.Context) error {
 	if n.Shards == nil {
 		return nil
@@ -259,7 +260,7 @@ func (n *run) deliveredResources() []v1beta2.Resource {
 	return append(all, n.catalog.BaseResources()...)
 }
 
-// release revokes the certificates of the runtime and removes our finalizer from the Kyma.
+// release revokes the certificates of the runtime, and removes the finalizer of this project from the Kyma.
 func (n *run) release(ctx context.Context) error {
 	if err := n.agents.Revoke(ctx, n.kyma.Name); err != nil {
 		return err
@@ -270,11 +271,11 @@ func (n *run) release(ctx context.Context) error {
 	}
 	closesFirst := n.deletion.runtimeLeft == leftAfterDeadline
 	if closesFirst {
-		// Without the finalizer, the Kyma is deleted, and the purge controller then waits for the runtime. So the
+		// Without the finalizer, the Kyma is deleted, and after that the purge controller waits for the runtime. So the
 		// connection is closed before the finalizer is removed.
 		n.Runtimes.Close(n.kyma.Name)
 	}
-	// Later reads need not wait until the cache has this write, because noteReleased records it.
+	// Later reads need not wait until the cache has this write, because noteReleased records the write.
 	err := loop.RemoveFinalizers(ctx, n.Client, n.kyma, []string{v1beta2.FinalizerKyma},
 		client.DisableReadYourWritesConsistency)
 	if err != nil {
@@ -288,7 +289,8 @@ func (n *run) release(ctx context.Context) error {
 	return n.awaitFinalizers(ctx)
 }
 
-// awaitFinalizers waits for other controllers whose finalizers keep a Kyma that has been released.
+// awaitFinalizers waits for other controllers: their finalizers keep a Kyma from which this controller has removed its
+// own finalizer.
 func (n *run) awaitFinalizers(context.Context) error {
 	n.remote, n.runtime, n.found.resolved = nil, nil, true // the modules and the Kyma in the runtime are deleted
 	if err := loop.AwaitFinalizers(n.kyma, []string{v1beta2.FinalizerKyma}); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/runtimekyma"
 )
 
-// FuzzRemote decodes the Kyma from a runtime, and encodes the request that is stored. The number of values limits the
-// memory, and lastRequestLimit limits the stored request.
+// FuzzRemote decodes fuzzed data as the Kyma from a runtime, and encodes the request that is stored. A limit on the
+// number of values bounds the memory, and lastRequestLimit bounds the stored request.
 func FuzzRemote(f *testing.F) {
 	schema, err := runtimekyma.New()
 	if err != nil {

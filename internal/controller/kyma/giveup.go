@@ -25,21 +25,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 )
 
-// The deletion of a Kyma needs the runtime. If the runtime is unavailable, the deletion waits for it, either without a
-// limit or until a deadline. After the deadline, the deletion is given up in these steps:
+// The deletion of a Kyma needs the runtime. If the runtime is unavailable, the deletion waits for the runtime, either
+// without a limit or until a deadline. After the deadline, the deletion is given up in these steps:
 //
 //	1  the Manifests are deleted, so that their inventories no longer grow
 //	2  a tombstone is written, which lists the objects that remain in the runtime
 //	3  the Kyma is annotated as given up: from here on this is final, even if the runtime becomes available again
 //	4  the Manifests are annotated, and their controller removes their finalizers; then the finalizer of the Kyma is removed
 //
-// If the process ends between steps 2 and 3, the next reconcile decides again whether to give up. If the runtime is
-// then available, the tombstone is not needed, and the purge finds nothing to delete.
+// If the process ends between steps 2 and 3, the next reconcile decides again whether to give up. If the runtime i If
+// the process ends between steps 2 and 3, the next reconcile decides again whether the deletion is given up. If the
+// runtime is available by then, the tombstone is not needed, and the purge controller finds nothing to delete.
 
-// isUnavailable reports whether an error means that no work can be done in a runtime. Three errors do not mean that the
-// runtime is unavailable: a failure of the control plane, a missing access Secret, and two access Secrets. A missing
-// access Secret means that the cluster no longer exists. If there are two access Secrets, a person has to delete one of
-// them.
+// isUnavailable reports whether an error means that the manager cannot do any work in a runtime. Three errors do not
+// mean that the runtime is unavailable: a failure of the control plane, a missing access Secret, and two access Secrets
+// for the same runtime. A missing access Secret means that the cluster no longer exists. If there are two access
+// Secrets, a person has to delete one of them.
 func isUnavailable(err error) bool {
 	switch loop.Reason(err) {
 	case v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized, v1beta2.ReasonRuntimeForbidden,
@@ -63,20 +64,21 @@ func (e *unavailableError) Error() string {
 
 func (e *unavailableError) Unwrap() error { return e.error }
 
-// forbiddenError is a missing permission in the runtime. The text of the error comes from the status of a Manifest.
+// forbiddenError is the error about a missing permission in the runtime. The text of the error comes from the status of
+// a Manifest.
 type forbiddenError string
 
 func (e forbiddenError) Error() string { return string(e) }
 
-// Reason returns ReasonRuntimeForbidden.
+// Reason returns the reason code of the error, ReasonRuntimeForbidden.
 func (forbiddenError) Reason() string { return v1beta2.ReasonRuntimeForbidden }
 
 // waitOrGiveUp requeues the Kyma while the runtime is unavailable and the deadline is not over. After the deadline
-// waitOrGiveUp gives up the deletion and returns nil. The next steps then make no request to the runtime. Errors that
-// do not mean an unavailable runtime are returned unchanged. If there is no deadline, all errors are returned
+// waitOrGiveUp gives up the deletion and returns nil. After that, the next steps make no request to the runtime. Errors
+// that do not mean an unavailable runtime are returned unchanged. If there is no deadline, all errors are returned
 // unchanged.
 func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
-	// the pool notifies when the runtime is reachable again, but not when a permission is granted
+	// The pool notifies the controller when the runtime is reachable again, but not when a permission is granted.
 	const recheckInterval = time.Minute
 	why := err
 	if errors.Is(err, reconcile.TerminalError(nil)) {
@@ -108,7 +110,7 @@ func (n *run) wasUnavailable() bool {
 	return meta.IsStatusConditionFalse(n.kyma.Status.Conditions, v1beta2.ConditionReachable)
 }
 
-// giveUp writes a tombstone and annotates the Kyma. The next steps then do not use the runtime.
+// giveUp writes a tombstone and annotates the Kyma. After that, the next steps do not use the runtime.
 func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
 	if err := n.deleteManifests(ctx); err != nil {
 		return err
@@ -171,8 +173,9 @@ func (n *run) writeTombstone(ctx context.Context, part *corev1.ConfigMap) error 
 	return nil
 }
 
-// markGivenUp annotates a Manifest as given up. The controller of Manifests then does not wait for the runtime. The
-// value of the annotation is the tombstone, or the reason why the runtime is left to its owner.
+// markGivenUp annotates a Manifest as given up. The controller of Manifests does not wait for the runtime if a Manifest
+// has this annotation. The value of the annotation is the name of the tombstone, or the reason why the objects in the
+// runtime are left to another owner.
 func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	value := cmp.Or(loop.Reason(n.deletion.owner), n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp])
 	err := loop.PatchMetadata(ctx, n.Client, m, func(meta *metav1.ObjectMeta) {

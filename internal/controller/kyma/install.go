@@ -39,8 +39,8 @@ func (n *run) resolve(ctx context.Context) (err error) {
 	return nil
 }
 
-// decide returns all modules with their decisions. remote is the Kyma with the requested modules. After a failed read
-// of the catalog, decide returns no modules, because decisions with an incomplete catalog may be wrong.
+// decide returns all modules of the Kyma with their decisions. remote is the Kyma that has the requested modules. After
+// a failed read of the catalog, decide returns no modules, because decisions with an incomplete catalog may be wrong.
 func (n *run) decide(ctx context.Context, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) (
 	[]plan.Module, error) {
 	catalog, failed := n.Catalog(ctx)
@@ -103,8 +103,8 @@ func (n *run) readManifest(ctx context.Context, name string) (*v1beta2.Manifest,
 	return m, nil
 }
 
-// install creates or updates the Manifest of every requested module. If a module fails, the other modules and the next
-// steps continue. Step settle returns the error later.
+// install creates or updates the Manifest of every requested module. If a module fails, install continues with the
+// other modules, and the next steps run, too. The step settle returns the error later.
 func (n *run) install(ctx context.Context) error {
 	for i := range n.modules {
 		m := &n.modules[i]
@@ -204,7 +204,8 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	return nil
 }
 
-// remove deletes the Manifests of modules that are no longer requested, and of modules that this runtime must not have.
+// remove deletes two kinds of Manifests: those of modules that are no longer requested, and those of modules that this
+// runtime must not have.
 func (n *run) remove(ctx context.Context) error {
 	var errs []error
 	for i := range n.modules {
@@ -218,8 +219,8 @@ func (n *run) remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeManifest deletes the Manifest of a module if it is not being deleted. Before that, removeManifest records in
-// the Manifest whether the user allows the deletion of custom resources.
+// removeManifest deletes the Manifest of a module, unless it is being deleted already. Before the deletion,
+// removeManifest records in the Manifest whether the user allows the deletion of custom resources.
 func (n *run) removeManifest(ctx context.Context, m *plan.Module) error {
 	if updated := plan.WithPermission(m); updated != nil {
 		if err := n.patchManifest(ctx, m, updated); err != nil {
@@ -234,8 +235,8 @@ func (n *run) removeManifest(ctx context.Context, m *plan.Module) error {
 }
 
 // upgradeDeleted writes a higher version into a Manifest that is being deleted: the deletion may wait for an operator
-// that is repaired only in this version. A failure is logged and does not become an error of the Kyma, because the
-// deletion continues without the upgrade.
+// that works only in the higher version. If this fails, the failure is logged and does not become an error of the Kyma,
+// because the deletion continues without the upgrade.
 func (n *run) upgradeDeleted(ctx context.Context, m *plan.Module) {
 	if m.Upgrade == nil {
 		return
@@ -257,8 +258,8 @@ func (n *run) upgradeDeleted(ctx context.Context, m *plan.Module) {
 	}
 }
 
-// deleteManifest deletes a Manifest. If the Manifest was replaced by another one with the same name after it was read,
-// the API server returns a conflict, and the new Manifest stays.
+// deleteManifest deletes a Manifest. If another Manifest with the same name was created after the read, the API server
+// returns a conflict, and the new Manifest is not deleted.
 func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	err := n.Client.Delete(ctx, m, client.Preconditions{UID: &m.UID})
 	if client.IgnoreNotFound(err) != nil {
@@ -267,9 +268,9 @@ func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	return nil
 }
 
-// settle returns the errors of modules, so that these modules are retried. For each newly blocked module settle records
-// one event. The error of a mandatory module only requeues the Kyma and does not become an error of the Kyma, because
-// the admin of the runtime has not requested the module.
+// settle returns the errors of modules, so that these modules are retried. For each newly blocked module, settle
+// records one event. The error of a mandatory module only requeues the Kyma and does not become an error of the Kyma,
+// because the admin of the runtime has not requested the module.
 func (n *run) settle(context.Context) error {
 	var errs []error
 	var blocked []changelog.Event
@@ -294,8 +295,8 @@ func (n *run) settle(context.Context) error {
 	return loop.RecheckAfter(recheckAfter)
 }
 
-// newBlockers counts a new blocker of a module, and returns its event. A blocker is new if its code is not the former
-// reason of the module.
+// newBlockers counts the new blockers of modules, and returns one event for each of them. A blocker is new if its code
+// is not the former reason of the module.
 func (n *run) newBlockers(m *plan.Module) []changelog.Event {
 	b := m.Decision.Blocker
 	if m.Former != nil && m.Former.Reason == b.Code {
@@ -320,10 +321,11 @@ func (n *run) event(kind, reason, note string) {
 	}
 }
 
-// artefactOf returns the artefact of the decided version. If the Manifest already has this version and its recorded
+// artefactOf returns the artefact of the decided version. If the Manifest already has this version with its recorded
 // content, the artefact is read from the Manifest instead of the registry, unless somebody else has edited the
-// Manifest. A Manifest without spec.install, or with another registry, is used only if the registry cannot be read. If
-// the version was replaced in the registry, artefactOf sets the blocker of the module.
+// Manifest. The Manifest is used only as a fallback for an unreadable registry if it has no spec.install or names
+// another registry. If the content of the version was replaced in the registry, artefactOf sets the blocker of the
+// module.
 func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
 	var has *plan.Artefact // the artefact in the Manifest, nil if the Manifest does not have this version and content
 	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version &&
@@ -388,8 +390,9 @@ func (n *run) recheckContent(ctx context.Context, m *plan.Module) error {
 	return err
 }
 
-// isEdited reports whether somebody else has edited the sources of a Manifest. The annotation with the digest of the
-// sources shows an edit. For Manifests without that annotation, the edit must have been observed as an event.
+// isEdited reports whether somebody else has edited the sources of a Manifest. An edit is detected by the annotation
+// with the digest of the sources. If a Manifest has no such annotation, an edit is known only if its event was
+// observed.
 func (n *run) isEdited(m *v1beta2.Manifest) bool {
 	has, known := plan.HasRequestedSources(m)
 	return known && !has || !known && n.ownWrites.isEdited(client.ObjectKeyFromObject(m))

@@ -29,7 +29,8 @@ func kinds(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-// TestFinalizersOfOthersStay checks that a finalizer is kept if another client adds it after we have read the object.
+// TestFinalizersOfOthersStay checks that a finalizer is kept if another client adds it between our read and our write
+// of the object.
 func TestFinalizersOfOthersStay(t *testing.T) {
 	const other = "example.com/other"
 	cases := map[string]struct {
@@ -93,7 +94,7 @@ func TestFinalizersOfOthersStay(t *testing.T) {
 	}
 }
 
-// staleList is a client whose List returns an outdated version of the only ModuleReleaseMeta.
+// staleList is a client whose List returns an outdated version of the only ModuleReleaseMeta in the cluster.
 type staleList struct {
 	client.Client
 
@@ -108,8 +109,8 @@ func (s staleList) List(ctx context.Context, list client.ObjectList, opts ...cli
 	return s.Client.List(ctx, list, opts...)
 }
 
-// TestDeleteOnlyTheManifestThatWasRead checks that a Manifest is not deleted if it was created with the same name after
-// the read.
+// TestDeleteOnlyTheManifestThatWasRead checks that a Manifest is not deleted if it was created, with the same name,
+// after the read.
 func TestDeleteOnlyTheManifestThatWasRead(t *testing.T) {
 	var preconditions *metav1.Preconditions
 	kcp := fake.NewClientBuilder().WithScheme(kinds(t)).WithInterceptorFuncs(interceptor.Funcs{

@@ -12,9 +12,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// releaseMandatory removes a finalizer from ModuleReleaseMetas of mandatory modules that are being deleted, when no
-// runtime has the module any more. This is the finalizer of the Kyma project's lifecycle-manager; this project adds no
-// such finalizer. waits reports whether a runtime still has such a module.
+// releaseMandatory removes a finalizer from ModuleReleaseMetas of mandatory modules that are being deleted, as soon as
+// no runtime has the module any more. The removed finalizer is that of the Kyma project's lifecycle-manager; this
+// project adds no such finalizer. waits reports whether a runtime still has such a module.
 func (r *Reconciler) releaseMandatory(ctx context.Context) (waits bool, err error) {
 	var releases v1beta2.ModuleReleaseMetaList
 	in := client.InNamespace(r.Namespace)

@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// An event of a Manifest triggers a reconcile of its Kyma after a delay. The first row that fits wins:
+// An event of a Manifest triggers a reconcile of its Kyma after a delay. The first row that fits determines the delay:
 //
 //	1  the Manifest is deleted, or was changed by others               no delay
 //	2  its state has changed to neither Ready nor Processing           no delay: people wait for this state
@@ -29,15 +29,16 @@ import (
 //	5  we changed it, or it was created, started or applied            slowCheckDelay; row 3 or 4 usually comes first
 //	6  any other event                                                 no reconcile
 
-// readyBatchDelay is the period over which Ready states of modules are collected. Modules that become Ready together
-// then cost one status write.
+// readyBatchDelay is the period in which the controller collects the Ready states of modules. So modules that become
+// Ready together cost one status write.
 const readyBatchDelay = time.Second
 
-// slowCheckDelay is the time after which a module is checked. A module that is not Ready by then is slow.
+// slowCheckDelay is the time after which the controller checks whether a module is slow. A module that is not Ready by
+// then counts as slow.
 const slowCheckDelay = plan.SlowModuleDelay + time.Second
 
 // recordAnnotations are annotations that only record a fact about an object. Changes of these annotations trigger no
-// reconcile. A retry has a handler of its own.
+// reconcile. The annotation for a retry has a handler of its own.
 var recordAnnotations = []string{v1beta2.AnnotationLastRequest, v1beta2.AnnotationSyncOCIRef, v1beta2.AnnotationRetry}
 
 // onManifest returns the handler for events of Manifests.
@@ -90,7 +91,7 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 		was = v1beta2.StateProcessing // the state that the reconcile with the own write has reported
 	}
 	applied := plan.InstalledVersion(before) != plan.InstalledVersion(now)
-	// visible: the Kyma shows the version and the message of the Manifest
+	// visible means that the status of the Kyma shows the version and the message of the Manifest.
 	visible := is != v1beta2.StateProcessing || time.Since(plan.ProcessingSince(now)) >= plan.SlowModuleDelay
 	changed := was != is || visible && (applied ||
 		plan.VisibleMessage(before) != plan.VisibleMessage(now))
@@ -112,11 +113,13 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 type ownWrites struct {
 	mu   sync.Mutex
 	sent map[types.NamespacedName]*v1beta2.Manifest // guarded by mu: labels, annotations and spec
-	// guarded by mu: the Manifests without AnnotationRequestedSources whose sources others have changed
+	// edited has the Manifests without AnnotationRequestedSources whose sources other clients have changed; guarded by
+	// mu.
 	edited map[types.NamespacedName]bool
 }
 
-// noteEdit records a Manifest whose sources somebody else has changed, if its annotations do not show this.
+// noteEdit records that somebody else has changed the sources of a Manifest, if the annotations of the Manifest do not
+// show the change.
 func (w *ownWrites) noteEdit(before, now *v1beta2.Manifest) {
 	if _, known := plan.HasRequestedSources(now); known || before.Generation == now.Generation ||
 		plan.SourcesDigest(&before.Spec) == plan.SourcesDigest(&now.Spec) {
@@ -130,7 +133,7 @@ func (w *ownWrites) noteEdit(before, now *v1beta2.Manifest) {
 	w.edited[client.ObjectKeyFromObject(now)] = true
 }
 
-// isEdited reports whether noteEdit has recorded a Manifest that was not written since then.
+// isEdited reports whether noteEdit has recorded a Manifest that this controller has not written since then.
 func (w *ownWrites) isEdited(key types.NamespacedName) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,8 +161,8 @@ func (w *ownWrites) forget(key types.NamespacedName) {
 }
 
 // take drops the expected content of a Manifest, and returns whether the Manifest has exactly this content. Because
-// take always drops the expected content, no content is kept for long. If the event of an own write arrives after
-// another event, the event triggers one unnecessary reconcile.
+// take always drops the expected content, no expected content stays in memory for long. If the event of an own write
+// arrives after another event, the event triggers one unnecessary reconcile.
 func (w *ownWrites) take(m *v1beta2.Manifest) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,8 +195,8 @@ func (r *Reconciler) hasOtherProcessing(ctx context.Context, m *v1beta2.Manifest
 	return false
 }
 
-// releaseIfApplied admits the next new runtime when all objects of this runtime are applied. From then on, the time
-// until the runtime is Ready does not depend on the control plane.
+// releaseIfApplied admits the next new runtime as soon as all objects of this runtime are applied. From then on, the
+// time until the runtime is Ready does not depend on the control plane.
 func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
 	kyma := now.Labels[v1beta2.LabelKymaName]

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// ofRuntime returns a Manifest of runtime-a that has been in its state since the given time.
+// ofRuntime returns a Manifest of runtime-a that has been in the given state since the given time.
 func ofRuntime(name string, state v1beta2.State, since time.Time) *v1beta2.Manifest {
 	m := manifestIn(state, string(state))
 	m.Name, m.Labels, m.CreationTimestamp = name, map[string]string{v1beta2.LabelKymaName: "runtime-a"},

@@ -9,12 +9,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// renewalGracePeriod is the time for which the renewal of a certificate may be overdue before a metric reports the
-// certificate.
+// renewalGracePeriod is the time for which the renewal of a certificate may be overdue before a metric reports it.
 const renewalGracePeriod = 24 * time.Hour
 
-// recordMetrics sets the gauges of this Kyma and its modules after the status was reported. recordMetrics deletes the
-// gauges that no longer match the status.
+// recordMetrics sets the metrics of this Kyma and its modules after the status was reported. recordMetrics deletes the
+// series that no longer match the status.
 func (n *run) recordMetrics() {
 	owner := n.Namespace + "/" + n.kyma.Name
 	metrics.Modules.Set(owner, countsOf(n.kyma.Status.Modules)...)
@@ -45,7 +44,7 @@ func (n *run) recordMetrics() {
 	}
 }
 
-// countsOf returns the label values of the modules for the gauge of the fleet.
+// countsOf returns the label values for the metric that counts the modules of the fleet.
 func countsOf(modules []v1beta2.ModuleStatus) [][]string {
 	all := make([][]string, len(modules))
 	for i, m := range modules {
@@ -54,7 +53,7 @@ func countsOf(modules []v1beta2.ModuleStatus) [][]string {
 	return all
 }
 
-// forgetMetrics deletes the gauges of a deleted Kyma.
+// forgetMetrics deletes the metrics of a deleted Kyma.
 func (r *Reconciler) forgetMetrics(kyma string) {
 	metrics.Modules.Set(r.Namespace + "/" + kyma)
 	metrics.Modules.Set(r.Namespace + "/" + kyma + "/mandatory")
@@ -64,8 +63,8 @@ func (r *Reconciler) forgetMetrics(kyma string) {
 	metrics.MandatoryModuleState.Set(kyma)
 }
 
-// shootOf returns the first label of the domain of the runtime. If the domain has fewer than three labels, shootOf
-// returns "".
+// shootOf returns the first label of the domain name of the runtime. If the domain name has fewer than three labels,
+// shootOf returns "".
 func shootOf(k *v1beta2.Kyma) string {
 	parts := strings.Split(k.Annotations[v1beta2.AnnotationSKRDomain], ".")
 	if len(parts) < 3 {

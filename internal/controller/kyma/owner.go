@@ -14,17 +14,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// A Kyma uses a runtime only after it has verified that the runtime belongs to it (package ownership). The verification
-// needs the Kyma in the runtime, which every reconcile reads first. This controller is the verifier of the pool: the
-// pool gives the connection to the other controllers only after the verification. The order for a runtime without a
-// record is:
+// A Kyma uses a runtime only after the controller has verified that the runtime belongs to this Kyma (package
+// ownership). The verification needs the Kyma in the runtime, and every reconcile reads that Kyma first. This
+// controller is the verifier of the pool: the pool gives the connection to the other controllers only after the
+// verification. For a runtime without a record of its owner, the order is:
 //
 //	1  verify                  nothing is written yet
 //	2  base objects            they are the same for every owner
 //	3  the Kyma with a record  created, or patched, only if no other client has written a record in the meantime
 //	4  MarkOwned               from here on the other controllers use the runtime
 
-// claim returns the data with which a Kyma claims its runtime.
+// claim returns the data with which a Kyma claims its runtime: it is written into the record of the owner.
 func (r *Reconciler) claim(kyma *v1beta2.Kyma, rt *runtimes.Runtime) ownership.Claim {
 	return ownership.Claim{
 		Me: ownership.Owner{ControlPlane: r.ControlPlaneID, Kyma: kyma.Namespace + "/" + kyma.Name, UID: kyma.UID,
@@ -36,8 +36,9 @@ func (r *Reconciler) claim(kyma *v1beta2.Kyma, rt *runtimes.Runtime) ownership.C
 }
 
 // verifyOwner decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or nil. If the runtime
-// is refused, the error is a *runtimes.Error. If the runtime has our record, verifyOwner first marks the Manifests
-// whose recorded state this control plane has lost, and then gives the connection to the other controllers.
+// is refused, the error is a *runtimes.Error. If the runtime has our record, verifyOwner does two things: it marks the
+// Manifests whose recorded state this control plane has lost, and then it gives the connection to the other
+// controllers.
 func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
 	remote *v1beta2.Kyma) (ownership.Found, error) {
 	found, err := ownership.Verify(ctx, rt.Cluster, ownership.AnnotationsOf(remote), r.claim(kyma, rt))
@@ -55,7 +56,7 @@ func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *ru
 	return found, err
 }
 
-// verifyRemote is verifyOwner for a reconcile.
+// verifyRemote is verifyOwner for the reconcile of a Kyma.
 func (n *run) verifyRemote(ctx context.Context, remote *v1beta2.Kyma) (err error) {
 	if n.owner, err = n.verifyOwner(ctx, n.kyma, n.runtime, remote); !runtimes.IsOthers(err) {
 		return err
@@ -63,10 +64,10 @@ func (n *run) verifyRemote(ctx context.Context, remote *v1beta2.Kyma) (err error
 	return n.refuse(err)
 }
 
-// ownRecord returns the record of the owner in the mode in-cluster, where the Kyma in the runtime is this Kyma. Another
-// control plane that registers the cluster finds the record. The error is an *ownership.Refusal if the record names
-// another owner: the cluster is a runtime of another control plane. takenFrom describes the former owner if the Kyma
-// takes the cluster over.
+// ownRecord returns the record of the owner in the mode in-cluster, in which the Kyma in the runtime is the reconciled
+// Kyma itself. Another control plane that registers the cluster finds this record. The error is an *ownership.Refusal
+// if the record names another owner: the cluster is a runtime of another control plane. takenFrom describes the former
+// owner if the Kyma takes the cluster over.
 func (n *run) ownRecord() (record, takenFrom string, err error) {
 	claim := ownership.Claim{
 		Me: ownership.Owner{ControlPlane: n.ControlPlaneID, Kyma: n.kyma.Namespace + "/" + n.kyma.Name,
@@ -90,8 +91,9 @@ func (n *run) ownRecord() (record, takenFrom string, err error) {
 	return "", "", refusal
 }
 
-// settleOwner completes a verification after the record was written. If the runtime was taken over, settleOwner removes
-// the annotation that requested the takeover, and requests a comparison of all modules with the runtime.
+// settleOwner completes a verification after the record of the owner was written. If the runtime was taken over,
+// settleOwner removes the annotation that requested the takeover, and requests a comparison of all modules with the
+// runtime.
 func (n *run) settleOwner(ctx context.Context) error {
 	n.kyma.Status.ClusterID = n.owner.Owner.Cluster
 	n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name))
@@ -109,8 +111,9 @@ func (n *run) settleOwner(ctx context.Context) error {
 	})
 }
 
-// verifyOnDemand verifies the owner of a runtime for the other controllers if the Kyma is not reconciled: it has the
-// label skip-reconciliation, or the Kyma does not exist although its Manifests exist. verifyOnDemand writes nothing.
+// verifyOnDemand verifies the owner of a runtime for the other controllers if the Kyma is not reconciled: either it has
+// the label skip-reconciliation, or the Kyma does not exist although its Manifests exist. verifyOnDemand writes
+// nothing.
 func (r *Reconciler) verifyOnDemand(ctx context.Context, key types.NamespacedName, kyma *v1beta2.Kyma) error {
 	if !r.Runtimes.IsOwnerWanted(key.Name) {
 		return nil
@@ -141,14 +144,15 @@ func (r *Reconciler) verifyOnDemand(ctx context.Context, key types.NamespacedNam
 	return nil
 }
 
-// leaveToOwner ends the use of the runtime in a deletion, because the runtime belongs to another owner.
+// leaveToOwner makes a deletion stop using the runtime, because the runtime belongs to another owner.
 func (n *run) leaveToOwner(why error) {
 	n.deletion.runtimeLeft, n.deletion.owner, n.remote = leftToOwner, why, nil
 }
 
 // deletableResources returns the delivered objects that are to be deleted from the runtime. Before the first deletion
-// deletableResources lists the Kymas in the runtime. The list has two purposes. If another owner has taken the runtime
-// over, nothing is deleted. If other Kymas exist, the cluster is a control plane, too, and the CRDs stay.
+// deletableResources lists the Kymas in the runtime. This list is needed for two decisions. If another owner has taken
+// the runtime over, nothing is deleted. If other Kymas exist, the cluster is a control plane, too, and its CRDs are not
+// deleted.
 func (n *run) deletableResources(ctx context.Context) (all []v1beta2.Resource, err error) {
 	if n.edit(func(m *record) { all = m.deletable }); all != nil {
 		return all, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// record is the in-memory state of one Kyma between reconciles. If the record is lost, the manager sends a read or a
-// patch that changes nothing.
+// record is what the controller remembers in memory about one Kyma between reconciles. If the record is lost, the
+// manager sends a read, or a patch that changes nothing.
 type record struct {
 	runtime     *runtimes.Runtime       // the connection that the record belongs to
 	firstSeenAt time.Time               // when this process first saw the runtime, over any connection
@@ -80,14 +80,14 @@ func (n *run) noteReleased() {
 	n.known[n.kyma.Name] = &record{releasedUID: n.kyma.UID, deletion: &apply.DeletionProgress{}}
 }
 
-// noteRemote records the Kyma in the runtime as it was read, or as it is about to be written. An event with the same
-// content then triggers no reconcile.
+// noteRemote records the Kyma in the runtime after it was read, or before it is written. An event with the recorded
+// content triggers no reconcile.
 func (n *run) noteRemote() {
 	n.edit(func(m *record) { m.fingerprint = fingerprint(n.remote) })
 }
 
-// isRemoteChanged reports whether the Kyma in a runtime differs from the last recorded version. Changes of the status
-// are ignored.
+// isRemoteChanged reports whether the Kyma in a runtime differs from the last recorded version. Differences in the
+// status are ignored.
 func (r *Reconciler) isRemoteChanged(kyma string, remote metav1.Object) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +97,7 @@ func (r *Reconciler) isRemoteChanged(kyma string, remote metav1.Object) bool {
 
 var hashSeed = maphash.MakeSeed()
 
-// fingerprint returns a hash of the metadata of an object. A change of the status does not change the hash.
+// fingerprint returns a hash of the metadata of an object. A change of only the status does not change this hash.
 func fingerprint(o metav1.Object) uint64 {
 	return maphash.Comparable(hashSeed, fmt.Sprint(o.GetUID(), o.GetGeneration(), o.GetDeletionTimestamp() != nil,
 		o.GetLabels(), o.GetAnnotations()))

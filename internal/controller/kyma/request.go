@@ -12,16 +12,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// The admin of the runtime owns the Kyma in the runtime. The Kyma is sometimes deleted, often by accident, and then its
-// modules would be uninstalled. Therefore the last requested channel and modules are stored in an annotation of the
-// Kyma in the control plane. If the last requested channel and modules equal the spec of the Kyma in the control plane,
-// they are not stored.
+// The admin of the runtime is the owner of the Kyma in the runtime. Admins sometimes delete this Kyma, often by
+// accident, and without further measures its modules would be uninstalled. Therefore the last requested channel and
+// modules are stored in an annotation of the Kyma in the control plane. They are not stored if they equal the spec of
+// the Kyma in the control plane.
 
-// lastRequestLimit is the largest size of the annotation in bytes. All annotations of an object together may have 256
-// KiB. The annotation for 250 modules has about 40 KiB.
+// lastRequestLimit is the maximum size of this annotation in bytes. All annotations of an object together may have 256
+// KiB. For 250 modules, the annotation has about 40 KiB.
 const lastRequestLimit = 128 << 10
 
-// rememberRequest stores the request of the Kyma in the runtime before the next steps act on it.
+// rememberRequest stores what the Kyma in the runtime requests, before the next steps act on the request.
 func (n *run) rememberRequest(ctx context.Context) error {
 	if n.InCluster {
 		return nil
@@ -35,7 +35,7 @@ func (n *run) rememberRequest(ctx context.Context) error {
 	})
 }
 
-// encodeLastRequest returns the value of the annotation, or "" if nothing has to be stored.
+// encodeLastRequest returns the value of the annotation, or "" if the request need not be stored.
 func encodeLastRequest(kyma, remote *v1beta2.Kyma) string {
 	last := channel.LastRequest{Channel: remote.Spec.Channel, Modules: remote.Spec.Modules,
 		Deferrals: channel.Deferrals(remote)}

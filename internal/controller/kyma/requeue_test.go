@@ -53,8 +53,8 @@ func TestEnqueueWaiting(t *testing.T) {
 	}
 }
 
-// TestRequeueAfterClockChanges checks the next reconcile after any change of the clock: it is neither repeated without
-// a delay nor missing.
+// TestRequeueAfterClockChanges checks the next reconcile after a change of the wall clock: it is neither repeated
+// without a delay nor missing.
 func TestRequeueAfterClockChanges(t *testing.T) {
 	now := time.Now()
 	cases := map[string]struct {

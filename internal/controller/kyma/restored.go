@@ -12,10 +12,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// markRestored marks the Manifests of a Kyma whose recorded state this control plane has lost, because it was restored
-// from an older backup. remote is the Kyma in the runtime, or nil: its status shows the versions in the runtime. The
-// statuses are compared once for each connection, before the other controllers use the connection, and before the
-// status of this Kyma is copied to the runtime. If the Kyma does not exist in the control plane, nothing is marked.
+// markRestored marks Manifests whose recorded state this control plane has lost because it was restored from an older
+// backup. remote is the Kyma in the runtime, or nil; the status of remote shows the versions in the runtime.
+// markRestored compares the statuses once for each connection, before the other controllers use the connection, and
+// before the status of this Kyma is copied to the runtime. If the Kyma does not exist in the control plane, no Manifest
+// is marked.
 func (r *Reconciler) markRestored(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
 	remote *v1beta2.Kyma) error {
 	n := &run{Reconciler: r, kyma: kyma, runtime: rt, now: time.Now()}

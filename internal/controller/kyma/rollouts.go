@@ -17,14 +17,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// A change of a rollout enqueues only the Kymas whose version changes. A Kyma that is not admitted yet is not enqueued,
-// and causes no request:
+// A change of a rollout enqueues only the Kymas whose module versions change. A Kyma that is not admitted yet is not
+// enqueued, and causes no request. The changes and the Kymas that they enqueue:
 //
 //	a version in a channel with a RolloutPolicy   no Kyma: the coordinator makes a rollout
 //	runtimes are admitted                         these Kymas
 //	the proven version of a channel               the Kymas in the channel with another version, or that wait for it
 
-// isStagedMove reports whether a release has changed only in the versions of channels that move in stages.
+// isStagedMove reports whether a release has changed only in the versions of channels that move to them in stages.
 func (r *Reconciler) isStagedMove(ctx context.Context, before, after client.Object) bool {
 	was, isRelease := before.(*v1beta2.ModuleReleaseMeta)
 	is, ok := after.(*v1beta2.ModuleReleaseMeta)
@@ -70,7 +70,7 @@ func (r *Reconciler) onRollout() handler.EventHandler {
 	}}
 }
 
-// enqueueTurns enqueues the Kymas that a rollout admits, and that were not admitted before.
+// enqueueTurns enqueues the Kymas that a rollout admits now and did not admit before.
 func (r *Reconciler) enqueueTurns(ctx context.Context, is *v1beta2.ModuleRollout, before string) {
 	var kymas []string
 	if is.Spec.Channel == v1beta2.MandatoryChannel {
@@ -98,7 +98,8 @@ func (r *Reconciler) namesOf(ctx context.Context, o ...client.ListOption) []stri
 	return names
 }
 
-// onReleaseStatus returns the handler for changes of the status of a release. Other changes are for onCatalog.
+// onReleaseStatus returns the handler for changes of the status of a release. Changes of the spec of a release are
+// handled by onCatalog.
 func (r *Reconciler) onReleaseStatus() handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ queueing.Queue) {
 		was, is := e.ObjectOld.(*v1beta2.ModuleReleaseMeta), e.ObjectNew.(*v1beta2.ModuleReleaseMeta)
@@ -123,8 +124,8 @@ func (r *Reconciler) onReleaseStatus() handler.EventHandler {
 }
 
 // enqueueFirst enqueues the Kymas that a rollout admits. The status of a release names the rollout only after the
-// rollout has admitted the first runtimes. Therefore the event of the rollout may have arrived when the rollout was not
-// yet the rollout of the channel.
+// rollout has admitted the first runtimes. Therefore the event of the rollout may have arrived too early: the status of
+// the release did not name the rollout yet.
 func (r *Reconciler) enqueueFirst(ctx context.Context, name string) {
 	active := &v1beta2.ModuleRollout{}
 	switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, active); {
@@ -165,7 +166,8 @@ func (r *Reconciler) enqueueOthers(ctx context.Context, module string, c *v1beta
 	}
 }
 
-// Catalog returns the catalog with which this controller resolves requests, with the maintenance policy in force.
+// Catalog returns the catalog from which this controller resolves requests, together with the maintenance policy in
+// force.
 func (r *Reconciler) Catalog(ctx context.Context) (channel.Catalog, func() error) {
 	all, failed := r.catalog.Lookup(ctx)
 	all.Policy, all.ControlPlane = r.policies.InForce(), r.ControlPlane

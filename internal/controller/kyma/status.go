@@ -19,8 +19,8 @@ import (
 // Only the functions of this file write conditions, states and status entries of modules. The functions are pure: they
 // make no request, take no lock and count nothing.
 
-// report derives the status from the findings of the steps and from their outcome. If nothing has changed, the status
-// stays the same.
+// report derives the status of the Kyma from the findings of the steps and from the result of the reconcile. If nothing
+// has changed, the status stays the same.
 func (n *run) report(out loop.Outcome) {
 	s := &n.kyma.Status
 	for _, why := range []error{n.deletion.unavailable, n.found.refused} {
@@ -35,8 +35,8 @@ func (n *run) report(out loop.Outcome) {
 			s.MandatoryModules = plan.InstalledMandatory(n.modules, s.MandatoryModules)
 		}
 	case out.Err != nil && n.kyma.DeletionTimestamp.IsZero():
-		// The runtime cannot be reached, so the state of its modules is not known. The entries keep their references,
-		// which are still valid.
+		// The runtime cannot be reached, so the state of its modules is not known. The status entries keep their
+		// references, which are still valid.
 		for i := range s.Modules {
 			if e := &s.Modules[i]; e.State != v1beta2.StateUnmanaged {
 				e.State, e.Reason, e.Message = v1beta2.StateError, out.Reason(), out.Err.Error()
@@ -57,7 +57,7 @@ func (n *run) report(out loop.Outcome) {
 	s.State = state
 }
 
-// state returns the state of the Kyma and the text of its last operation. The first row that fits wins:
+// state returns the state of the Kyma and the text of its last operation. The first row that fits determines the state:
 //
 //	1  the Kyma is being deleted                           Deleting
 //	2  a step failed before the modules were resolved      Error
@@ -106,7 +106,8 @@ func deletionOperation(out loop.Outcome) string {
 	}
 }
 
-// reportConditions sets all conditions. reportConditions sets Ready last, because Ready depends on the others.
+// reportConditions sets all conditions. reportConditions sets the condition Ready last, because Ready depends on the
+// other conditions.
 func (n *run) reportConditions(out loop.Outcome) {
 	set := func(kind string, ok bool, yes, no, reason, detail string) {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonReady, Message: yes,
@@ -181,8 +182,8 @@ func (n *run) reportConditions(out loop.Outcome) {
 	set(v1beta2.ConditionReady, all, v1beta2.OperationReady, "not ready", reason, detail)
 }
 
-// setter sets a condition. If ok is true, the condition becomes True with the message yes. Otherwise the condition
-// becomes False with the message no, the reason and the detail.
+// setter is a function that sets a condition. If ok is true, the condition becomes True with the message yes.
+// Otherwise the condition becomes False with the message no, the reason and the detail.
 type setter func(kind string, ok bool, yes, no, reason, detail string)
 
 // reportMandatory sets or removes the condition of the mandatory modules.
@@ -248,8 +249,8 @@ func (n *run) reportIgnored(set setter) {
 	}
 }
 
-// reportCredential sets or removes the condition of the credential. Without a connection reportCredential changes
-// nothing.
+// reportCredential sets or removes the condition of the credential. If there is no connection to the runtime,
+// reportCredential changes nothing.
 func (n *run) reportCredential() {
 	if n.found.credential == nil {
 		return
@@ -265,7 +266,7 @@ func (n *run) reportCredential() {
 	meta.SetStatusCondition(all, *c)
 }
 
-// rightsReduced returns the condition of the credential if it has lost rights, or nil.
+// rightsReduced returns the condition about the credential if the credential has lost rights, and nil otherwise.
 func (n *run) rightsReduced() *metav1.Condition {
 	c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionCredentialHealthy)
 	if c == nil || c.Reason != v1beta2.ReasonRightsReduced {
@@ -274,8 +275,8 @@ func (n *run) rightsReduced() *metav1.Condition {
 	return c
 }
 
-// reportNotReconciled reports in the condition Ready that the Kyma is not reconciled. The rest of the status stays the
-// same.
+// reportNotReconciled reports in the condition Ready that the Kyma is not reconciled. The rest of the status stays
+// unchanged.
 func (n *run) reportNotReconciled(loop.Outcome) {
 	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionUnknown}
 	if was := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); was != nil {

@@ -171,7 +171,7 @@ func rightsTo(t *testing.T, verbs string) access.Rights {
 	return r
 }
 
-// manifestIn returns a Manifest of module keda in the given state. The Manifest was reconciled.
+// The returned Manifest was reconciled.
 func manifestIn(state v1beta2.State, operation string) *v1beta2.Manifest {
 	return &v1beta2.Manifest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a-keda-1", Generation: 3},

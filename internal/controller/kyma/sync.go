@@ -29,18 +29,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// remoteRef identifies the Kyma in a runtime. Every runtime has one Kyma.
+// remoteRef is the reference to the Kyma in a runtime. Every runtime has exactly one Kyma.
 var remoteRef = apply.Ref{
 	Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version, Kind: "Kyma",
 	Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName,
 }
 
-// metadataOwner is the field manager for our labels and annotations on the Kyma in the runtime.
+// metadataOwner is the field manager with which our labels and annotations are set on the Kyma in the runtime.
 const metadataOwner = "kyma-sync-context"
 
 // sync reads the Kyma in the runtime, whose spec has the requested modules. sync creates the objects that the runtime
-// lacks: namespace, CRDs, pull Secret, and the Kyma with our labels. If the runtime lacks nothing, sync costs one read,
-// because the Kyma is annotated with the digest of the base objects.
+// lacks: namespace, CRDs, pull Secret, and the Kyma with our labels. If the runtime lacks nothing, sync costs one read:
+// an annotation of the Kyma has the digest of the base objects, so these need no read.
 func (n *run) sync(ctx context.Context) error {
 	if n.InCluster {
 		if err := n.markRestored(ctx, n.kyma, n.runtime, n.kyma); err != nil {
@@ -89,15 +89,15 @@ func (n *run) sync(ctx context.Context) error {
 	return n.confirmRequest()
 }
 
-// markUrgentIfEdited gives the reconciles of this runtime a higher priority if the spec of the Kyma was changed after
-// the last report of the status. The person who changed the spec waits for the result.
+// markUrgentIfEdited gives the reconciles of this runtime a higher priority if the spec of the Kyma in the runtime was
+// changed after the last report of the status. The person who changed the spec waits for the result.
 func (n *run) markUrgentIfEdited() {
 	if n.remote.Generation != n.remote.Status.ObservedGeneration {
 		n.Urgent.Mark(n.kyma.Name)
 	}
 }
 
-// keepPaused uses the Kyma in the runtime as it is, and changes nothing in the runtime.
+// keepPaused uses the Kyma in the runtime as it is, and sends no write to the runtime.
 func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.Blocker) error {
 	n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name)) // modules may be removed
 	if remote == nil {
@@ -109,8 +109,8 @@ func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.B
 	return n.confirmRequest()
 }
 
-// awaitServed turns a NotServedError into a result that requeues the Kyma: after a short time at first, then after
-// longer times. Other errors are returned unchanged. Runtimes usually serve a new kind within 200 ms. Therefore the
+// awaitServed turns a NotServedError into a result that requeues the Kyma, with a short delay at first and longer
+// delays later. Other errors are returned unchanged. Runtimes usually serve a new kind within 200 ms. Therefore the
 // status of a new Kyma is not saved during the first newKymaDelay.
 func (n *run) awaitServed(err error) error {
 	const newKymaDelay = 2 * time.Second
@@ -143,7 +143,8 @@ func (r *Reconciler) readRemote(ctx context.Context, rt *runtimes.Runtime, kyma 
 }
 
 // refuse ends a reconcile without any change, because the Kyma in the runtime is not valid or because the runtime has
-// another owner. The runtime is checked again after the poll interval. The status shows the reason, see report.
+// another owner. The runtime is checked again after its poll interval. The status shows the reason, see the function
+// report.
 func (n *run) refuse(why error) error {
 	n.found.refused, n.remote = why, nil
 	return loop.Later(loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name), "the runtime to be corrected")
@@ -151,7 +152,8 @@ func (n *run) refuse(why error) error {
 
 // createRemote creates the Kyma in the runtime with the channel and modules that the Kyma in the runtime requested
 // last. If no last request is stored, createRemote uses the spec of the Kyma in the control plane. If another client
-// creates the Kyma at the same time, createRemote fails, and the next reconcile finds the owner.
+// creates the Kyma in the runtime at the same time, createRemote fails, and the next reconcile determines the owner of
+// the runtime.
 func (n *run) createRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
 	spec, restored := channel.LastRequestOf(n.kyma)
 	remote := &v1beta2.Kyma{
@@ -206,8 +208,9 @@ func (n *run) remoteAnnotations(base *render.Bundle) map[string]string {
 	}
 }
 
-// labelRemote sets our labels and annotations on the Kyma in the runtime. Labels and annotations of others stay. If the
-// Kyma has no record of our ownership yet, the request fails if another client has changed the Kyma.
+// labelRemote sets our labels and annotations on the Kyma in the runtime. Labels and annotations of other clients stay
+// unchanged. If the Kyma in the runtime has no record of our ownership yet, the request fails if another client has
+// changed this Kyma.
 func (n *run) labelRemote(ctx context.Context, remote *v1beta2.Kyma, labels, annotations map[string]string) (
 	*v1beta2.Kyma, error) {
 	metadata := map[string]any{"labels": labels, "annotations": annotations}
@@ -225,7 +228,7 @@ func (n *run) labelRemote(ctx context.Context, remote *v1beta2.Kyma, labels, ann
 	return n.schema.Decode(u)
 }
 
-// syncCatalog brings the catalog copy in the runtime up to date.
+// syncCatalog updates the catalog copy in the runtime.
 func (n *run) syncCatalog(ctx context.Context) error {
 	if n.InCluster || n.found.paused {
 		return nil
@@ -246,7 +249,8 @@ func (n *run) catalogTarget() catalog.Target {
 	return t
 }
 
-// resolves reports whether a module in a channel gets a version in this runtime, perhaps after other versions.
+// resolves reports whether this runtime gets the given version of a module in a channel, either now or after other
+// versions.
 func (n *run) resolves(module, of, version string) bool {
 	return slices.ContainsFunc(n.modules, func(m plan.Module) bool {
 		d := m.Decision
@@ -254,8 +258,7 @@ func (n *run) resolves(module, of, version string) bool {
 	})
 }
 
-// recordCatalogDigest writes the digest of the catalog copy in the runtime into an annotation of the Kyma in the
-// runtime.
+// recordCatalogDigest writes the digest of the catalog copy into an annotation of the Kyma in the runtime.
 func (n *run) recordCatalogDigest(ctx context.Context, digest string) error {
 	metav1.SetMetaDataAnnotation(&n.remote.ObjectMeta, v1beta2.AnnotationCatalogDigest, digest)
 	n.noteRemote() // before the request, so that its event is recognised as an own write
@@ -271,8 +274,8 @@ func (n *run) recordCatalogDigest(ctx context.Context, digest string) error {
 	return nil
 }
 
-// publish copies the status to the Kyma in the runtime if the status there differs. The copy lacks the fields that are
-// only for the control plane.
+// publish copies the status to the Kyma in the runtime if the status there is different. The copy lacks the fields that
+// are only for the control plane.
 func (n *run) publish(ctx context.Context) error {
 	if n.kyma.Status.State != v1beta2.StateProcessing {
 		n.Urgent.Clear(n.kyma.Name)
@@ -302,7 +305,7 @@ func (n *run) publish(ctx context.Context) error {
 	return nil
 }
 
-// recordChanges records the events that follow from the difference between the saved status and the previous status.
+// recordChanges compares the saved status with the previous status, and records the resulting events.
 func (n *run) recordChanges(before client.Object) {
 	known := restored.Known(&before.(*v1beta2.Kyma).Status, n.kyma, n.manifests)
 	n.edit(func(m *record) {
@@ -313,10 +316,10 @@ func (n *run) recordChanges(before client.Object) {
 	n.log.Saved(n.kyma, known, n.deletion.runtimeLeft != "")
 }
 
-// subscriberKey returns the key of the subscriber for the Kyma in a runtime.
+// subscriberKey returns the key with which the Kyma controller subscribes to events about the Kyma in a runtime.
 func subscriberKey(kyma string) string { return "Kyma/" + kyma }
 
-// subscribe subscribes to changes of the connection and of the Kyma in the runtime. With replay, subscribe also
+// subscribe subscribes to changes of the connection and of the Kyma in the runtime. If replay is true, subscribe also
 // requests an event for changes that were missed before.
 func (n *run) subscribe(replay bool) {
 	var interests []runtimes.Interest
@@ -332,8 +335,8 @@ func (n *run) subscribe(replay bool) {
 	})
 }
 
-// watchCredential reads the known facts about the credential of the runtime. watchCredential also enqueues the Kyma
-// when the rights of the credential change.
+// watchCredential reads what is known about the credential of the runtime. watchCredential also enqueues the Kyma when
+// the credential gains or loses rights.
 func (n *run) watchCredential() {
 	r, key := n.Reconciler, client.ObjectKeyFromObject(n.kyma)
 	n.Runtimes.WatchCredential(key.Name, n.runtime, func() {
@@ -343,8 +346,8 @@ func (n *run) watchCredential() {
 	n.found.credential = &finding
 }
 
-// onRuntimeEvent returns a function that enqueues a Kyma after an event in its runtime. The function ignores events in
-// which only the status of the Kyma in the runtime has changed, because those are own writes.
+// onRuntimeEvent returns a function that enqueues a Kyma after an event in its runtime. The returned function ignores
+// events in which only the status of the Kyma in the runtime has changed, because those are own writes.
 func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Event) {
 	return func(e runtimes.Event) {
 		class := queueing.Event

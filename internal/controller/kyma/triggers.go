@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
-// A change in the control plane that affects several Kymas enqueues these Kymas:
+// A change in the control plane that affects several Kymas enqueues these Kymas. The changes and their Kymas:
 //
 //	a release or template of a module             the Kymas that have or request the module; see rollouts.go for the
 //	                                              version of a channel with a RolloutPolicy
@@ -32,10 +32,11 @@ import (
 //	the maintenance policy                        the Kymas that wait for a maintenance window
 //	the wall clock was set                        the Kymas that wait for a maintenance window
 //
-// Only some of these Kymas are reconciled at the same time: see [queueing.Admission]. Changes of Manifests are handled
-// in manifestevents.go. Changes in a runtime are handled in sync.go and in package catalog.
+// Only some of these Kymas are reconciled at the same time: see [queueing.Admission]. The file manifestevents.g The
+// enqueued Kymas are reconciled only a few at a time: see [queueing.Admission]. The file manifestevents.go handles
+// changes of Manifests. The file sync.go and package catalog handle changes in a runtime.
 
-// Indexes of the cache of the control plane, in addition to the indexes of package catalog.
+// Names of the indexes in the cache of the control plane, in addition to the indexes of package catalog.
 const (
 	// moduleIndex finds Kymas by the names of the modules that they have or request.
 	moduleIndex = "kyma.modules"
@@ -59,7 +60,7 @@ func indexes() []catalog.Index {
 		}})
 }
 
-// waitsForWindow reports whether a module waits for a maintenance window.
+// waitsForWindow reports whether any module of a Kyma waits for a maintenance window.
 func waitsForWindow(m v1beta2.ModuleStatus) bool {
 	return m.Reason == v1beta2.ReasonWaitingForWindow || m.Reason == v1beta2.ReasonWindowUnknown || m.Maintenance
 }
@@ -86,7 +87,7 @@ func (r *Reconciler) Enqueue(kyma string) {
 // enqueueNow triggers a reconcile of a Kyma without a delay.
 func (r *Reconciler) enqueueNow(kyma string) { r.Trigger.Add(queueing.Event, 0, r.requestFor(kyma)) }
 
-// enqueueRollout triggers the reconcile of a Kyma that was admitted after a change that affects many Kymas.
+// enqueueRollout triggers the reconcile of a Kyma that was admitted after a change for many Kymas.
 func (r *Reconciler) enqueueRollout(kyma string) {
 	r.Trigger.Add(queueing.Fleet, 0, r.requestFor(kyma))
 }
@@ -95,7 +96,7 @@ func (r *Reconciler) requestFor(kyma string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: kyma}}
 }
 
-// EnqueueAll triggers a staggered reconcile of every Kyma.
+// EnqueueAll triggers a reconcile of every Kyma, spread over time.
 func (r *Reconciler) EnqueueAll(ctx context.Context) {
 	var list v1beta2.KymaList
 	if err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -137,8 +138,8 @@ func (r *Reconciler) enqueueIndexed(ctx context.Context, index, key string) {
 }
 
 // onChange returns a handler that calls changed for a created, updated or deleted object. For an update, changed gets
-// the old and the new version. Objects of the initial list are left out, because at the start all Kymas are enqueued
-// anyway.
+// the old and the new version. Objects of the initial list do not cause a call, because at the start all Kymas are
+// enqueued anyway.
 func onChange(changed func(ctx context.Context, objects ...client.Object)) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ queueing.Queue) {
@@ -176,7 +177,8 @@ func (r *Reconciler) onCatalog() handler.EventHandler {
 	}
 }
 
-// enqueueUsers enqueues the Kymas that use the modules of some releases or templates. All Kymas use a mandatory module.
+// enqueueUsers enqueues the Kymas that use the modules to which some releases or templates belong. A mandatory module
+// is used by all Kymas.
 func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object) {
 	modules := map[string]bool{}
 	for _, o := range objects {
@@ -199,9 +201,9 @@ func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object)
 	}
 }
 
-// modulesIn returns the names of the modules that a release or template may belong to. A release has the name of its
-// module. A template belongs to a module by the template's own name. An early template belongs to a module by its
-// module name, see [channel.ModuleOf].
+// modulesIn returns the names of the modules to which a release or template may belong. The name of a release is the
+// name of its module. The name of a template contains the name of its module. An early template instead has the module
+// name in its label or its spec, see [channel.ModuleOf].
 func modulesIn(o client.Object) []string {
 	t, ok := o.(*v1beta2.ModuleTemplate)
 	if !ok {
@@ -214,7 +216,8 @@ func modulesIn(o client.Object) []string {
 	return names
 }
 
-// onWatcher returns the handler for changes of Watchers. Each change changes the watch list of every agent.
+// onWatcher returns the handler for changes of Watchers. Each change of a Watcher changes the watch list of every
+// agent.
 func (r *Reconciler) onWatcher() handler.EventHandler {
 	return onChange(func(ctx context.Context, _ ...client.Object) { r.EnqueueAll(ctx) })
 }
@@ -228,8 +231,8 @@ func (r *Reconciler) onPullSecret() handler.EventHandler {
 	})
 }
 
-// onPolicy returns the handler for changes of the ConfigMap with the maintenance policy. The handler also handles the
-// initial list.
+// onPolicy returns the handler for changes of the ConfigMap with the maintenance policy. The handler is also called for
+// the initial list of the ConfigMap.
 func (r *Reconciler) onPolicy() handler.EventHandler {
 	changed := func(ctx context.Context, o client.Object) {
 		if o.GetName() == r.PolicyConfigMap && o.GetNamespace() == r.Namespace {
@@ -276,7 +279,8 @@ func (r *Reconciler) followMaintenance(ctx context.Context) error {
 // until ctx ends.
 func (r *Reconciler) rollOutCatalog(ctx context.Context) error {
 	const batchDelay = 200 * time.Millisecond // a release consists of several objects, written one by one
-	// interval of the checks whether a deleted mandatory module is still installed in a runtime
+	// mandatoryInterval is the interval of the checks whether a deleted mandatory module is still installed in a
+	// runtime.
 	const mandatoryInterval = 5 * time.Second
 	var recheck <-chan time.Time // nil: no deleted mandatory module is still installed
 	for {
@@ -305,7 +309,8 @@ func (r *Reconciler) rollOutCatalog(ctx context.Context) error {
 	}
 }
 
-// enqueueOutdated enqueues the Kymas whose runtimes have an outdated catalog copy. The reconciles are staggered.
+// enqueueOutdated enqueues the Kymas whose runtimes have an outdated catalog copy. The reconciles of these Kymas are
+// spread over time.
 func (r *Reconciler) enqueueOutdated(ctx context.Context) error {
 	if r.InCluster || r.Trigger.Queue() == nil {
 		return nil
@@ -318,8 +323,8 @@ func (r *Reconciler) enqueueOutdated(ctx context.Context) error {
 	return nil
 }
 
-// kymaToRetry returns the Kyma for which a person has requested a retry. The controller of Manifests retries its
-// modules.
+// kymaToRetry returns the Kyma for which a person has requested a retry. The controller of Manifests retries the
+// modules of the Kyma.
 func (r *Reconciler) kymaToRetry(_ context.Context, k client.Object) []client.Object {
 	r.Runtimes.Probe(k.GetName())
 	return []client.Object{k}

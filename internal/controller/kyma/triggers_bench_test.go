@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 )
 
-// indexed is a client that lists Kymas by an index, as the cache of a manager does.
+// indexed is a client for tests that lists Kymas by an index, as the cache of a manager does.
 type indexed struct {
 	client.Client // its other methods are not called
 
@@ -39,7 +39,7 @@ func (i indexed) List(_ context.Context, list client.ObjectList, opts ...client.
 }
 
 // BenchmarkRelease changes the release of one module in a catalog of 100 modules. BenchmarkRelease measures a module
-// that 500 of 10,000 Kymas have, and a module that 5 Kymas have. The cost should depend only on the number of these
+// that 500 of 10,000 Kymas have, and a module that 5 Kymas have. The time should depend only on the number of these
 // Kymas.
 func BenchmarkRelease(b *testing.B) {
 	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{
@@ -74,7 +74,7 @@ func BenchmarkRelease(b *testing.B) {
 	}
 }
 
-// BenchmarkResolve resolves the modules of one Kyma in a catalog of 100 modules with 5 channels. The cost should depend
+// BenchmarkResolve resolves the modules of one Kyma in a catalog of 100 modules with 5 channels. The time should depend
 // only on the number of modules of the Kyma.
 func BenchmarkResolve(b *testing.B) {
 	releases, templates := map[string]*v1beta2.ModuleReleaseMeta{}, map[string]*v1beta2.ModuleTemplate{}

@@ -20,14 +20,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// testReconciler returns a Reconciler without the checks of New. Its queue ends with the test.
+// testReconciler returns a Reconciler whose options are not checked by New. The queue of the Reconciler is shut down
+// when the test ends.
 func testReconciler(t testing.TB, o Options) *Reconciler {
 	r := newReconciler(o)
 	t.Cleanup(func() { _ = r.agents.Run(t.Context()) }) // the context is already cancelled then
 	return r
 }
 
-// fleet returns a Reconciler whose control plane has some Kymas. Every tenth Kyma has the module keda.
+// fleet returns a Reconciler whose control plane has some Kymas. In this fleet, every tenth Kyma has the module keda.
 func fleet(t testing.TB, kymas int, more ...client.Object) *Reconciler {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -50,7 +51,7 @@ func fleet(t testing.TB, kymas int, more ...client.Object) *Reconciler {
 		CatalogSpread: time.Hour, Concurrency: 1000})
 }
 
-// queueOf sets a queue of the Reconciler that records the names of the enqueued Kymas.
+// queueOf replaces the queue of the Reconciler by one that records the names of the enqueued Kymas.
 func queueOf(t testing.TB, r *Reconciler) *recordingQueue {
 	t.Helper()
 	q := &recordingQueue{}
@@ -104,8 +105,8 @@ func TestEnqueueUsers(t *testing.T) {
 	}
 }
 
-// TestEnqueueAll checks a change for all Kymas: the reconciles are staggered, only some Kymas are admitted at the same
-// time, and Kymas that wait are not enqueued twice.
+// TestEnqueueAll checks a change for all Kymas: the reconciles are spread over time, only some Kymas are admitted at
+// the same time, and waiting Kymas are not enqueued twice.
 func TestEnqueueAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := fleet(t, 100)
@@ -150,7 +151,7 @@ func TestEnqueueAll(t *testing.T) {
 	})
 }
 
-// TestOneWorker checks that with one worker only one Kyma is admitted at a time.
+// TestOneWorker checks that a controller with one worker admits only one Kyma at a time.
 func TestOneWorker(t *testing.T) {
 	r := testReconciler(t, Options{Concurrency: 1})
 	q := queueOf(t, r)

@@ -31,10 +31,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// statusMessageLimit is the maximum length of the message of a condition in the CRD of Manifests.
+// statusMessageLimit is the maximum length of a condition's message according to the CRD of Manifests.
 const statusMessageLimit = 32768
 
-// bench is a Manifest controller with a fake control plane and a fake runtime. The sources are folders.
+// bench is a Manifest controller with a fake control plane and a fake runtime. The sources of its Manifests are
+// folders.
 type bench struct {
 	t       *testing.T
 	control client.Client
@@ -81,7 +82,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	return b
 }
 
-// patch calls beforePatch, and then patches the object.
+// patch calls beforePatch, and after that patches the object.
 func (b *bench) patch(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
 	opts ...client.PatchOption) error {
 	if before := b.beforePatch; before != nil {
@@ -115,7 +116,7 @@ func (b *bench) patchStatus(
 	return c.SubResource(sub).Patch(ctx, o, p, opts...)
 }
 
-// moduleOf returns a Manifest with a folder as its source. The Manifest is not reconciled yet.
+// moduleOf returns a Manifest with a folder as its source. The returned Manifest was not reconciled yet.
 func moduleOf(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "kcp-system", Name: "m", UID: "m-1", Generation: 1,
@@ -130,13 +131,13 @@ func moduleOf(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 	return m
 }
 
-// configMap is the YAML of a ConfigMap in the namespace default.
+// configMap returns the YAML of a ConfigMap in the namespace default.
 func configMap(name, value string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default}\ndata: {key: %s}\n",
 		name, value)
 }
 
-// write puts YAML documents into a folder of the sources.
+// write writes YAML documents into one of the source folders.
 func (b *bench) write(folder string, documents ...string) {
 	b.t.Helper()
 	dir := filepath.Join(b.sources, folder)
@@ -151,7 +152,7 @@ func (b *bench) write(folder string, documents ...string) {
 	}
 }
 
-// manifest returns the Manifest in the control plane, or nil if it does not exist.
+// manifest reads the Manifest from the control plane, and returns nil if it does not exist.
 func (b *bench) manifest() *v1beta2.Manifest {
 	b.t.Helper()
 	m := &v1beta2.Manifest{}
@@ -174,7 +175,7 @@ func (b *bench) edit(change func(*v1beta2.Manifest)) {
 	}
 }
 
-// delete deletes the Manifest, which stays until its finalizers are removed.
+// delete deletes the Manifest as a user does; the Manifest exists until its finalizers are removed.
 func (b *bench) delete() {
 	b.t.Helper()
 	if err := b.control.Delete(b.t.Context(), b.manifest()); err != nil {
@@ -224,7 +225,7 @@ func newFakeRuntime(t *testing.T) *fakeRuntime {
 	return f
 }
 
-// take returns the requests since the last call.
+// take returns the requests since the last call of take.
 func (f *fakeRuntime) take() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -233,14 +234,15 @@ func (f *fakeRuntime) take() []string {
 	return taken
 }
 
-// paths returns the paths of all objects, sorted.
+// paths returns the paths of all stored objects, sorted.
 func (f *fakeRuntime) paths() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Sorted(maps.Keys(f.stored))
 }
 
-// failWith sets the function that selects failing requests and their status codes. With nil, no request fails.
+// failWith sets a function that selects the requests that fail, and their status codes. If the function is nil, no
+// request fails.
 func (f *fakeRuntime) failWith(fail func(line string) (code int, reason string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -298,7 +300,7 @@ func (f *fakeRuntime) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// discover answers /apis/group and /apis/group/version of custom kinds.
+// discover answers discovery requests for custom kinds: /apis/group and /apis/group/version.
 func (f *fakeRuntime) discover(w http.ResponseWriter, path string) bool {
 	parts := strings.Split(strings.TrimPrefix(path, "/apis/"), "/")
 	if !strings.HasPrefix(path, "/apis/") || len(parts) > 2 {
@@ -349,7 +351,7 @@ func (f *fakeRuntime) store(w http.ResponseWriter, path string, body []byte) {
 	f.answer(w, code, o)
 }
 
-// fieldsOf returns the fields of an object in the form of managedFields, lists as a whole.
+// fieldsOf returns the fields of an object in the form of managedFields; a list is one field.
 func fieldsOf(o map[string]any) map[string]any {
 	fields := map[string]any{}
 	for key, value := range o {
@@ -361,7 +363,7 @@ func fieldsOf(o map[string]any) map[string]any {
 	return fields
 }
 
-// merge applies a merge patch to labels and annotations.
+// merge applies a merge patch to the labels and annotations of an object.
 func (f *fakeRuntime) merge(w http.ResponseWriter, old map[string]any, body []byte) {
 	if old == nil {
 		f.answer(w, http.StatusNotFound, map[string]any{"kind": "Status", "reason": "NotFound", "message": "not found",
@@ -412,14 +414,14 @@ func (f *fakeRuntime) answer(w http.ResponseWriter, code int, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// object returns an object, nil if it does not exist.
+// object returns a stored object, or nil if it does not exist.
 func (f *fakeRuntime) object(path string) map[string]any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stored[path]
 }
 
-// drop removes an object as another client does.
+// drop deletes an object as another client does.
 func (f *fakeRuntime) drop(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

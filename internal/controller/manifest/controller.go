@@ -1,4 +1,4 @@
-// Package manifest reconciles Manifests: one version of one module on one runtime.
+// Package manifest reconciles Manifests. A Manifest is one version of one module on one runtime.
 //
 // # Use
 //
@@ -11,22 +11,23 @@
 // list of steps for each of them.
 //
 // An installation first resolves the sources of the module (package source). The installation then computes the digest
-// of all inputs that determine the objects in the runtime (plan.go). If the status shows this digest as applied, and no
-// event was received from the runtime, the reconcile ends without a request. Otherwise the sources are verified and
-// rendered. The inventory is saved. The objects are applied, one source after the other. Then the custom resource is
-// created. Objects that only the former version had are deleted. At the end, the readiness of the module is read.
+// of all inputs that determine the objects in the runtime (plan.go). If the status shows this digest as applied, and
+// the runtime has reported no change, the reconcile ends without a request. Otherwise the sources are verified and
+// rendered. Then the inventory is saved in the status. The objects are applied after that, one source after the other.
+// Then the custom resource of the module is created. Objects that only the former version had are deleted after that.
+// At the end, the reconcile reads the readiness of the module.
 //
-// A slow source blocks no worker. After two seconds the reconcile ends, and the next reconcile uses the answer of the
-// source.
+// A slow source blocks no worker. A reconcile waits for a source for at most two seconds; the next reconcile uses the
+// answer of the source.
 //
 // Between reconciles, the controller keeps the requests to the runtime and their results in memory, for each Manifest.
-// An object is therefore sent once per change, and events caused by own writes are recognized. Losing this memory only
-// costs requests and has no effect on correctness.
+// An object is therefore sent once per change, and events caused by own writes are recognized. If this memory is lost,
+// more requests are sent, but the result is the same.
 //
 // # What it does not do
 //
-// No step blocks until a runtime is ready. The status reports unfinished work, and a later reconcile reads the runtime
-// again. The deletion of a module needs only the inventory, and neither registry nor template.
+// No step blocks a worker until a runtime is ready. The status reports unfinished work, and a later reconcile reads the
+// runtime again. The deletion of a module needs only the inventory, and neither registry nor template.
 package manifest
 
 import (
@@ -67,51 +68,53 @@ import (
 
 // Options configure the controller.
 type Options struct {
-	// Client reads from a cache that includes the own writes of this process.
+	// Client reads from a cache that includes the writes of this process.
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
-	// ControlPlane is the cluster of modules with target control-plane. By default, there are no such modules.
+	// ControlPlane is the cluster on which modules with target control-plane are installed. By default, no module can
+	// have this target.
 	ControlPlane target.ControlPlane
 	// Registry reads artefacts.
 	Registry *registry.Registry
 	// Secrets reads without a cache: the credentials Secrets that Manifests select, and, if Shards is set, the
 	// Manifests on the control plane.
 	Secrets client.Reader
-	// InjectData allows source.InjectionModule to receive data of Secrets of the control plane.
+	// InjectData allows the module source.InjectionModule to receive data of Secrets of the control plane.
 	InjectData bool
-	// Saves is the budget of status patches for each runtime. All controllers share it. nil means that there is no
-	// limit.
+	// Saves is the budget of status patches for each runtime. All controllers share one budget. nil means that there is
+	// no limit.
 	Saves *budget.Budget
-	// Events records Kubernetes events. With nil, no events are recorded.
+	// Events records Kubernetes events. If Events is nil, no events are recorded.
 	Events events.EventRecorder
 	// LocalSources is a folder. Manifests may use subfolders of this folder as sources of type kustomize. "" means that
 	// no local sources are allowed.
 	LocalSources string
-	// PullSecret is the name of the image pull Secret of the workloads of modules. "" means no image pull Secret.
+	// PullSecret is the name of the image pull Secret for the workloads of modules. "" means that they get none.
 	PullSecret string
-	// CustomStateCheck is the default for Manifests without the annotation. If CustomStateCheck is true, the state of
-	// the module's custom resource decides about readiness.
+	// CustomStateCheck applies to Manifests without the annotation of the same name. If CustomStateCheck is true, the
+	// state of the module's custom resource decides whether the module is ready.
 	CustomStateCheck bool
-	// Adoption is the default for objects that exist in a runtime and were made by somebody else. "" means apply.Adopt.
+	// Adoption is what happens by default to objects that exist in a runtime and were created by another client. ""
+	// means apply.Adopt.
 	Adoption apply.Adoption
 	// BundleBytes is the memory limit for rendered modules, in bytes; 0 means render.DefaultCacheBytes.
 	BundleBytes int
 	// AuditInterval is the interval at which every object is compared with its desired state. The audits of all
 	// Manifests are spread over this interval.
 	AuditInterval time.Duration
-	// WatchedAuditInterval is the AuditInterval for runtimes that report all changes. 0 means AuditInterval.
+	// WatchedAuditInterval is the audit interval for runtimes that report all changes. 0 means AuditInterval.
 	WatchedAuditInterval time.Duration
-	// Urgent is the set of runtimes that a person waits for. All controllers share one set. Urgent is required.
+	// Urgent is the set of runtimes for which a person waits. All controllers share one set. Urgent is required.
 	Urgent *queueing.Urgent
 	// Concurrency is the number of Manifests that are reconciled at the same time.
 	Concurrency int
 	// RateLimiter delays the retries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
-	// Shards determines the runtimes that this replica is responsible for. With nil, the replica is responsible for all
-	// runtimes.
+	// Shards determines for which runtimes this replica is responsible. If Shards is nil, the replica is responsible
+	// for all runtimes.
 	Shards *shard.Keeper
-	// After is called after each step, see loop.Options; nil in production.
+	// After is called after each step, see loop.Options. In production After is nil.
 	After func(step string)
 }
 
@@ -166,7 +169,8 @@ type run struct {
 	plan     plan              // set by decide
 	changes  changes           // set by decide, which takes them from the memory
 	rendered *rendered         // set by render; nil if no object has to be applied or compared
-	// set by record: the objects that the runtime should have; if rendered is nil, the objects of the inventory
+	// refs is set by record: the objects that the runtime should have. If rendered is nil, refs are the objects of the
+	// inventory.
 	refs     []apply.Ref
 	pruned   pruned                 // set by prune
 	saved    v1beta2.ManifestStatus // the status in the control plane, as read at first, or as saved after record
@@ -186,10 +190,11 @@ type pruned struct {
 	kept     []apply.Ref // objects that are in no set any more, but are never deleted
 }
 
-// moduleResource is the module's custom resource as it was read; object is nil if it does not exist.
+// moduleResource is the module's custom resource as it was read from the runtime; object is nil if the custom resource
+// does not exist.
 type moduleResource struct{ object *unstructured.Unstructured }
 
-// observed holds the observations of the steps in the runtime.
+// observed has what the steps of a reconcile have observed in the runtime.
 type observed struct {
 	readiness    readiness
 	workloadSent bool   // a workload was applied in this reconcile, so it cannot be ready
@@ -202,7 +207,7 @@ type observed struct {
 	resource *moduleResource // set by readResource; nil if it was not read in this reconcile
 }
 
-// Reconcile reconciles one Manifest. Reconcile does nothing for Manifests of other shards.
+// Reconcile reconciles one Manifest. If another replica holds the shard of the Manifest, Reconcile does nothing.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
 	m := &v1beta2.Manifest{}
 	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
@@ -233,8 +238,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	return n.reconcile(ctx)
 }
 
-// peers returns the Manifests whose objects are on the same cluster. With Shards, the cache lacks the Manifests of
-// other replicas, which may be on the control plane.
+// peers returns the Manifests whose objects are on the same cluster as those of this Manifest. If Shards is set, the
+// cache lacks the Manifests of other replicas, whose objects may be on the control plane.
 func (n *run) peers() inventory.Peers {
 	if n.cluster.IsControlPlane() && n.Shards != nil {
 		return inventory.Peers{Reader: n.Secrets, Target: n.cluster.Target}
@@ -242,7 +247,7 @@ func (n *run) peers() inventory.Peers {
 	return inventory.Peers{Reader: n.Client, Target: n.cluster.Target}
 }
 
-// reconcile runs the steps of one case: hand over, delete, suspend, restore, or install.
+// reconcile runs the steps of one of five cases: hand over, delete, suspend, restore, or install.
 func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	m := n.manifest
 	options := loop.Options{Client: n.Client, Controller: "manifest", Object: m, Report: n.report,
@@ -293,7 +298,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 		loop.Step{Name: "audit", Do: n.scheduleAudit})
 }
 
-// addFinalizers adds the finalizers. The finalizers keep the Manifest until its objects are deleted.
+// addFinalizers adds our finalizers to the Manifest. The finalizers keep the Manifest until its objects are deleted.
 func (n *run) addFinalizers(ctx context.Context) error {
 	return loop.PatchMetadata(ctx, n.Client, n.manifest, func(m *metav1.ObjectMeta) {
 		loop.AppendFinalizers(m, v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval)
@@ -303,8 +308,8 @@ func (n *run) addFinalizers(ctx context.Context) error {
 	})
 }
 
-// reclaim adds the objects in the runtime to the inventory of a restored Manifest. reclaim does nothing for other
-// Manifests.
+// reclaim adds the objects in the runtime to the inventory of a restored Manifest. For other Manifests reclaim does
+// nothing.
 func (n *run) reclaim(ctx context.Context) error {
 	if !n.manifest.IsRestored() {
 		return nil
@@ -328,7 +333,7 @@ func (n *run) reclaim(ctx context.Context) error {
 }
 
 // publishRef sets the annotation with the reference of the source that was applied completely. Clients wait for this
-// annotation. Only sources in a registry have a reference.
+// annotation to learn that the source is applied. Only sources in a registry have a reference.
 func (n *run) publishRef(ctx context.Context) error {
 	image, err := v1beta2.DecodeImageSpec(n.manifest.Spec.Install.Source)
 	if err != nil || image.Ref == "" || n.plan.digest == "" || n.manifest.Status.AppliedDigest != n.plan.digest ||
@@ -340,9 +345,9 @@ func (n *run) publishRef(ctx context.Context) error {
 	})
 }
 
-// connect gets the connection to the runtime from the pool, without a request to the runtime. After an error, the
-// Manifest waits until the pool reports a change. A Manifest that is Ready may not need a connection. If no connection
-// is open for such a Manifest, reach opens the connection when it is needed.
+// connect gets the connection to the runtime from the pool, and sends no request to the runtime. After an error, the
+// Manifest waits until the pool notifies it of a change. A Manifest that is Ready may not need a connection. If no
+// connection is open for such a Manifest, reach opens the connection when it is needed.
 func (n *run) connect(ctx context.Context) error {
 	if err := n.cluster.Check(n.manifest); err != nil {
 		return reconcile.TerminalError(err)
@@ -364,8 +369,9 @@ func (n *run) reach(ctx context.Context) error {
 	return n.connectBy(ctx, n.cluster.Get)
 }
 
-// connectBy gets the connection from the pool. Errors with a reason are terminal, because the pool triggers a reconcile
-// when the cause changes. While the owner of the runtime is verified, the Manifest waits with an unchanged status.
+// connectBy gets the connection from the pool with the given function. An error with a reason is terminal, because the
+// pool triggers a reconcile when its cause changes. While the owner of the runtime is being verified, the Manifest
+// waits and its status stays unchanged.
 func (n *run) connectBy(ctx context.Context, get func(context.Context) (*runtimes.Runtime, error)) error {
 	rt, err := get(ctx)
 	if runtimes.IsNotVerified(err) {
@@ -379,8 +385,8 @@ func (n *run) connectBy(ctx context.Context, get func(context.Context) (*runtime
 	return err
 }
 
-// auditInterval returns the audit interval of this Manifest. Agents do not report changes of Secrets, so a module with
-// a Secret is audited more often.
+// auditInterval returns the time between two audits of this Manifest. Agents do not report changes of Secrets, so a
+// module with a Secret is audited more often.
 func (n *run) auditInterval() time.Duration {
 	isSecret := func(r v1beta2.Resource) bool { return r.Group == "" && r.Kind == "Secret" }
 	if n.WatchedAuditInterval == 0 || !n.cluster.IsWatched() ||
@@ -390,8 +396,8 @@ func (n *run) auditInterval() time.Duration {
 	return n.WatchedAuditInterval
 }
 
-// scheduleAudit requeues the Manifest for its next audit. The name of the Manifest determines the time within the
-// interval.
+// scheduleAudit requeues the Manifest at the time of its next audit. The time within the interval is derived from the
+// name of the Manifest.
 func (n *run) scheduleAudit(context.Context) error {
 	interval := min(n.auditInterval(), n.cluster.PollInterval())
 	after := loop.Spread(interval, n.manifest.Namespace+"/"+n.manifest.Name)

@@ -18,7 +18,7 @@ import (
 
 const configMaps = "/api/v1/namespaces/default/configmaps/"
 
-// patches returns the PATCH requests for ConfigMaps.
+// patches returns those of the requests that are PATCHes of ConfigMaps.
 func patches(names ...string) []string {
 	lines := []string{}
 	for _, name := range names {
@@ -36,7 +36,7 @@ func names(m *v1beta2.Manifest) []string {
 	return all
 }
 
-// readyMessage returns reason and message of the condition Ready.
+// readyMessage returns the reason and the message of the condition Ready.
 func readyMessage(t *testing.T, m *v1beta2.Manifest) (reason, message string) {
 	t.Helper()
 	c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
@@ -46,7 +46,8 @@ func readyMessage(t *testing.T, m *v1beta2.Manifest) (reason, message string) {
 	return c.Reason, c.Message
 }
 
-// TestInstall: each object is sent once, and the status is written twice. An unchanged Manifest costs no request.
+// TestInstall checks that each object is sent once, and that the status is written twice. An unchanged Manifest must
+// cause no request.
 func TestInstall(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"), configMap("b", "1"))
@@ -75,8 +76,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestUpgrade: new objects are applied before the objects of the former version are deleted. Until then, the inventory
-// has the objects of both versions.
+// TestUpgrade checks that the objects of the new version are applied before the objects of the former version are
+// deleted. Until the deletion, the inventory has the objects of both versions.
 func TestUpgrade(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"), configMap("b", "1"))
@@ -117,7 +118,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestEmptySource: a source without objects is an error. No installed object is deleted.
+// TestEmptySource checks that a source without objects is an error. After this error, no installed object is deleted.
 func TestEmptySource(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"))
@@ -133,7 +134,7 @@ func TestEmptySource(t *testing.T) {
 	}
 }
 
-// TestDuplicateObject: two sources may contain the same object only with equal content.
+// TestDuplicateObject checks that two sources may contain the same object only if its content is equal in both.
 func TestDuplicateObject(t *testing.T) {
 	for second, want := range map[string]v1beta2.State{"1": v1beta2.StateReady, "2": v1beta2.StateError} {
 		b := newBench(t, moduleOf(func(m *v1beta2.Manifest) {
@@ -155,8 +156,8 @@ func TestDuplicateObject(t *testing.T) {
 	}
 }
 
-// TestDrift: an object that another field manager changed or deleted is corrected. With the annotation, the drift is
-// only reported.
+// TestDrift checks that an object that another field manager has changed or deleted is corrected. If the Manifest has
+// the annotation for it, the drift is only reported.
 func TestDrift(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -209,8 +210,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// TestDriftDuringUpgrade: an object that was deleted while another version was requested is created again, although its
-// content is the same in both versions.
+// TestDriftDuringUpgrade checks an object that was deleted while another version was requested: it is created again,
+// although its content is the same in both versions.
 func TestDriftDuringUpgrade(t *testing.T) {
 	ref := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "default", Name: "a"}
 	for name, change := range map[string]changes{
@@ -237,8 +238,8 @@ func TestDriftDuringUpgrade(t *testing.T) {
 	}
 }
 
-// TestLongErrorIsReported: the runtime denies reads of 120 objects, so the error is longer than the limit of a
-// condition message. The error is still reported, so the Manifest does not stay Ready.
+// TestLongErrorIsReported checks an error that is longer than the limit of a condition message: the runtime denies
+// reads of 120 objects. The error must still be reported, so that the Manifest does not stay Ready.
 func TestLongErrorIsReported(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	var all []string
@@ -264,8 +265,8 @@ func TestLongErrorIsReported(t *testing.T) {
 	}
 }
 
-// TestFinalizersOfOthers: another writer adds a finalizer while this controller changes its own finalizers. The other
-// finalizer is not lost.
+// TestFinalizersOfOthers checks that a finalizer is not lost if another client adds it while this controller changes
+// its own finalizers.
 func TestFinalizersOfOthers(t *testing.T) {
 	const other = "example.com/other"
 	addOther := func(b *bench) func() {
@@ -300,7 +301,8 @@ func TestFinalizersOfOthers(t *testing.T) {
 	}
 }
 
-// TestAwaitFinalizers: the status of a released Manifest names the finalizers of others that remain.
+// TestAwaitFinalizers checks the status of a Manifest from which this controller has removed its finalizers: the status
+// names the remaining finalizers of other controllers.
 func TestAwaitFinalizers(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"))

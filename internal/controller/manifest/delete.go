@@ -19,9 +19,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// connectToDelete connects to the runtime. Without an access Secret, the objects in the runtime stay and the Manifest
-// is released, because the owner has removed the Secret on purpose. After any other error, the deletion waits until the
-// runtime can be reached, or until the Kyma controller abandons the runtime.
+// connectToDelete connects to the runtime. If there is no access Secret, the objects in the runtime stay and the
+// Manifest is released, because somebody has removed the Secret on purpose. After any other error, the deletion waits
+// until the runtime can be reached, or until the Kyma controller gives up the deletion.
 func (n *run) connectToDelete(ctx context.Context) error {
 	if n.manifest.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" && !n.cluster.IsControlPlane() {
 		return n.release(ctx)
@@ -34,8 +34,9 @@ func (n *run) connectToDelete(ctx context.Context) error {
 	return err
 }
 
-// handOver removes everything of ours from the objects of the inventory. The objects then belong to the user. An object
-// that another module contains too belongs to that module instead, and an event reports this.
+// handOver removes our labels, annotations and fields from the objects of the inventory. After that, the objects belong
+// to the user. An object that another module contains too belongs to the other module instead; an event reports such an
+// object.
 func (n *run) handOver(ctx context.Context) error {
 	others, err := n.peers().Others(ctx, n.manifest)
 	if err != nil {
@@ -61,8 +62,8 @@ func (n *run) reportLeft(left []apply.Left) {
 	}
 }
 
-// findBlockers waits while custom resources of users exist whose CRD would be deleted with the module. If the user
-// allows it, findBlockers deletes them while the operator of the module still runs.
+// findBlockers waits while users have custom resources whose CRD would be deleted with the module. If the user allows
+// it, findBlockers deletes these custom resources while the operator of the module still runs.
 func (n *run) findBlockers(ctx context.Context) error {
 	find := customresource.FindOfModule
 	if n.cluster.IsControlPlane() {
@@ -81,8 +82,8 @@ func (n *run) findBlockers(ctx context.Context) error {
 }
 
 // questionAbout returns the query for the custom resources of users that would be deleted together with the given CRDs.
-// questionAbout ignores CRDs that stay, because another module contains them too or because they existed before the
-// module.
+// questionAbout ignores CRDs that are not deleted: those that another module contains too, and those that existed
+// before the module.
 func (n *run) questionAbout(ctx context.Context, crds []apply.Ref) customresource.Question {
 	crds = n.peers().ToDelete(ctx, n.manifest, crds)
 	manifests := func(ctx context.Context) ([]v1beta2.Manifest, error) {
@@ -114,15 +115,15 @@ func (n *run) deleteResource(ctx context.Context) error {
 	return nil
 }
 
-// operatorRepairDelay is the delay after the start of a deletion before the objects of the module's operator are
+// operatorRepairDelay is a delay after the start of a deletion. After it, the objects of the module's operator are
 // compared with their desired state.
 const operatorRepairDelay = 2 * time.Second
 
-// planOperator prepares the module's operator while custom resources wait for it to remove their finalizers.
-// planOperator finds the installed objects that were changed or deleted. If a version was requested after the start of
-// the deletion, it finds all objects of that version, and adds them to the inventory before they are applied.
-// planOperator does nothing once the purge controller has started to delete the module. A failure, for example because
-// the registry is unavailable, is logged, and the deletion continues to wait.
+// planOperator keeps the module's operator working while custom resources wait for it to remove their finalizers.
+// planOperator finds the installed objects that were changed or deleted. If another version was requested after the
+// start of the deletion, planOperator finds all objects of that version, and adds them to the inventory before they are
+// applied. planOperator does nothing once the purge controller has started to delete the module. A failure, for example
+// because the registry is unavailable, is logged, and the deletion continues to wait.
 func (n *run) planOperator(ctx context.Context) error {
 	if n.observed.blocked == nil || time.Since(n.notReadySince()).Abs() < operatorRepairDelay ||
 		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" || n.manifest.IsRestored() {
@@ -148,8 +149,8 @@ func (n *run) planOperator(ctx context.Context) error {
 	return nil
 }
 
-// serveOperator applies the objects that planOperator has found. The deletion continues to wait for the custom
-// resources.
+// serveOperator applies the objects that planOperator has found. After that, the deletion continues to wait for the
+// custom resources.
 func (n *run) serveOperator(ctx context.Context) error {
 	if n.observed.blocked == nil || n.rendered == nil {
 		return n.observed.blocked
@@ -180,8 +181,8 @@ func (n *run) teardown(ctx context.Context) error {
 	return nil
 }
 
-// deleteObjects deletes objects of the inventory that belong to this Manifest alone. deleteObjects records an event for
-// each object that stays.
+// deleteObjects deletes the objects of the inventory that belong only to this Manifest. deleteObjects records an event
+// for each object that is not deleted.
 func (n *run) deleteObjects(ctx context.Context, refs []apply.Ref) (apply.Teardown, error) {
 	others, err := n.peers().Others(ctx, n.manifest)
 	if err != nil {
@@ -211,19 +212,20 @@ func (n *run) noteForbidden(left apply.Teardown) {
 	}
 }
 
-// release removes the finalizers. If the Manifest was handed over to the user, release deletes the Manifest first.
+// release removes our finalizers from the Manifest. If the Manifest was handed over to the user, release deletes the
+// Manifest first.
 func (n *run) release(ctx context.Context) error {
 	if n.manifest.IsUnmanaged() && n.manifest.DeletionTimestamp.IsZero() {
 		if err := n.deleteManifest(ctx); err != nil {
 			return err
 		}
 	}
-	// Without a connection, the objects stay in the runtime. A restored Manifest without a version has no objects: the
-	// removal of the module was completed and recorded just before the manager stopped.
+	// If there is no connection, the objects stay in the runtime. A restored Manifest without a version has no objects:
+	// the removal of the module was completed and recorded just before the manager stopped.
 	wasRemoved := n.manifest.IsRestored() && n.manifest.Status.Version == ""
 	removes := n.runtime != nil && !n.manifest.IsUnmanaged() && !wasRemoved &&
 		slices.Contains(n.manifest.Finalizers, v1beta2.FinalizerManifest)
-	// Later reads need not wait until the cache has this write, because memory.released is set.
+	// Later reads need not wait until the cache has this write, because memory.released records the write.
 	if err := loop.RemoveFinalizers(ctx, n.Client, n.manifest, ownFinalizers(),
 		client.DisableReadYourWritesConsistency); err != nil {
 		return err
@@ -236,12 +238,13 @@ func (n *run) release(ctx context.Context) error {
 	return n.awaitFinalizers(ctx)
 }
 
-// ownFinalizers returns all finalizers of this controller.
+// ownFinalizers returns the names of all finalizers of this controller.
 func ownFinalizers() []string {
 	return []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource}
 }
 
-// awaitFinalizers waits for other controllers whose finalizers keep a Manifest that has been released.
+// awaitFinalizers waits for other controllers: their finalizers keep a Manifest from which this controller has removed
+// its own finalizers.
 func (n *run) awaitFinalizers(context.Context) error {
 	if err := loop.AwaitFinalizers(n.manifest, ownFinalizers()); err != nil {
 		n.observed.blocker = v1beta2.ReasonFinalizersRemaining
@@ -250,7 +253,7 @@ func (n *run) awaitFinalizers(context.Context) error {
 	return loop.Done()
 }
 
-// deleteManifest deletes the Manifest and then reads its metadata again. The removal of the finalizers needs this
+// deleteManifest deletes the Manifest and reads its metadata again after that. The removal of the finalizers needs this
 // metadata.
 func (n *run) deleteManifest(ctx context.Context) error {
 	if err := client.IgnoreNotFound(n.Client.Delete(ctx, n.manifest)); err != nil {

@@ -24,8 +24,8 @@ func sampleResource(name string) *unstructured.Unstructured {
 	}}
 }
 
-// newSampleBench returns a bench whose runtime serves the kind Sample. Its Manifest has a custom resource of kind
-// Sample.
+// newSampleBench returns a bench whose runtime serves the kind Sample and whose Manifest has a custom resource of that
+// kind.
 func newSampleBench(t *testing.T, policy v1beta2.CustomResourcePolicy) *bench {
 	b := newBench(t, moduleOf(func(m *v1beta2.Manifest) {
 		m.Spec.Resource, m.Spec.CustomResourcePolicy = sampleResource("own"), policy
@@ -35,8 +35,8 @@ func newSampleBench(t *testing.T, policy v1beta2.CustomResourcePolicy) *bench {
 	return b
 }
 
-// TestResourcePolicy: the custom resource is created once, and only if the policy is to create it. An existing custom
-// resource is not changed.
+// TestResourcePolicy checks that the custom resource is created once, and only if the policy is to create it. A custom
+// resource that exists is not changed.
 func TestResourcePolicy(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -69,8 +69,8 @@ func TestResourcePolicy(t *testing.T) {
 	}
 }
 
-// TestMissingResource: a custom resource that is found missing while the module is Processing is created again, also if
-// no event reports its deletion.
+// TestMissingResource checks that a custom resource is created again if it is missing while the module is Processing,
+// even if no event reports its deletion.
 func TestMissingResource(t *testing.T) {
 	b := newSampleBench(t, v1beta2.CreateAndDelete)
 	b.edit(func(m *v1beta2.Manifest) {
@@ -93,8 +93,8 @@ func TestMissingResource(t *testing.T) {
 	}
 }
 
-// TestDelete: the custom resource is deleted first. The other objects are deleted after the operator has removed its
-// finalizer from the custom resource.
+// TestDelete checks that the custom resource is deleted first. The other objects are deleted after the operator has
+// removed its finalizer from the custom resource.
 func TestDelete(t *testing.T) {
 	b := newSampleBench(t, v1beta2.CreateAndDelete)
 	b.settle(v1beta2.StateReady)
@@ -137,7 +137,8 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestDeleteWaitsForUsers: custom resources of users block the deletion. Custom resources of other Manifests do not.
+// TestDeleteWaitsForUsers checks that custom resources of users block the deletion. Custom resources of other Manifests
+// do not block it.
 func TestDeleteWaitsForUsers(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -192,7 +193,7 @@ func TestDeleteWaitsForUsers(t *testing.T) {
 	}
 }
 
-// TestDeleteForbidden: the status has a reason if a permission to delete an object is missing.
+// TestDeleteForbidden checks that the status has a reason if the permission to delete an object is missing.
 func TestDeleteForbidden(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"))
@@ -210,7 +211,7 @@ func TestDeleteForbidden(t *testing.T) {
 	}
 }
 
-// TestHandOver: the objects stay and lose our labels and annotations, and the Manifest is deleted.
+// TestHandOver checks that the objects stay without our labels and annotations, and that the Manifest is deleted.
 func TestHandOver(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"), configMap("b", "1"))
@@ -233,7 +234,7 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestSuspended: for a Manifest that must not be reconciled, no request is sent, and the condition has the reason.
+// TestSuspended checks a Manifest that must not be reconciled: no request is sent, and the condition has the reason.
 func TestSuspended(t *testing.T) {
 	cases := map[string]struct {
 		edit func(*v1beta2.Manifest)
@@ -274,7 +275,7 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
-// TestRelease: an abandoned deletion does not change the runtime.
+// TestRelease checks that nothing is changed in the runtime by a deletion that was given up.
 func TestRelease(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"))
@@ -292,9 +293,9 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestOperatorOfDeletedModule: while a custom resource blocks the deletion, a version that is requested after the start
-// of the deletion is applied. It is not applied if the Manifest was restored from an older state, because the runtime
-// may have a higher version, nor after the purge has started.
+// TestOperatorOfDeletedModule checks that a version that is requested during a blocked deletion is applied. The version
+// is not applied in two cases: the Manifest was restored from an older state, so the runtime may have a higher version;
+// or the purge has started.
 func TestOperatorOfDeletedModule(t *testing.T) {
 	cases := map[string]struct {
 		reason, annotation, want string

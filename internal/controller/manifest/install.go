@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// decide resolves the sources of the Manifest and sets the plan of this reconcile.
+// decide resolves the sources of the Manifest and makes the plan of this reconcile.
 func (n *run) decide(ctx context.Context) error {
 	found, err := n.sources.Find(ctx, n.manifest)
 	if err != nil && !isInstalled(n.manifest) {
@@ -36,8 +36,8 @@ func (n *run) decide(ctx context.Context) error {
 	return nil
 }
 
-// record writes the inventory before the objects are applied. The inventory has the objects that will be applied, and
-// the objects that were applied before. The status is saved after this step.
+// record writes the inventory before the objects are applied. The saved inventory has the objects that will be applied,
+// and the objects that were applied before. The status is saved after this step.
 func (n *run) record(ctx context.Context) error {
 	if n.rendered == nil {
 		n.refs = inventory.Refs(n.manifest.Status.Synced)
@@ -53,7 +53,7 @@ func (n *run) record(ctx context.Context) error {
 	return nil
 }
 
-// resolveRefs returns the references of all objects as they are identified in the runtime.
+// resolveRefs returns the references of all objects, with the scope and namespace that the objects have in the runtime.
 func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 	n.rendered.refs = make([][]apply.Ref, len(n.rendered.sets))
 	for i, set := range n.rendered.sets {
@@ -71,7 +71,7 @@ func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 	return inventory.Flagged(all, inventory.Refs(n.manifest.Status.Synced)), err
 }
 
-// apply sends all objects if the plan is new. Otherwise apply sends only the objects that differ from their desired
+// If the plan is new, apply sends all objects. Otherwise apply sends only the objects that differ from their desired
 // state.
 func (n *run) apply(ctx context.Context) error {
 	if n.rendered == nil {
@@ -111,8 +111,8 @@ func (n *run) apply(ctx context.Context) error {
 	return errors.Join(n.expectObjects(ctx), apply.JoinFailures(conflicts)) // an event reports the end of a conflict
 }
 
-// forgetDrifted makes Apply send the objects that others have changed or deleted, even if their content is the same in
-// the former version. Without it, Apply would skip them, and the event about the change would be lost.
+// forgetDrifted makes Apply send the objects that others have changed or deleted, even if the former version has the
+// same content. Without forgetDrifted, Apply would skip these objects, and the event about the change would be lost.
 func (n *run) forgetDrifted() {
 	if n.plan.compareAll {
 		n.memory.progress.Forget(n.refs...)
@@ -122,14 +122,14 @@ func (n *run) forgetDrifted() {
 }
 
 // applySet sends the objects of one source. applySet waits until the API server of the runtime serves the kinds that
-// CRDs of this source define, because the next source may need them. Conflicts with other modules do not stop the next
-// source.
+// the CRDs of this source define, because the next source may need these kinds. A conflict with another module does not
+// stop the next source.
 func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) error {
 	result, err := n.runtime.Apply(ctx, n.rendered.sets[i], &n.memory.progress)
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
 	metrics.Objects.WithLabelValues("failed").Add(float64(len(result.Failed)))
 	n.changes.readiness = n.changes.readiness || len(result.Applied) > 0
-	// A new workload is never ready immediately, so its readiness is not read in this reconcile.
+	// A new workload is never ready at once, so this reconcile does not read its readiness.
 	n.observed.workloadSent = n.observed.workloadSent || n.plan.applyAll &&
 		slices.ContainsFunc(result.Applied, inventory.IsWorkload)
 	n.reportTakeovers(result.TakenOver)
@@ -163,19 +163,20 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 	return n.waitFor(unserved[0].Message)
 }
 
-// waitFor ends the reconcile and requeues the Manifest. The requeue delay grows with the time that the wait has taken.
+// waitFor ends the reconcile and requeues the Manifest. The longer the wait has taken already, the longer is the delay
+// of the requeue.
 func (n *run) waitFor(what string) error {
 	return loop.Later(loop.PollDelay(time.Now(), n.notReadySince()), what)
 }
 
-// reportTakeovers records an event for each object whose fields were taken over from other field managers.
+// reportTakeovers records an event for each object of which Apply has taken over fields from other field managers.
 func (n *run) reportTakeovers(taken []apply.Takeover) {
 	for _, t := range taken {
 		n.recordEvent(v1beta2.ReasonTakenOver, t.String())
 	}
 }
 
-// reportExisting sets the flags of objects that existed before, and records an event for each of them.
+// reportExisting records in the inventory which objects existed before, and records an event for each of them.
 func (n *run) reportExisting(ctx context.Context, existing []apply.Existing) {
 	for _, e := range existing {
 		inventory.SetFlags(n.refs, e.Ref)
@@ -186,20 +187,20 @@ func (n *run) reportExisting(ctx context.Context, existing []apply.Existing) {
 	}
 }
 
-// recordEvent records an event of type Normal on the Manifest.
+// recordEvent records an event of type Normal about the Manifest.
 func (n *run) recordEvent(reason, note string) { n.recordEventOf(corev1.EventTypeNormal, reason, note) }
 
-// recordEventOf records an event on the Manifest.
+// recordEventOf records an event of the given type about the Manifest.
 func (n *run) recordEventOf(kind, reason, note string) {
 	if n.Events != nil {
 		n.Events.Eventf(n.manifest, nil, kind, reason, "Apply", "%s", loop.Clip(note))
 	}
 }
 
-// compare compares objects with their desired state. compare compares all objects if the plan requires this, or if the
-// memory does not show that the unchanged objects were applied. Otherwise compare compares only the objects that events
-// reported as changed. compare removes the objects that differ from the stored progress, so that apply sends these
-// objects again.
+// compare compares objects in the runtime with their desired state. compare compares all objects if the plan requires
+// this, or if the memory does not show that the unchanged objects were applied. Otherwise compare compares only the
+// objects that events reported as changed. compare removes the objects that differ from the stored progress, so that
+// apply sends these objects again.
 func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	only := n.plan.drifted
 	for _, ref := range n.refs {
@@ -237,8 +238,7 @@ func (n *run) createResource(ctx context.Context) error {
 	}
 	create := n.runtime.Create
 	if (!n.plan.applyAll || n.manifest.Status.Version != "") && resourceDecides(n.manifest, n.CustomStateCheck) {
-		// observe needs the custom resource too, so the custom resource is read first, and created if it does not
-		// exist.
+		// The step observe needs the custom resource too, so it is read before, and created if it does not exist.
 		object, err := n.readResource(ctx)
 		if err != nil && loop.Reason(err) != apply.KindUnknown || object != nil {
 			return err
@@ -286,8 +286,8 @@ func (n *run) readResource(ctx context.Context) (*unstructured.Unstructured, err
 	return object, nil
 }
 
-// noteServed records that the runtime serves a kind if a CRD of this module defines the kind. This saves a discovery
-// request.
+// noteServed records that the runtime serves a kind if a CRD of this module defines this kind. The record saves a
+// discovery request.
 func (n *run) noteServed(kind schema.GroupKind) {
 	if n.rendered == nil {
 		return
@@ -302,8 +302,8 @@ func (n *run) noteServed(kind schema.GroupKind) {
 	}
 }
 
-// prune deletes the objects that only the former version had, and waits until they no longer exist. The objects of the
-// new version exist at that time.
+// prune deletes the objects that only the former version had, and waits until they no longer exist. At that time, the
+// objects of the new version exist already.
 func (n *run) prune(ctx context.Context) error {
 	if n.rendered == nil {
 		return nil // record has already called expectObjects
@@ -353,7 +353,7 @@ func (n *run) deleteRemoved(ctx context.Context, removed []apply.Ref) error {
 	return nil
 }
 
-// reportLeftOut records events about content of the artefacts that is not applied, such as hooks. reportLeftOut records
+// reportLeftOut records events about parts of the artefacts that are not applied, such as hooks. reportLeftOut records
 // each event once per version.
 func (n *run) reportLeftOut() {
 	for i, set := range n.rendered.sets {

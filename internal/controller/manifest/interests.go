@@ -30,8 +30,8 @@ func (n *run) subscribe() {
 	})
 }
 
-// notifier returns the function that the pool calls for each event from the runtime. The function enqueues the Manifest
-// if the event concerns the Manifest.
+// notifier returns the function that the pool calls for each event from the runtime. The returned function enqueues the
+// Manifest if the event concerns the Manifest.
 func (r *Reconciler) notifier(key types.NamespacedName, memory *memory, resource apply.Ref) func(runtimes.Event) {
 	owner := key.Namespace + "/" + key.Name
 	return func(e runtimes.Event) {
@@ -41,7 +41,7 @@ func (r *Reconciler) notifier(key types.NamespacedName, memory *memory, resource
 	}
 }
 
-// subscriptionKey returns the key of the subscription of a Manifest.
+// subscriptionKey returns the key with which a Manifest subscribes to events of its runtime.
 func subscriptionKey(key types.NamespacedName) string {
 	return runtimes.ManifestSubscriberKey(key.Namespace, key.Name)
 }
@@ -64,7 +64,8 @@ func (n *run) expectObjects(ctx context.Context) error {
 	return nil
 }
 
-// interests returns the kinds of the objects in the inventory and the kind of the custom resource, without duplicates.
+// interests returns the kinds of which the Manifest needs events: the kinds of the objects in the inventory and the
+// kind of the custom resource, without duplicates.
 func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 	var all []runtimes.Interest
 	add := func(ref apply.Ref, i runtimes.Interest) error {
@@ -96,8 +97,8 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 	return n.cluster.ShareInterests(all), nil
 }
 
-// resourceOfKind returns the API resource of a kind. After a restart, resourceOfKind needs no request if the module is
-// installed and its inventory has exactly one CRD of the API group: this CRD then defines the kind.
+// resourceOfKind returns the API resource of a kind: its plural name. After a restart, resourceOfKind needs no request
+// if the module is installed and its inventory has exactly one CRD of the API group, because this CRD defines the kind.
 func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	plural := ""
 	for _, r := range n.refs {
@@ -117,7 +118,7 @@ func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVe
 }
 
 // discoverResource returns the API resource of a kind. discoverResource uses discovery results of other runtimes if
-// they contain the kind. Otherwise discoverResource requests discovery from this runtime.
+// these contain the kind. Otherwise discoverResource sends a discovery request to this runtime.
 func (n *run) discoverResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	if n.runtime == nil {
 		if resource, known := n.cluster.LookupResource(ref); known {

@@ -20,9 +20,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// memory is the data about one Manifest that is kept between two reconciles. Without this data, a reconcile sends more
-// reads, and patches that change nothing. At most one reconcile of a Manifest runs at a time, and it uses all fields.
-// Other goroutines use only cluster and the fields below mu.
+// memory is the data about one Manifest that is kept between two reconciles. If the memory is lost, a reconcile sends
+// more reads, and patches that change nothing. At most one reconcile of a Manifest runs at a time, and it may use all
+// fields. Other goroutines may use only cluster and the fields below mu.
 type memory struct {
 	progress       apply.Progress         // the requests that were sent to the runtime, and their results
 	deletion       apply.DeletionProgress // the deletions that were requested
@@ -32,15 +32,15 @@ type memory struct {
 	readinessRules string                 // the rules of the last readiness decision; "" before the first decision
 	reported       v1beta2.State          // the state in the last report, saved or not; "" before the first report
 	unsaved        unsaved                // the completely applied digest that is not in the status yet
-	// objects that another module contains too, with other content; they are compared in each reconcile
+	// conflicts are the objects that another module contains too, with other content; each reconcile compares them.
 	conflicts []apply.Ref
-	// since when objects that another module contains too wait for their owner to correct a change; they are compared
-	// in each reconcile
+	// ownersTurn has the objects that another module contains too and whose owner has to correct a change, with the
+	// time since when; each reconcile compares them.
 	ownersTurn map[apply.Ref]time.Time
 	others     inventory.Wait // a deletion waits until other modules have recorded their objects
-	// the message about drift that is reported and not corrected; "" without such drift
+	// drift is the message about drift that is reported and not corrected; drift is "" if there is none.
 	drift string
-	// the last time all objects were sent or compared; zero if this process has done neither
+	// compared is the last time when all objects were sent or compared; it is zero if this process has done neither.
 	compared time.Time
 	audited  time.Time                      // the last comparison of all objects; at first the creation of this memory
 	cluster  atomic.Pointer[target.Cluster] // the cluster whose events are subscribed
@@ -50,7 +50,7 @@ type memory struct {
 	changes  changes     // guarded by mu
 }
 
-// changes holds the events that were received since the last reconcile.
+// changes has the events that were received since the last reconcile.
 type changes struct {
 	objects   map[apply.Ref]objectEvent // the last event of each object that changed
 	readiness bool                      // an object or a status that readiness depends on has changed
@@ -67,11 +67,11 @@ type objectEvent struct {
 	byOthers        bool // another field manager made the last change outside of the status
 }
 
-// unsaved is a digest that was applied completely to a runtime and is not in the status of the Manifest yet. unsaved
-// includes the resource version of that Manifest.
+// unsaved is a digest that was applied completely to a runtime and is not yet saved in the status of the Manifest.
+// unsaved includes the resource version of that Manifest.
 type unsaved struct{ digest, resourceVersion string }
 
-// isOf reports whether u is for this digest and for the current resource version of the Manifest.
+// isOf reports whether u belongs to this digest and to the current resource version of the Manifest.
 func (u unsaved) isOf(m *v1beta2.Manifest, digest string) bool {
 	return u.digest != "" && u.digest == digest && u.resourceVersion == m.ResourceVersion
 }
@@ -86,7 +86,7 @@ func (r *Reconciler) memoryOf(key types.NamespacedName, uid types.UID) *memory {
 	})
 }
 
-// forget deletes the memory and the subscription of a Manifest.
+// forget deletes the memory of a Manifest, and ends its subscription.
 func (r *Reconciler) forget(key types.NamespacedName) {
 	if m := r.memories.Forget(key); m != nil && m.cluster.Load() != nil {
 		m.cluster.Load().Unsubscribe(subscriptionKey(key))
@@ -94,7 +94,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 }
 
 // addEvent records an event from the runtime and reports whether the event concerns this Manifest. The parameter owner
-// is namespace/name of the Manifest. The parameter resource is the module's custom resource.
+// is the namespace and name of the Manifest, as namespace/name. The parameter resource is the module's custom resource.
 func (m *memory) addEvent(e runtimes.Event, owner string, resource apply.Ref) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,7 +110,7 @@ func (m *memory) addEvent(e runtimes.Event, owner string, resource apply.Ref) bo
 	return e.Object != nil && m.addObjectLocked(e, e.Object, owner, resource)
 }
 
-// addMissedLocked records that events of an interest may have been lost. The caller must hold mu.
+// addMissedLocked records that events about a kind may have been lost. The caller of addMissedLocked must hold mu.
 func (m *memory) addMissedLocked(in runtimes.Interest, resource apply.Ref) bool {
 	covers := func(ref apply.Ref) bool {
 		return in.Kind == "" || refOf(in, ref.Namespace, ref.Name).SameObject(ref)
@@ -121,11 +121,11 @@ func (m *memory) addMissedLocked(in runtimes.Interest, resource apply.Ref) bool 
 	return missed || covers(resource)
 }
 
-// addObjectLocked records the event of one object. The caller must hold mu.
+// addObjectLocked records the event of one object. The caller of addObjectLocked must hold mu.
 func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetadata,
 	owner string, resource apply.Ref) bool {
 	ref := refOf(e.Interest, o.Namespace, o.Name)
-	// a reconcile has already read this version of the object
+	// known means that a reconcile has already read this version of the object.
 	known := !e.Deleted && m.progress.IsKnownVersion(ref, o.UID, o.ResourceVersion)
 	if ref.SameObject(resource) {
 		m.changes.readiness = m.changes.readiness || !known
@@ -144,7 +144,7 @@ func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetada
 	return true
 }
 
-// setObjectLocked sets the last event of an object. The caller must hold mu.
+// setObjectLocked sets the last event of an object. The caller of setObjectLocked must hold mu.
 func (m *memory) setObjectLocked(ref apply.Ref, e objectEvent) {
 	if m.changes.objects == nil {
 		m.changes.objects = map[apply.Ref]objectEvent{}
@@ -157,8 +157,8 @@ func statusMatters(ref apply.Ref) bool {
 	return inventory.IsWorkload(ref) || ref.Kind == "CustomResourceDefinition" || ref.Kind == "PersistentVolumeClaim"
 }
 
-// addListLocked records the list result at the start of a watch. addListLocked records each object of this Manifest,
-// and each expected object that is missing in the list. The caller must hold mu.
+// addListLocked records the list that a watch sends at its start. addListLocked records each listed object of this
+// Manifest, and each expected object that is missing in the list. The caller of addListLocked must hold mu.
 func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Ref) bool {
 	concerned := false
 	listed := map[apply.Ref]bool{}
@@ -195,13 +195,13 @@ func isOlder(version, than string) bool {
 	return errA == nil && errB == nil && a < b
 }
 
-// refOf returns the reference of an object that an interest covers.
+// refOf returns the reference of an object that was reported because of an interest.
 func refOf(i runtimes.Interest, namespace, name string) apply.Ref {
 	return apply.Ref{Group: i.Resource.Group, Version: i.Resource.Version, Kind: i.Kind,
 		Namespace: namespace, Name: name}
 }
 
-// expect sets the objects that the runtime should have. Manifests with equal lists share one list in memory.
+// expect records the objects that the runtime should have. Manifests with equal lists share one list in memory.
 func (m *memory) expect(refs []apply.Ref, shared *dedup.Values) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,14 +210,14 @@ func (m *memory) expect(refs []apply.Ref, shared *dedup.Values) {
 	}
 }
 
-// noteMissing records that the custom resource does not exist, so that the next reconcile creates it.
+// noteMissing records that the custom resource of the module does not exist, so that the next reconcile creates it.
 func (m *memory) noteMissing() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changes.readiness = true
 }
 
-// takeChanges returns the changes since the last call, and clears them.
+// takeChanges returns the changes since the last call of takeChanges, and clears them.
 func (m *memory) takeChanges() changes {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,8 +226,8 @@ func (m *memory) takeChanges() changes {
 	return taken
 }
 
-// restoreChanges puts back the changes of a reconcile that did not complete. If an object has a newer event, the newer
-// event is kept.
+// restoreChanges records the changes of a reconcile that did not complete again. If a newer event about an object has
+// arrived, the newer event is kept.
 func (m *memory) restoreChanges(taken changes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -252,8 +252,8 @@ func (m *memory) history(c changes, auditInterval time.Duration) history {
 	}
 }
 
-// drifted returns the objects that other field managers changed or deleted, sorted. drifted leaves out own writes, and
-// changes of the status only.
+// drifted returns the objects that other field managers have changed or deleted, sorted. drifted leaves out own writes,
+// and changes of only the status.
 func (m *memory) drifted(objects map[apply.Ref]objectEvent) []apply.Ref {
 	var refs []apply.Ref
 	for ref, e := range objects {
@@ -269,12 +269,12 @@ func (m *memory) drifted(objects map[apply.Ref]objectEvent) []apply.Ref {
 
 func compareRefs(a, b apply.Ref) int { return strings.Compare(a.String(), b.String()) }
 
-// ownerGrace is the time that the owner of a shared object has to correct a change of somebody else, before the change
-// counts as a conflict with the owner. The owner usually corrects it within a second.
+// ownerGrace is the time in which the owner of a shared object can correct a change by another client, before the
+// change counts as a conflict with the owner. The owner usually corrects the change within a second.
 const ownerGrace = time.Minute
 
-// waitForOwners returns found without the objects whose owners still have time to correct them. An object whose time
-// has ended is forgotten, so that it is applied again, which reports the conflict.
+// waitForOwners returns the list found without the objects whose owners still have time to correct a change. An object
+// whose time is over is removed from the record, so that it is applied again; this reports the conflict.
 func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Drifted {
 	var waiting map[apply.Ref]time.Time
 	found = slices.DeleteFunc(found, func(d apply.Drifted) bool {
@@ -299,8 +299,8 @@ func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Dri
 	return found
 }
 
-// ownersTurnLeft returns the remaining time until the first owner must have corrected its object. ownersTurnLeft
-// returns false if no object waits for its owner.
+// ownersTurnLeft returns the time until the first owner must have corrected its object. If no object waits for its
+// owner, ownersTurnLeft returns false.
 func (m *memory) ownersTurnLeft(now time.Time) (time.Duration, bool) {
 	left, waits := ownerGrace, false
 	for _, since := range m.ownersTurn {
@@ -309,7 +309,7 @@ func (m *memory) ownersTurnLeft(now time.Time) (time.Duration, bool) {
 	return max(left, 0), waits
 }
 
-// changedByOthers reports whether another field manager made the last change of an object outside of the status.
+// changedByOthers reports whether the last change of an object outside of its status was made by another field manager.
 func changedByOthers(m *metav1.PartialObjectMetadata) bool {
 	var ours, others metav1.Time
 	for _, f := range m.ManagedFields {

@@ -91,7 +91,7 @@ func TestAddEvent(t *testing.T) {
 	}
 }
 
-// TestListAndEventsInAnyOrder: a list and later events may be received in any order. No change is lost.
+// TestListAndEventsInAnyOrder: a list and later events may be received in any order. No change may be lost.
 func TestListAndEventsInAnyOrder(t *testing.T) {
 	ref := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
 	in := runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
@@ -134,7 +134,8 @@ func interestOf(ref apply.Ref) runtimes.Interest {
 	return runtimes.Interest{Resource: ref.GVK().GroupVersion().WithResource("kedas"), Kind: ref.Kind}
 }
 
-// TestRestoreChanges: the next reconcile takes the changes of a reconcile that did not complete. Newer events are kept.
+// TestRestoreChanges checks that the next reconcile handles the changes of a reconcile that did not complete. If there
+// are newer events, they are kept.
 func TestRestoreChanges(t *testing.T) {
 	a, b := apply.Ref{Kind: "ConfigMap", Name: "a"}, apply.Ref{Kind: "ConfigMap", Name: "b"}
 	m := &memory{}
@@ -213,8 +214,8 @@ func TestMissedEvents(t *testing.T) {
 	}
 }
 
-// TestWaitForOwners checks that the owner of a shared object has ownerGrace to correct a change, and that the change is
-// a conflict after that time.
+// TestWaitForOwners checks that the owner of a shared object has the time ownerGrace to correct a change, and that the
+// change is a conflict after that time.
 func TestWaitForOwners(t *testing.T) {
 	shared := apply.Ref{Kind: "ConfigMap", Name: "shared"}
 	found := func() []apply.Drifted {

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// firstPollDelay is the delay between the apply of a workload and the first read of its readiness.
+	// firstPollDelay is the delay between applying a workload and the first read of its readiness.
 	firstPollDelay = 200 * time.Millisecond
-	// noPodsPeriod is the time after the start of an installation in which readiness is read without pods. In this
-	// period, all pods are new, so their state shows no problem yet.
+	// noPodsPeriod is a period after the start of an installation; in it, the readiness of workloads is read without
+	// their pods. In this period, all pods are new, so their state shows no problem yet.
 	noPodsPeriod = 2 * time.Second
 )
 
-// observe reads the readiness of the applied objects. observe reads the workloads first, then the module's custom
-// resource.
+// observe reads the readiness of the applied objects. observe reads the workloads first, and after that the module's
+// custom resource.
 func (n *run) observe(ctx context.Context) error {
 	rules := readinessRules(n.manifest, n.CustomStateCheck)
 	quiet := n.isQuiet(rules)
@@ -61,7 +61,7 @@ func (n *run) observe(ctx context.Context) error {
 }
 
 // isQuiet reports whether the module is Ready and no event was received that could change this. If the last reconcile
-// reported another state that was not saved, the status is outdated, and isQuiet returns false.
+// found another state that was not saved, the status is outdated, and isQuiet returns false.
 func (n *run) isQuiet(rules string) bool {
 	s, last := &n.manifest.Status, n.memory.reported
 	return s.State == v1beta2.StateReady && (last == s.State || last == "") &&
@@ -70,7 +70,7 @@ func (n *run) isQuiet(rules string) bool {
 		(n.memory.readinessRules == rules || n.memory.readinessRules == "")
 }
 
-// observeResource returns the state that the module's operator has written to the custom resource.
+// observeResource reads the state that the module's operator has written to the custom resource.
 func (n *run) observeResource(ctx context.Context) (readiness, error) {
 	ref := inventory.ResourceRef(n.manifest)
 	object, err := n.readResource(ctx)

@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// outage is the part of a reconcile that continues although the sources of the installed version cannot be read: the
-// runtime is observed, and nothing is applied, compared or pruned.
+// outage describes a reconcile that continues although the sources of the installed version cannot be read: the runtime
+// is observed, and nothing is applied, compared or pruned.
 type outage struct {
 	is      bool        // the reconcile continues without the sources
 	err     error       // nil if the sources have not answered yet
@@ -19,7 +19,8 @@ type outage struct {
 }
 
 // continueWithout returns the result of a step that could not read a source. If the installed version is the desired
-// one, the reconcile continues without the sources, and later reconciles try to read them. Otherwise err is returned.
+// one, the reconcile continues without the sources, and later reconciles try to read them. If another version is
+// desired, continueWithout returns err.
 func (n *run) continueWithout(err error, isInstalled bool) error {
 	after, isWaiting := loop.WaitDelay(err)
 	if !isInstalled || !isWaiting && !source.IsUnreadable(err) {
@@ -51,8 +52,8 @@ func isInstalled(m *v1beta2.Manifest) bool {
 	}
 }
 
-// reportOutage sets the condition about the sources. reportOutage removes the condition only after the sources were
-// resolved and, if needed, read.
+// reportOutage sets the condition that the sources cannot be read. reportOutage removes the condition only after the
+// sources were resolved and, if needed, read.
 func (n *run) reportOutage(out loop.Outcome) {
 	switch {
 	case n.observed.outage.err != nil:

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// plan is the desired content of the runtime, and the work of this reconcile.
+// plan is the desired content of the runtime, and the work that this reconcile has to do.
 type plan struct {
 	sources []source.Source // in the order in which they are installed
 	config  source.Artefact // the config layer; zero if there is none
@@ -24,12 +24,12 @@ type plan struct {
 	digest  string // digest of all inputs that determine the desired content
 
 	applyAll bool // all objects are applied, because this digest has not been applied completely
-	// the objects that others changed or deleted: they are compared, or sent again with applyAll
+	// drifted are the objects that others have changed or deleted: they are compared, or sent again if applyAll is set.
 	drifted    []apply.Ref
 	compareAll bool // all objects are compared, or sent again with applyAll
 }
 
-// history is the data from earlier reconciles and events that newPlan needs.
+// history is what newPlan needs from earlier reconciles and from events.
 type history struct {
 	unsaved       unsaved     // the completely applied digest that is not in the status yet
 	drifted       []apply.Ref // objects that others changed or deleted
@@ -43,8 +43,9 @@ type history struct {
 	auditInterval time.Duration
 }
 
-// recentComparisonPeriod is the time after a comparison in which lost events do not cause another comparison. The
-// reason is that an installation compares all objects anyway, and that events may be lost during an installation.
+// recentComparisonPeriod is a period after a comparison of all objects; events that are lost in this period cause no
+// further comparison. The reason is that an installation compares all objects anyway, and that events are sometimes
+// lost during an installation.
 const recentComparisonPeriod = time.Minute
 
 // newPlan returns the plan for a Manifest whose sources were resolved.
@@ -101,9 +102,9 @@ func objectOptions(m *v1beta2.Manifest, pullSecret string, injection *render.Inj
 // sum returns the digest of all inputs that determine the desired content of the runtime. sum does not include the
 // properties of the runtime that charts query. Audits detect changes of those properties.
 //
-// sum needs the digests of the artefacts and not their content. An unchanged Manifest therefore needs no download, even
-// after a restart. The status of every Manifest contains this digest. If the computation of the digest changes, all
-// modules are applied again.
+// sum needs only the digests of the artefacts, and not their content. Therefore an unchanged Manifest needs no
+// download, even after a restart. The status of every Manifest contains this digest. If the way in which the digest is
+// computed changes, all modules are applied again.
 func (p plan) sum(m *v1beta2.Manifest) string {
 	h := sha256.New()
 	encode := json.NewEncoder(h)
@@ -118,7 +119,7 @@ func (p plan) sum(m *v1beta2.Manifest) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// stateRules returns the rules for reading the state of the module's custom resource.
+// stateRules returns the rules with which the state of the module's custom resource is read.
 func stateRules(s *v1beta2.ManifestSpec) apply.StateRules {
 	rules := apply.StateRules{Expression: s.StateExpression}
 	for _, c := range s.CustomStateCheck {
@@ -128,8 +129,8 @@ func stateRules(s *v1beta2.ManifestSpec) apply.StateRules {
 	return rules
 }
 
-// resourceDecides reports whether the state of the module's custom resource decides about readiness. The annotation
-// overrides the flag.
+// resourceDecides reports whether the state of the module's custom resource decides about the readiness of the module.
+// The annotation of the Manifest has precedence over the flag of the manager.
 func resourceDecides(m *v1beta2.Manifest, flag bool) bool {
 	if m.Spec.Resource == nil || m.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return false
@@ -141,7 +142,7 @@ func resourceDecides(m *v1beta2.Manifest, flag bool) bool {
 	return decides
 }
 
-// readinessRules returns a text that changes when a rule of readiness outside of the spec changes.
+// readinessRules returns a text that changes when a readiness rule changes that is not part of the spec.
 func readinessRules(m *v1beta2.Manifest, flag bool) string {
 	return fmt.Sprint(resourceDecides(m, flag), " ", m.Annotations[v1beta2.AnnotationDrift])
 }
@@ -159,7 +160,8 @@ type readiness struct {
 	message string
 }
 
-// readinessOf summarizes the objects that are not ready. A failed object takes precedence over objects in progress.
+// readinessOf summarizes the objects that are not ready. A failed object is more important than an object that is still
+// in progress.
 func readinessOf(waiting []apply.NotReady) readiness {
 	r := readiness{state: v1beta2.StateReady}
 	for _, w := range waiting {

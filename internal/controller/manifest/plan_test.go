@@ -138,7 +138,7 @@ func TestDriftMessage(t *testing.T) {
 	}
 }
 
-// manifestWith returns a Manifest that was changed by edit.
+// manifestWith returns a Manifest after the function edit has changed it.
 func manifestWith(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 	m := &v1beta2.Manifest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a-keda-1"},
@@ -155,7 +155,8 @@ func manifestWith(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 	return m
 }
 
-// planFor returns the plan of a Manifest whose sources are pinned by digests. The plan therefore needs no request.
+// planFor returns the plan of a Manifest whose sources are pinned by digests. Therefore making the plan needs no
+// request.
 func planFor(t *testing.T, m *v1beta2.Manifest, h history) (plan, error) {
 	found, err := source.NewFinder(source.Options{}).Find(t.Context(), m)
 	if err != nil {
@@ -223,8 +224,8 @@ func TestNewPlanRefusesBadSources(t *testing.T) {
 	}
 }
 
-// TestSumStaysTheSame: the digest is stored in the status of all Manifests. If the digest for the same spec changed, an
-// upgrade of the manager would apply all modules again.
+// TestSumStaysTheSame checks the digest that is stored in the status of all Manifests. If this digest changed for an
+// unchanged spec, an upgrade of the manager would apply all modules again.
 func TestSumStaysTheSame(t *testing.T) {
 	cases := map[string]struct {
 		edit func(*v1beta2.Manifest)
@@ -248,7 +249,7 @@ func TestSumStaysTheSame(t *testing.T) {
 	}
 }
 
-// TestNewPlan: the plan has the objects that a reconcile must apply or compare.
+// TestNewPlan checks which objects a reconcile must apply or compare.
 func TestNewPlan(t *testing.T) {
 	const interval = time.Hour
 	quiet := history{sinceCompared: 30 * time.Minute, sinceAudit: 30 * time.Minute, auditInterval: interval}

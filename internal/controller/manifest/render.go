@@ -54,7 +54,7 @@ func (n *run) renderSources(ctx context.Context) error {
 	return nil
 }
 
-// verify checks each artefact against the trust policy, even if the content of the artefact is cached.
+// verify checks the signature of each artefact by the trust policy, even if the content of the artefact is cached.
 func (n *run) verify(ctx context.Context, out *rendered) error {
 	check := func(name string, a source.Artefact) error {
 		s, err := a.Verify(ctx)
@@ -77,8 +77,8 @@ func (n *run) verify(ctx context.Context, out *rendered) error {
 	return nil
 }
 
-// terminalIfPinned marks rendering errors as terminal if the source is pinned to its content by a digest. Only a change
-// of the Manifest can fix such an error.
+// terminalIfPinned marks a rendering error as terminal if a digest pins the source to its content. Only a change of the
+// Manifest can fix such an error.
 func terminalIfPinned(err error, a source.Artefact) error {
 	_, ofContent := errors.AsType[*render.Error](err)
 	_, failed := errors.AsType[source.Failure](err)

@@ -39,8 +39,8 @@ func (n *run) reportInventory() {
 	}
 }
 
-// report sets the whole status after the last step. report also stores in the memory the values that the next reconcile
-// needs.
+// report sets the whole status after the last step. report also stores the values that the next reconcile needs in the
+// memory.
 func (n *run) report(out loop.Outcome) {
 	s := &n.manifest.Status
 	installed := *s
@@ -86,7 +86,7 @@ func (n *run) report(out loop.Outcome) {
 	}
 }
 
-// recordChange records the event that follows from the difference between the saved status and the previous status.
+// recordChange compares the saved status with the previous status, and records the resulting event.
 func (n *run) recordChange(before client.Object) {
 	is := n.manifest
 	if e := changelog.ManifestEvent(is.ModuleName(), &before.(*v1beta2.Manifest).Status, &is.Status); e != nil {
@@ -94,7 +94,7 @@ func (n *run) recordChange(before client.Object) {
 	}
 }
 
-// signatures returns the verification results of this reconcile.
+// signatures returns the results of the signature checks of this reconcile.
 func (n *run) signatures() []condition.Signature {
 	if n.rendered == nil {
 		return nil
@@ -118,8 +118,8 @@ func (n *run) deferSave() bool {
 	return true
 }
 
-// notReadySince returns the time at which the Manifest stopped being Ready. notReadySince returns the current time if
-// the Manifest is Ready or has no condition Ready.
+// notReadySince returns the time since when the Manifest is not Ready. If the Manifest is Ready or has no condition
+// Ready, notReadySince returns the current time.
 func (n *run) notReadySince() time.Time {
 	if c := meta.FindStatusCondition(n.manifest.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Status != metav1.ConditionTrue {

@@ -11,9 +11,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// toRetry returns the Manifests that are retried because a person has requested a retry of a Manifest, or of a Kyma:
-// the Manifest itself, or the Manifests of the Kyma that are not Ready. The next reconcile of these Manifests compares
-// all objects and reads the readiness.
+// toRetry returns the Manifests that are retried after a person has requested it: the Manifest with the request, or, if
+// the request is on a Kyma, the Manifests of the Kyma that are not Ready. The next reconcile of these Manifests
+// compares all objects and reads the readiness.
 func (r *Reconciler) toRetry(ctx context.Context, o client.Object) (found []client.Object) {
 	if m, is := o.(*v1beta2.Manifest); is {
 		target.Of(m, r.Runtimes, &r.ControlPlane).Probe()

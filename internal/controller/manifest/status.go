@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// summarize returns state, reason and message of a Manifest. The first row that matches decides:
+// summarize returns the state, the reason and the message of a Manifest. The first row that matches decides the state:
 //
 //	1  the Manifest was handed over to the user   Unmanaged
 //	2  the Manifest is being deleted              Deleting
@@ -44,7 +44,7 @@ func summarize(m *v1beta2.Manifest, out loop.Outcome, o observed) (state v1beta2
 	}
 }
 
-// quietPeriod is the time after the start of an installation or a deletion in which progress is not saved in the
+// quietPeriod is a period after the start of an installation or a deletion, in which progress is not saved in the
 // status. The Kyma controller uses the same period. An installation that ends within this period costs two writes of
 // the status. A deletion that ends within this period costs one write.
 const quietPeriod = 10 * time.Second
@@ -69,7 +69,7 @@ func isMinor(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) bool {
 	}
 }
 
-// readyReason returns the reason of the condition Ready, or "" without that condition.
+// readyReason returns the reason of the condition Ready, or "" if there is no such condition.
 func readyReason(s *v1beta2.ManifestStatus) string {
 	if c := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady); c != nil {
 		return c.Reason

@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestIsMinor: a new installation without problems costs two writes of its status. A status that users may wait for, or
-// that a restart needs, is always saved.
+// TestIsMinor checks that a new installation without problems costs two writes of its status. A status that users may
+// wait for, or that a restart needs, is always saved.
 func TestIsMinor(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -69,7 +69,8 @@ func TestIsMinor(t *testing.T) {
 	}
 }
 
-// TestIsMinorDeletion: a fast deletion costs one write of the status. A blocker is saved at once.
+// TestIsMinorDeletion checks that a fast deletion costs one write of the status. If the deletion is blocked, that is
+// saved at once.
 func TestIsMinorDeletion(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -108,7 +109,7 @@ func TestIsMinorDeletion(t *testing.T) {
 	}
 }
 
-// since sets a condition Ready that has been False for a duration.
+// since sets a condition Ready that has been False for the given duration.
 func since(s *v1beta2.ManifestStatus, d time.Duration) {
 	s.Conditions = nil
 	conditionOf(s, v1beta2.ConditionReady, time.Now().Add(-d))
@@ -119,7 +120,7 @@ func conditionOf(s *v1beta2.ManifestStatus, kind string, at time.Time) {
 		LastTransitionTime: metav1.NewTime(at)})
 }
 
-// TestUnsaved: the unsaved digest is valid only for the same digest and the same version of the Manifest.
+// TestUnsaved checks that the unsaved digest is valid only for the same digest and the same version of the Manifest.
 func TestUnsaved(t *testing.T) {
 	cases := map[string]struct {
 		reason  string

@@ -1,5 +1,5 @@
-// Package orphan searches for orphans at a slow rate. Orphans are Manifests and access Secrets without a Kyma, objects
-// in a runtime whose Manifest does not exist, and catalog entries in a runtime whose source does not exist.
+// Package orphan searches for orphans at a long interval. Orphans are Manifests and access Secrets without a Kyma,
+// objects in a runtime whose Manifest does not exist, and catalog entries in a runtime whose source does not exist.
 //
 // # Use
 //
@@ -13,10 +13,11 @@
 // runtimes that were abandoned and can be reached again.
 //
 // The controller groups objects by the Kyma that they name, whether or not this Kyma exists. Each Kyma has one time
-// slot in each interval. The slot depends only on the name of the Kyma, so the slots are spread over the interval and a
-// restart does not move them. In the time slot of a Kyma, the controller lists the objects with our label in the
-// runtime, for a fixed list of kinds. This takes about 25 requests, each with a limit. If a Kyma has been missing for
-// missingGracePeriod, the objects that name this Kyma are handled, and then again once in each interval.
+// slot in each interval. The slot depends only on the name of the Kyma. So the slots are spread over the interval, and
+// a restart does not move them. In the time slot of a Kyma, the controller lists the objects with our label in the
+// runtime, for a fixed list of kinds. This search takes about 25 requests, each with a limit on the number of objects.
+// If a Kyma has been missing for missingGracePeriod, the objects that name this Kyma are handled, and then again once
+// in each interval.
 //
 // Orphans are reported in events and counted in the metric lifecycle_mgr_orphans. Orphans are deleted only if
 // Options.Cleanup is set:
@@ -27,15 +28,16 @@
 //	object without Manifest       the Kyma        yes, except for Namespaces, CRDs, and objects that the module keeps
 //	catalog entry without source  the Kyma        yes
 //
-// A Kyma, Manifest or source is missing only if the API server of the control plane returns NotFound. A missing object
-// in the cache is not sufficient.
+// A Kyma, Manifest or source is missing only if the API server of the control plane returns NotFound. It is no A Kyma,
+// Manifest or source counts as missing only if the API server of the control plane returns NotFound. It is not
+// sufficient that the object is missing in the cache.
 //
 // # What it does not do
 //
 // The controller does not search for custom resources, because they are deleted with their CRD. The controller does not
-// compare inventories with a runtime, because the Manifest controller does. The controller never changes an object
-// without our label. The controller never changes an object of another control plane, which has another namespace. The
-// controller never changes a catalog entry that the field manager of the catalog has not written.
+// compare inventories with a runtime, because the Manifest controller compares them. The controller never changes an
+// object without our label. The controller never changes an object of another control plane, which has another
+// namespace. The controller never changes a catalog entry that the field manager of the catalog has not written.
 package orphan
 
 import (
@@ -83,29 +85,29 @@ type Options struct {
 	Cleanup bool
 	// Concurrency is the number of runtimes that are searched at the same time. Default 2.
 	Concurrency int
-	// Shards determines the runtimes that this replica is responsible for. With nil, the replica is responsible for all
-	// runtimes.
+	// Shards determines for which runtimes this replica is responsible. If Shards is nil, the replica is responsible
+	// for all runtimes.
 	Shards *shard.Keeper
 	// RateLimiter delays the retries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 }
 
-// Reconciler searches for orphans. A reconcile request has the name of a Kyma.
+// Reconciler searches for orphans. The name in a reconcile request is the name of a Kyma.
 type Reconciler struct {
 	Options
 	memories loop.Memory[string, memory] // by name of the Kyma
 }
 
-// memory is the data about one Kyma that is kept between two reconciles. If this data is lost, the next search is
-// delayed.
+// memory is the data about one Kyma that is kept in memory between two reconciles. If this data is lost, the next
+// search is delayed.
 type memory struct {
 	due          time.Time      // the time of the next search in the runtime
 	missingSince time.Time      // the time since which the Kyma is missing; zero if the Kyma exists
 	counted      map[string]int // the number of orphans of this Kyma in the metric, by kind of orphan
 }
 
-// missingGracePeriod is the time that a Kyma may be missing before the objects that name it count as orphans. Users may
-// create these objects before the Kyma.
+// missingGracePeriod is the time for which a Kyma may be missing before the objects that name it count as orphans.
+// Users may create these objects earlier than the Kyma.
 const missingGracePeriod = 5 * time.Minute
 
 // verificationDelay is the delay before the next search if the owner of the runtime is not verified yet.
@@ -142,7 +144,7 @@ func (r *Reconciler) Register(mgr ctrl.Manager) error {
 	return b.Complete(r)
 }
 
-// Reconcile searches for the orphans of one Kyma if the slot of the Kyma has started.
+// Reconcile searches for the orphans of one Kyma if the time slot of the Kyma has started.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {

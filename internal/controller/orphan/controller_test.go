@@ -137,7 +137,7 @@ func TestDeletedKymasAreForgotten(t *testing.T) {
 	}
 }
 
-// server is the API server of a runtime with one list of each kind, by path.
+// server is a fake API server of a runtime with one list of objects for each kind, by path.
 type server struct {
 	*httptest.Server
 

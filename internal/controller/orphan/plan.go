@@ -24,7 +24,8 @@ const (
 	catalogOrphan  = "catalog_object"
 )
 
-// kinds are the kinds of objects that modules usually have: an operator with its permissions, configuration and CRDs.
+// kinds are the kinds of objects that modules usually have: those of an operator with its permissions, configuration
+// and CRDs.
 var kinds = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "Namespace"},
 	{Version: "v1", Kind: "ConfigMap"},
@@ -51,14 +52,14 @@ var kinds = []schema.GroupVersionKind{
 	{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"},
 }
 
-// catalogKinds are the kinds of the catalog entries in a runtime.
+// catalogKinds are the kinds of the objects in a catalog copy.
 var catalogKinds = []schema.GroupVersionKind{
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate),
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
 }
 
-// newSource returns an empty object with the kind of the source of a catalog entry. newSource returns nil for an entry
-// outside of the namespace of the catalog.
+// newSource returns an empty object whose kind is that of the source of a catalog entry: the object in the control
+// plane that was copied. newSource returns nil for an entry outside of the namespace of the catalog.
 func newSource(f *apply.ObjectMetadata) client.Object {
 	switch {
 	case f.Namespace != v1beta2.RuntimeNamespace:
@@ -70,8 +71,8 @@ func newSource(f *apply.ObjectMetadata) client.Object {
 	}
 }
 
-// nextSlot returns the next time after now at which the runtime with the given name is searched. The slot depends only
-// on the name. A restart therefore neither delays a search nor searches all runtimes at the same time.
+// nextSlot returns the next time after now at which the runtime with the given name is searched. The time depends only
+// on the name. Therefore a restart neither delays a search nor makes the manager search all runtimes at the same time.
 func nextSlot(now time.Time, interval time.Duration, name string) time.Time {
 	const parts = 1 << 16
 	h := fnv.New32a()
@@ -83,16 +84,16 @@ func nextSlot(now time.Time, interval time.Duration, name string) time.Time {
 	return next
 }
 
-// ownerOf returns the Manifest in the owner annotation of an object in a runtime. ownerOf returns false without the
-// annotation. ownerOf also returns false if the Manifest is in another namespace, because that namespace belongs to
-// another control plane.
+// ownerOf returns the Manifest that the owner annotation of an object in a runtime names. ownerOf returns false if
+// there is no annotation. ownerOf also returns false if the Manifest is in another namespace, because that namespace
+// belongs to another control plane.
 func ownerOf(f *apply.ObjectMetadata, namespace string) (types.NamespacedName, bool) {
 	of, name, ok := strings.Cut(f.Annotation(v1beta2.AnnotationOwnedBy), "/")
 	return types.NamespacedName{Namespace: of, Name: name}, ok && of == namespace && name != ""
 }
 
-// mayDelete reports whether a Manifest without Kyma may be deleted. The Manifest must not be in deletion already, and
-// all its owners must be Kymas.
+// mayDelete reports whether a Manifest without a Kyma may be deleted. Such a Manifest must not be in deletion already,
+// and all its owner references must point to Kymas.
 func mayDelete(m *v1beta2.Manifest) bool {
 	return m.DeletionTimestamp.IsZero() && !slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool {
 		gv, _ := schema.ParseGroupVersion(o.APIVersion)
@@ -100,16 +101,16 @@ func mayDelete(m *v1beta2.Manifest) bool {
 	})
 }
 
-// deletable returns the orphaned objects that may be deleted. deletable leaves out Namespaces, because a Namespace may
-// contain other objects. deletable leaves out CRDs, because all custom resources of users are deleted with their CRD.
-// deletable leaves out kept objects, because a kept object does not belong to us any more.
+// deletable returns those of the orphaned objects that may be deleted. deletable leaves out Namespaces, because a
+// Namespace may contain other objects. deletable leaves out CRDs, because the deletion of a CRD deletes all custom
+// resources of users. deletable leaves out kept objects, because a kept object does not belong to us any more.
 func deletable(found []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(found), func(r apply.Ref) bool {
 		return r.Keep || r.Group == "" && r.Kind == "Namespace" || r.Kind == "CustomResourceDefinition"
 	})
 }
 
-// join joins as many names of objects as fit into an event. join appends the number of the other objects.
+// join joins as many names of objects as fit into the text of an event. join appends the number of the other objects.
 func join(refs []apply.Ref) string {
 	const limit = 700
 	var b strings.Builder

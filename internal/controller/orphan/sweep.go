@@ -86,8 +86,8 @@ func (r *Reconciler) listNaming(ctx context.Context, key types.NamespacedName) (
 	return manifests.Items, secrets.Items, nil
 }
 
-// handleManifest reports a Manifest whose Kyma does not exist. With Options.Cleanup, handleManifest also deletes the
-// Manifest.
+// handleManifest reports a Manifest whose Kyma does not exist. If Options.Cleanup is set, handleManifest also deletes
+// the Manifest.
 func (r *Reconciler) handleManifest(ctx context.Context, m *v1beta2.Manifest, kyma string) error {
 	r.Events.Eventf(m, nil, corev1.EventTypeWarning, v1beta2.ReasonOrphaned, "Sweep",
 		"there is no Kyma %s, to which this Manifest belongs: create it, or delete the Manifest to remove the module",
@@ -105,8 +105,8 @@ func (r *Reconciler) handleManifest(ctx context.Context, m *v1beta2.Manifest, ky
 	return nil
 }
 
-// sweep searches the runtime of a Kyma for orphans. A runtime that cannot be reached is searched again in the next
-// interval. The Kyma controller reports the error.
+// sweep searches the runtime of a Kyma for orphans. If a runtime cannot be reached, it is searched again in the next
+// interval. The Kyma controller reports that the runtime cannot be reached.
 func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) error {
 	if !kyma.DeletionTimestamp.IsZero() || kyma.SkipsReconciliation() {
 		return nil
@@ -155,8 +155,8 @@ func ignoreRuntimeErrors(err error) error {
 }
 
 // findOrphans returns the objects of the given kinds in a runtime that have our label and whose source does not exist.
-// The parameter source is a function that returns name and kind of the source of an object. A nil kind means that the
-// object cannot be an orphan.
+// The parameter source is a function that returns the name and the kind of the source of an object in the control
+// plane. A nil kind means that the object cannot be an orphan.
 func (r *Reconciler) findOrphans(
 	ctx context.Context, rt *runtimes.Runtime, kinds []schema.GroupVersionKind,
 	source func(*apply.ObjectMetadata) (types.NamespacedName, client.Object),
@@ -190,8 +190,8 @@ func (r *Reconciler) findOrphans(
 	return orphans, nil
 }
 
-// writtenByCatalog returns the entries that the field manager of the catalog has written. Other entries have our label
-// only because somebody has copied an entry with its labels.
+// writtenByCatalog returns those of the entries that the field manager of the catalog has written. Other entries have
+// our label only because somebody has copied an entry with its labels.
 func writtenByCatalog(ctx context.Context, rt *runtimes.Runtime, entries []apply.Ref) ([]apply.Ref, error) {
 	var ours []apply.Ref
 	for _, ref := range entries {
@@ -222,7 +222,7 @@ func (r *Reconciler) isMissing(ctx context.Context, key types.NamespacedName, o 
 	return err != nil, nil
 }
 
-// handleOrphans reports orphans in a runtime. With Options.Cleanup, handleOrphans deletes the orphans that may be
+// handleOrphans reports orphans in a runtime. If Options.Cleanup is set, handleOrphans deletes the orphans that may be
 // deleted.
 func (r *Reconciler) handleOrphans(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime, action, what string,
 	orphans []apply.Ref) error {

@@ -12,7 +12,8 @@
 // deleted their custom resources, and until operators have removed their finalizers. If a Kyma still exists at the end
 // of its grace period, its deletion is probably blocked. The grace period starts when the first Manifest of the Kyma is
 // deleted. This start may be later than the deletion of the Kyma, because only a limited number of Kymas are deleted at
-// the same time. At the end of the grace period, this controller handles each Manifest that is being deleted:
+// the same time. At the end of the grace period, this controller handles each Manifest that is being deleted in these
+// steps:
 //
 //	1  read the objects of the inventory, to determine which of them exist
 //	2  delete the custom resources of the CRDs in the inventory, and the module's own custom resource
@@ -23,10 +24,10 @@
 // Before step 4, the purge controller does not change the module's operator. While custom resources exist, the Manifest
 // controller keeps their operator running, and would restore an operator that the purge controller has deleted. In step
 // 4, the purge controller annotates the Manifest (v1beta2.AnnotationPurged). From then on, the Manifest controller does
-// not restore the operator. In step 5, both controllers delete the same objects, which is harmless. If an object is not
-// deleted, for example because of a finalizer of another component, the deletion of the other objects continues.
+// not restore the operator. In step 5, both controllers delete the same objects, which is harmless. If an object cannot
+// be deleted, for example because of a finalizer of another component, the deletion of the other objects continues.
 //
-// [Tombstones] does the same for Kymas that no longer exist: their deletion was abandoned while the runtime was
+// [Tombstones] does the same for Kymas that no longer exist: their deletion was given up while the runtime was
 // unreachable.
 //
 // Deleted objects are reported in events of the Kyma, in the metric lifecycle_mgr_purged_objects_total, and in the log.
@@ -72,29 +73,29 @@ import (
 
 // Options configure the controller.
 type Options struct {
-	// Client reads from a cache that includes the own writes of this process.
+	// Client reads from a cache that includes the writes of this process.
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
 	// Events records events about deleted objects.
 	Events events.EventRecorder
-	// Grace is the time between the deletion of the first Manifest and the purge of the runtime. With 0, no runtime is
-	// purged, and an event reports the reason of a long deletion.
+	// Grace is the time between the deletion of the first Manifest and the purge of the runtime. If Grace is 0, no
+	// runtime is purged, and an event reports why a deletion takes long.
 	Grace time.Duration
-	// Skip is a list of patterns in the syntax of path.Match. Custom resources of matching kinds are not deleted. A
-	// pattern is compared with plural.group and with kind.group, for example "*.helm.cattle.io" or
+	// Skip is a list of patterns in the syntax of path.Match. Custom resources of kinds that match a pattern are not
+	// deleted. A pattern is compared with plural.group and with kind.group, for example "*.helm.cattle.io" or
 	// "certificate.cert-manager.io". The comparison ignores case.
 	Skip []string
 	// Concurrency is the number of Kymas that are reconciled at the same time. Default 4.
 	Concurrency int
-	// Shards determines the runtimes that this replica is responsible for. With nil, the replica is responsible for all
-	// runtimes.
+	// Shards determines for which runtimes this replica is responsible. If Shards is nil, the replica is responsible
+	// for all runtimes.
 	Shards *shard.Keeper
 	// RateLimiter delays the retries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 }
 
-// Reconciler purges the runtimes of Kymas.
+// Reconciler purges the runtimes of Kymas whose deletion is blocked.
 type Reconciler struct {
 	Options
 	name     string                      // identifies this controller among the subscribers of a runtime
@@ -102,8 +103,8 @@ type Reconciler struct {
 	memories loop.Memory[string, memory] // by name of the Kyma
 }
 
-// memory is the data about one purge that is kept between two reconciles. If this data is lost, the next reconcile
-// sends more reads, and events have less detail.
+// memory is the data about one purge that is kept in memory between two reconciles. If this data is lost, the next
+// reconcile sends more reads, and events have less detail.
 type memory struct {
 	kyma     *v1beta2.Kyma          // as last read
 	runtime  *runtimes.Runtime      // the connection that the other fields belong to; nil without a connection
@@ -162,8 +163,8 @@ func kymaOfDeletedManifest(o client.Object) []string {
 	return []string{o.GetLabels()[v1beta2.LabelKymaName]}
 }
 
-// deletionChanged accepts three kinds of updates of a Kyma that is being deleted: the deletion was requested, the
-// deletion was abandoned, or a finalizer was removed.
+// deletionChanged accepts three kinds of updates of a Kyma: its deletion was requested, its deletion was given up, or a
+// finalizer was removed during its deletion.
 func deletionChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return !after.GetDeletionTimestamp().IsZero() &&
@@ -185,7 +186,8 @@ type run struct {
 	kinds    []*kind           // set by survey: the kinds whose custom resources have to be deleted
 	blockers []blocker         // set by all steps: the objects or runtimes that the purge waits for
 	webhooks []webhookBlocker  // set by purgeResources: requests that failed because a webhook did not answer
-	// set by purgeResources and purgeWebhooks: the earliest time of the next action; zero if no action waits
+	// next is set by purgeResources and purgeWebhooks: the earliest time of the next action. next is zero if no action
+	// waits for a time.
 	next time.Time
 	more bool // set by purgeResources: actionsLimit was reached, so the Kyma is requeued immediately
 }
@@ -220,9 +222,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "watch", Do: n.requeue})
 }
 
-// removeFormerFinalizer removes the finalizer that early releases of the reference implementation set on every Kyma.
-// removeFormerFinalizer does nothing until the Kyma controller has removed its own finalizer. No other controller
-// removes the former finalizer.
+// removeFormerFinalizer removes the finalizer that early releases of the reference implementation set on every Kyma. As
+// long as the Kyma controller has not removed its own finalizer, removeFormerFinalizer does nothing. No other
+// controller removes this former finalizer.
 func (n *run) removeFormerFinalizer(ctx context.Context) error {
 	if controllerutil.ContainsFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil
@@ -233,7 +235,7 @@ func (n *run) removeFormerFinalizer(ctx context.Context) error {
 	return loop.Done()
 }
 
-// waitForGracePeriod waits until the grace period is over.
+// waitForGracePeriod requeues the Kyma until its grace period is over.
 func (n *run) waitForGracePeriod(ctx context.Context) error {
 	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
 		n.forget(n.kyma.Name) // Tombstones deletes the remaining objects
@@ -247,19 +249,20 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 		return err
 	}
 	if !begun {
-		// No event reports the start of the grace period. A check after half of the period is always before its end.
+		// No event reports that the grace period starts. A check after half of the grace period is always before its
+		// end.
 		return loop.Later(n.Grace/2, "the modules to be deleted")
 	}
 	if left := n.begin.Add(n.Grace).Sub(n.now); left > 0 {
-		// if the clock of this process was set back, more than Grace remains
+		// If the clock of this process was set back, the remaining time is longer than Grace.
 		return loop.Later(min(left, n.Grace), "the grace period to end")
 	}
 	return nil
 }
 
 // formerReasonDeletionQueued is the name that earlier versions used for v1beta2.ReasonDeletionQueued. After an upgrade,
-// a Kyma may still have this reason in its status. If the reason were not recognized, the Kyma would be purged before
-// its modules are deleted.
+// a Kyma may still have this reason in its status. If this former reason were not recognized, the Kyma would be purged
+// before its modules are deleted.
 const formerReasonDeletionQueued = "WaitingForTurn"
 
 // findBegin determines the start of the grace period. The grace period starts when the Kyma is deleted, but not before
@@ -289,10 +292,10 @@ func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 	return true, nil
 }
 
-// connect gets the connection to the runtime from the pool, without a request to the runtime. Without an access Secret,
-// the purge ends, because the owner has removed the Secret to leave the runtime unchanged. The purge also ends if the
-// runtime belongs to another Kyma or control plane. After any other error, the
-// purge waits until the pool reports a change.
+// connect gets the connection to the runtime from the pool, without a request to the runtime. If there is no access
+// Secret, the purge ends, because somebody has removed the Secret to leave the runtime unchanged. The purge also ends
+// if the runtime belongs to another Kyma or control plane. After any other error, the purge waits until the pool
+// reports a change of the runtime.
 func (n *run) connect(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
@@ -317,7 +320,8 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// requeueAt requests a reconcile at the given time. The earliest of all requested times is used.
+// requeueAt requests a reconcile at the given time or earlier. If several times are requested, the earliest time is
+// used.
 func (n *run) requeueAt(at time.Time) {
 	if n.next.IsZero() || at.Before(n.next) {
 		n.next = at
@@ -330,7 +334,7 @@ func (n *run) requeue(context.Context) error {
 	return n.requeueSince(n.begin.Add(n.Grace))
 }
 
-// requeueSince requests a reconcile at the time of the next action. Without such a time, requeueSince requests a
+// If an action waits for a time, requeueSince requests a reconcile at that time. Otherwise requeueSince requests a
 // reconcile after a delay that grows with the time since begin.
 func (n *run) requeueSince(begin time.Time) error {
 	n.reportBlockers()
@@ -344,8 +348,8 @@ func (n *run) requeueSince(begin time.Time) error {
 	return loop.RecheckAfter(max(after, time.Millisecond))
 }
 
-// memoryOf returns the data that is kept for the Kyma between reconciles. If the connection has changed, the data is
-// dropped, except the reported texts.
+// memoryOf returns the data that stays in memory for the Kyma between reconciles. If the connection was replaced, all
+// of this data is dropped, except the reported texts.
 func (n *run) memoryOf(rt *runtimes.Runtime) *memory {
 	m := n.memories.Update(n.kyma.Name, func(old *memory) *memory {
 		if old != nil && old.runtime == rt {
@@ -381,8 +385,8 @@ func (r *Reconciler) forget(kyma string) *memory {
 	return r.memories.Forget(kyma)
 }
 
-// notifier returns the function that the pool calls for each event from the runtime. The function enqueues the Kyma
-// when the connection has changed.
+// notifier returns the function that the pool calls for each event from the runtime. The returned function enqueues the
+// Kyma when the connection has changed.
 func (r *Reconciler) notifier(key client.ObjectKey) func(runtimes.Event) {
 	return func(e runtimes.Event) {
 		if e.ConnectionChanged {
@@ -391,5 +395,5 @@ func (r *Reconciler) notifier(key client.ObjectKey) func(runtimes.Event) {
 	}
 }
 
-// subscriptionKey returns the key of the subscription of this controller to a runtime.
+// subscriptionKey returns the key with which this controller subscribes to events of a runtime.
 func (r *Reconciler) subscriptionKey(kyma string) string { return r.name + "/" + kyma }

@@ -24,7 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// server is the API server of a runtime. server stores objects by path, and removes deleted objects without finalizers.
+// server is a fake API server of a runtime. server stores objects by path, and removes a deleted object that has no
+// finalizers.
 type server struct {
 	*httptest.Server
 
@@ -33,9 +34,10 @@ type server struct {
 	writes  []string
 	refuse  string // a request line that is answered with 403
 	served  bool   // our own kinds are served
-	// the cluster is a control plane, too: there is a second Kyma
+	// isControlPlane means that the cluster is a control plane, too: there is a second Kyma.
 	isControlPlane bool
-	// the name of a webhook that does not answer, and that is called for Things while its configuration exists
+	// hook is the name of a webhook that does not answer; the server calls it for Things as long as its configuration
+	// exists.
 	hook string
 }
 
@@ -62,12 +64,12 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// kinds are the kinds of the objects, by plural.
+// kinds are the kinds that the server has, by plural name.
 var kinds = map[string]string{"configmaps": "ConfigMap", "namespaces": "Namespace", "things": "Thing", "kymas": "Kyma",
 	"customresourcedefinitions":       "CustomResourceDefinition",
 	"validatingwebhookconfigurations": "ValidatingWebhookConfiguration"}
 
-// listOf returns a list as an API server sends it.
+// listOf returns a list of objects as an API server sends it.
 func listOf(items []any) map[string]any {
 	return map[string]any{"kind": "List", "metadata": map[string]any{"resourceVersion": "1"}, "items": items}
 }
@@ -78,7 +80,7 @@ func resourceList(name, kind string) metav1.APIResourceList {
 		APIResources: []metav1.APIResource{{Name: name, Kind: kind, Namespaced: true}}}
 }
 
-// add stores an object. If the object has finalizers, it was deleted an hour ago.
+// add stores an object. If the object has finalizers, it has been in deletion for an hour.
 func (s *server) add(path string, deleted []string) {
 	parts := strings.Split(path, "/")
 	name := parts[len(parts)-1]
@@ -276,7 +278,8 @@ func TestNothingHappensBeforeTheGracePeriodEnds(t *testing.T) {
 	}
 }
 
-// TestWithoutGracePeriod: nothing is purged. A deletion that takes long is reported once, with the flag.
+// TestWithoutGracePeriod checks that no runtime is purged if there is no grace period. A deletion that takes long is
+// reported once, in an event that names the flag.
 func TestWithoutGracePeriod(t *testing.T) {
 	s := newServer(t)
 	m := manifest()
@@ -304,7 +307,7 @@ func TestWithoutGracePeriod(t *testing.T) {
 	}
 }
 
-// TestGraceBeginsWithTheModules: the grace period of a Kyma whose deletion is queued has not started.
+// TestGraceBeginsWithTheModules checks that the grace period of a Kyma has not started while its deletion is queued.
 func TestGraceBeginsWithTheModules(t *testing.T) {
 	queued, deleted := manifest(), manifest()
 	queued.DeletionTimestamp = nil
@@ -439,20 +442,20 @@ func TestFailingWebhooksArePurged(t *testing.T) {
 			"its webhook hook.example.com does not answer, which blocked Thing.example.com a/own") {
 		t.Errorf("recorded %q, want the deleted configuration and the reason", e)
 	}
-	// The runtime still calls the webhook for a short time: that is not reported.
+	// For a short time, the runtime still calls the webhook; this is not reported.
 	s.hook = "hook.example.com"
 	r.reconcile(t)
 	if e := takeEvents(recorder); e != nil || s.has(hookPath) {
 		t.Errorf("recorded %q, want nothing", e)
 	}
-	// Then the purge continues, and deletions are not reported again.
+	// After that, the purge continues, and deletions are not reported a second time.
 	s.hook = ""
 	r.reconcile(t)
 	if e := takeEvents(recorder); len(e) != 2 || strings.Contains(e[1], "Webhook") ||
 		s.has(thingPath+"own") || s.has(configPath) {
 		t.Errorf("recorded %q, want the deletion of the rest", e)
 	}
-	// A runtime that still calls the webhook later is reported.
+	// If a runtime still calls the webhook after that time, this is reported.
 	s.add(thingPath+"mine", []string{"example.com/nobody"})
 	s.hook = "hook.example.com"
 	r.memories.Get("k").webhooks[s.hook] = time.Now().Add(-webhookCachePeriod)

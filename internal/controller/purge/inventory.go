@@ -45,13 +45,14 @@ func (n *run) purgeInventories(ctx context.Context) error {
 	return nil
 }
 
-// deleteInventory deletes objects of a module. A namespace is deleted only if it contains no objects of others.
+// deleteInventory deletes the objects of a module that its inventory lists. A namespace is deleted only if it contains
+// no objects of users or of other modules.
 func (n *run) deleteInventory(ctx context.Context, t *target, refs []apply.Ref) (apply.Teardown, error) {
 	return n.runtime.DeleteOwned(ctx, refs, &n.memory.deletion, &apply.Ownership{Name: t.owner,
 		Title: "module " + t.module, Manager: v1beta2.FieldOwnerApplier})
 }
 
-// deletedOf returns the objects that no longer exist, or whose deletion the API server has accepted.
+// deletedOf returns those of the objects that no longer exist, or whose deletion the API server has accepted.
 func deletedOf(left apply.Teardown) []apply.Ref {
 	refs := slices.Clone(left.Deleted)
 	for _, r := range left.Remaining {

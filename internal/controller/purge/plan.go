@@ -16,16 +16,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// target is a Manifest whose objects are purged, and the progress of this purge.
+// target is a Manifest whose objects are purged, with the progress of this purge.
 type target struct {
 	name      string
 	module    string
 	owner     string      // the value of the annotation owned-by on objects of the Manifest
 	inventory []apply.Ref // the objects in the status of the Manifest
-	// the module's own custom resource; zero if the module has none or if its custom resource policy is Ignore
+	// resource is the module's own custom resource. resource is zero if the module has none or if its custom resource
+	// policy is Ignore.
 	resource     apply.Ref
 	resourceKind schema.GroupVersionKind // the kind of the module's custom resource; zero if the module has none
-	// set by survey: the objects that existed when the purge started and whose deletion is not reported yet
+	// existing is set by survey: the objects that existed when the purge started and whose deletion is not reported
+	// yet.
 	existing []apply.Ref
 	crds     []crd // set by survey: the CRDs among the existing objects
 	surveyed bool  // set by survey: the objects were read
@@ -34,7 +36,7 @@ type target struct {
 	deleted  bool  // set by purgeInventories in each reconcile: all objects except for kept objects are deleted
 }
 
-// newTarget returns the target of a Manifest.
+// newTarget returns the target for a Manifest.
 func newTarget(m *v1beta2.Manifest) *target {
 	t := &target{name: m.Name, module: m.Labels[v1beta2.LabelModuleName], owner: m.Namespace + "/" + m.Name}
 	if t.module == "" {
@@ -55,14 +57,14 @@ func newTarget(m *v1beta2.Manifest) *target {
 	return t
 }
 
-// owns reports whether an object of the inventory still belongs to the Manifest. Another owner may have taken over the
-// object.
+// owns reports whether an object of the inventory still belongs to the Manifest. Another owner may have taken the
+// object over in the meantime.
 func (t *target) owns(u *unstructured.Unstructured) bool {
 	by := u.GetAnnotations()[v1beta2.AnnotationOwnedBy]
 	return by == "" || by == t.owner
 }
 
-// crd is the part of a CustomResourceDefinition that a purge needs.
+// crd has the fields of a CustomResourceDefinition that a purge needs.
 type crd struct {
 	ref    apply.Ref
 	gvk    schema.GroupVersionKind // with the stored version, which is read without a conversion webhook
@@ -70,8 +72,8 @@ type crd struct {
 	owner  string // the value of the annotation owned-by; "" without the annotation
 }
 
-// newCRD returns the crd of a CustomResourceDefinition. newCRD returns false if group, kind, plural or version is
-// missing.
+// newCRD returns the crd for a CustomResourceDefinition. If group, kind, plural or version is missing, newCRD returns
+// false.
 func newCRD(ref apply.Ref, u *unstructured.Unstructured) (crd, bool) {
 	d := crd{ref: ref, owner: u.GetAnnotations()[v1beta2.AnnotationOwnedBy]}
 	d.gvk.Group, _, _ = unstructured.NestedString(u.Object, "spec", "group")
@@ -92,7 +94,8 @@ func isCRD(r apply.Ref) bool {
 	return r.Group == "apiextensions.k8s.io" && r.Kind == "CustomResourceDefinition"
 }
 
-// kind is a kind of custom resources. All its custom resources must be deleted before the operators of their modules.
+// kind is a kind of custom resources that a purge deletes. All custom resources of this kind must be deleted before the
+// operators of their modules.
 type kind struct {
 	gvk       schema.GroupVersionKind
 	targets   []*target   // the Manifests whose purge waits for the custom resources of this kind
@@ -174,7 +177,7 @@ func isOwn(gk schema.GroupKind) bool {
 	return gk.Group == v1beta2.Group && v1beta2.ResourceOf(gk.Kind) != ""
 }
 
-// isSkipped reports whether a pattern in skip matches plural.group or kind.group.
+// isSkipped reports whether a pattern in skip matches the plural.group or the kind.group of a kind.
 func isSkipped(gk schema.GroupKind, plural string, skip []string) bool {
 	return slices.ContainsFunc(skip, func(pattern string) bool {
 		pattern = strings.ToLower(pattern)
@@ -184,8 +187,8 @@ func isSkipped(gk schema.GroupKind, plural string, skip []string) bool {
 	})
 }
 
-// isKept reports whether an inventory keeps a CRD or a custom resource of this CRD. Deleting the CRD would also delete
-// the custom resource.
+// isKept reports whether an inventory keeps a CRD, or a custom resource of this CRD. A CRD with a kept custom resource
+// stays, because deleting the CRD would also delete the custom resource.
 func isKept(d crd, targets []*target) bool {
 	return slices.ContainsFunc(targets, func(t *target) bool {
 		return slices.ContainsFunc(t.inventory, func(r apply.Ref) bool {
@@ -195,11 +198,11 @@ func isKept(d crd, targets []*target) bool {
 }
 
 // finalizerGracePeriod is the maximum time between the deletion of a custom resource and the removal of its finalizers.
-// finalizerGracePeriod is meant for custom resources that the purge deletes, whose operator may still work. Custom
-// resources that were deleted together with the module have already had the whole grace period.
+// It applies to custom resources that the purge deletes, because their operator may still work. Custom resources that
+// were deleted together with the module have already had the whole grace period.
 const finalizerGracePeriod = time.Minute
 
-// action is the action of the purge for one custom resource.
+// action is what the purge does with one custom resource.
 type action int
 
 const (
@@ -209,8 +212,8 @@ const (
 	actionRemoveFinalizers               // remove the finalizers of the custom resource
 )
 
-// actionFor returns the action for a custom resource and the time of the next check. The time is zero if no check at a
-// certain time is needed. The first row that matches decides:
+// actionFor returns the action for a custom resource and the time of the next check. If no check at a certain time is
+// needed, the time is zero. The first row that matches decides the action:
 //
 //	1  the custom resource must not be purged              none
 //	2  it is not being deleted                             delete
@@ -219,8 +222,9 @@ const (
 //	5  the grace period is 0                               wait: finalizers are never removed
 //	6  otherwise                                           remove finalizers
 //
-// The clock of the runtime may be ahead of the clock of this process. A deletion time in the future is therefore
-// handled like a deletion a long time ago.
+// The clock of the runtime may be ahead of the clock of this process. Such an object is treated as if its deletio The
+// clock of the runtime may be ahead of the clock of this process, so a deletion time may be in the future. Such an
+// object is treated as if its deletion began a long time ago.
 func (k *kind) actionFor(found *apply.ObjectMetadata, now time.Time, grace time.Duration) (
 	do action, recheck time.Time) {
 	period := min(grace, finalizerGracePeriod)
@@ -265,7 +269,7 @@ func refsOf(left []apply.Remaining) []apply.Ref {
 	return refs
 }
 
-// without returns the elements of refs that others does not contain.
+// without returns those elements of refs that others does not contain.
 func without(refs, others []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), func(
 		r apply.Ref) bool {
@@ -282,11 +286,11 @@ func namesOf(refs []apply.Ref) []string {
 	return names
 }
 
-// eventTextLimit is the maximum length of the names in an event, in bytes. The API allows 1,024 bytes for the whole
-// text.
+// eventTextLimit is the maximum length of the names in the text of an event, in bytes. The API allows 1,024 bytes for
+// the whole text.
 const eventTextLimit = 850
 
-// join joins as many names as fit into an event. join appends the number of the other names.
+// join joins as many names as fit into the text of an event. join appends the number of the other names.
 func join(names []string) string {
 	var b strings.Builder
 	for i, name := range names {
@@ -302,10 +306,10 @@ func join(names []string) string {
 	return b.String()
 }
 
-// clip shortens a text to eventTextLimit.
+// clip shortens a text to at most eventTextLimit bytes.
 func clip(text string) string { return loop.ClipTo(text, eventTextLimit) }
 
-// count returns a text with a number and a noun, in singular or plural.
+// count returns a text with a number and a noun, for example "1 object" or "2 objects".
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

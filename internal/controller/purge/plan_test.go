@@ -318,7 +318,8 @@ func TestTextsFitIntoEvents(t *testing.T) {
 	}
 }
 
-// TestMayPurgeClusterScoped: the default custom resource of a module is found although spec.resource has a namespace.
+// TestMayPurgeClusterScoped checks that the default custom resource of a module is found although spec.resource has a
+// namespace and the kind has none.
 func TestMayPurgeClusterScoped(t *testing.T) {
 	declared := apply.Ref{Group: "example.com", Kind: "Whole", Namespace: "kyma-system", Name: "default"}
 	k := kind{only: []apply.Ref{declared}}

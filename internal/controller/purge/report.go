@@ -17,16 +17,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// reportRest reports the remaining objects of a Manifest that no longer exists as deleted: the Manifest controller has
-// deleted these objects.
+// reportRest is for a Manifest that no longer exists: it reports the remaining objects as deleted, because the Manifest
+// controller has deleted them.
 func (n *run) reportRest(ctx context.Context, t *target) {
 	if t.begun {
 		n.reportDeleted(ctx, t, t.existing)
 	}
 }
 
-// reportDeleted records an event about the deleted objects of an inventory. reportDeleted reports only objects that
-// existed when the purge started.
+// reportDeleted records an event about the deleted objects of an inventory. The event names only objects that existed
+// when the purge started.
 func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref) {
 	var reported []apply.Ref
 	var names []string
@@ -46,11 +46,12 @@ func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref)
 		count(len(names), "object"), join(names)))
 }
 
-// waitingPeriod is the time after the deletion of the first Manifest in which a deletion that waits is not reported.
+// waitingPeriod is a period after the deletion of the first Manifest; in this period, a deletion that waits is not
+// reported.
 const waitingPeriod = 5 * time.Minute
 
-// reportWaiting records an event with the reasons why the modules of the Kyma are not deleted yet. reportWaiting is for
-// runtimes that are never purged. reportWaiting reads only the cache, and reports the same text once.
+// reportWaiting records an event with the reasons why the modules of the Kyma are not deleted yet, for runtimes that
+// are never purged. reportWaiting reads only the cache, and reports the same text once.
 func (n *run) reportWaiting(ctx context.Context) error {
 	begun, err := n.findBegin(ctx)
 	if err != nil {
@@ -84,13 +85,13 @@ type blocker struct {
 	text string
 }
 
-// addBlocker adds a blocker for reportBlockers.
+// addBlocker adds a blocker to the list that reportBlockers reports.
 func (n *run) addBlocker(ref apply.Ref, text string) {
 	n.blockers = append(n.blockers, blocker{ref, text})
 }
 
-// blockerEventsLimit is the maximum number of events about blockers in one reconcile. The status of the Manifests shows
-// the other blockers.
+// blockerEventsLimit is the maximum number of events about blockers in one reconcile. The other blockers are visible in
+// the status of the Manifests.
 const blockerEventsLimit = 10
 
 // reportBlockers records a warning for each blocker that the last reconcile did not report.
@@ -105,13 +106,14 @@ func (n *run) reportBlockers() {
 	n.memory.reported = reported
 }
 
-// recordEvent records an event of the Kyma about an object. The event has the object as its related object. Without a
-// related object, events that differ only in their text would be counted as one event, and later texts would be lost.
+// recordEvent records an event on the Kyma about an object. The event has the object as its related object. Without a
+// related object, events that differ only in their text would be combined into one event, and later texts would be
+// lost.
 func (n *run) recordEvent(reason string, about apply.Ref, text string) {
 	n.Events.Eventf(n.kyma, referenceTo(about), corev1.EventTypeNormal, reason, "Purge", "%s", text)
 }
 
-// recordWarning records an event like recordEvent, but of type Warning.
+// recordWarning is like recordEvent, but records an event of type Warning.
 func (n *run) recordWarning(reason string, about apply.Ref, text string) {
 	n.Events.Eventf(n.kyma, referenceTo(about), corev1.EventTypeWarning, reason, "Purge", "%s", text)
 }

@@ -20,12 +20,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// actionsLimit is the maximum number of custom resources that one reconcile deletes or removes finalizers from. If the
-// limit is reached, the Kyma is requeued immediately, after the other Kymas in the queue.
+// actionsLimit is the maximum number of custom resources that one reconcile deletes, or from which it removes
+// finalizers. If the limit is reached, the Kyma is requeued at once, behind the other Kymas in the queue.
 const actionsLimit = 500
 
-// survey lists the Manifests that are being deleted, and reads the objects of their inventories once. Other Manifests
-// of the Kyma are ignored, because the Kyma controller will delete them later.
+// survey lists the Manifests that are being deleted, and reads the objects of their inventories once. survey ignores
+// the other Manifests of the Kyma, because the Kyma controller will delete them later.
 func (n *run) survey(ctx context.Context) error {
 	var manifests v1beta2.ManifestList
 	err := n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace),
@@ -69,8 +69,8 @@ func (n *run) surveyTargets(ctx context.Context) error {
 	return nil
 }
 
-// surveyTarget determines which objects of an inventory exist, and reads the CRDs among them. surveyTarget does so
-// once, so that only objects that existed when the purge started are reported as purged.
+// surveyTarget determines which objects of an inventory exist, and reads the CRDs among them. surveyTarget does this
+// only once for each Manifest, so that only objects that existed when the purge started are reported as purged.
 func (n *run) surveyTarget(ctx context.Context, t *target) error {
 	if t.surveyed {
 		return nil
@@ -96,13 +96,13 @@ func (n *run) surveyTarget(ctx context.Context, t *target) error {
 	return nil
 }
 
-// isNotFound reports whether an object, its namespace or its kind does not exist.
+// isNotFound reports whether an error means that an object, its namespace or its kind does not exist.
 func isNotFound(err error) bool {
 	return slices.Contains([]string{apply.ObjectNotFound, apply.KindUnknown, apply.NamespaceNotFound}, loop.Reason(err))
 }
 
-// isRuntimeError reports whether an error concerns the whole runtime. In this case, other requests to the runtime would
-// fail too.
+// isRuntimeError reports whether an error concerns the whole runtime. After such an error, other requests to the
+// runtime would fail too.
 func isRuntimeError(err error) bool {
 	if err == nil {
 		return false
@@ -114,8 +114,8 @@ func isRuntimeError(err error) bool {
 	return class == apply.Unreachable || class == apply.Unauthorized
 }
 
-// purgeResources deletes custom resources. purgeResources removes the finalizers of custom resources that are not
-// deleted in time.
+// purgeResources deletes custom resources. If a custom resource is not deleted in time, purgeResources removes its
+// finalizers.
 func (n *run) purgeResources(ctx context.Context) error {
 	actions := 0
 	for _, k := range n.kinds {
@@ -152,14 +152,15 @@ func (n *run) purgeResources(ctx context.Context) error {
 	return nil
 }
 
-// keepOperators marks the Manifests whose objects must not be deleted yet, because their operators handle this kind.
+// keepOperators marks the Manifests whose objects must not be deleted yet, because their operators handle the custom
+// resources of this kind.
 func (k *kind) keepOperators() {
 	for _, t := range k.targets {
 		t.blocked = true
 	}
 }
 
-// kindPurge is the work on one kind in one reconcile.
+// kindPurge is the work of one reconcile on one kind.
 type kindPurge struct {
 	*run
 	kind      *kind
@@ -170,7 +171,7 @@ type kindPurge struct {
 }
 
 // act performs the action that actionFor returns for one custom resource. act reports whether this action needs a
-// request to the runtime. An error of act concerns the whole runtime.
+// request to the runtime. act returns an error only if the error concerns the whole runtime.
 func (p *kindPurge) act(ctx context.Context, found *apply.ObjectMetadata) (acted bool, err error) {
 	do, recheck := p.kind.actionFor(found, p.now, p.Grace)
 	if !recheck.IsZero() {
@@ -192,8 +193,8 @@ func (p *kindPurge) act(ctx context.Context, found *apply.ObjectMetadata) (acted
 	}
 }
 
-// removeFinalizers removes the finalizers of one custom resource, except for those of the garbage collector. The
-// removal fails if the UID of the custom resource has changed.
+// removeFinalizers removes the finalizers of one custom resource, except for those of the garbage collector. If the UID
+// of the custom resource has changed in the meantime, the removal fails.
 func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMetadata) error {
 	keep := builtinFinalizers(found.Finalizers)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": found.UID, "finalizers": keep}})
@@ -224,7 +225,7 @@ func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMet
 	return nil
 }
 
-// finish deletes the custom resources in toDelete together. finish records events about all actions on this kind.
+// finish deletes all custom resources in toDelete. finish records events about all actions for this kind.
 func (p *kindPurge) finish(ctx context.Context) error {
 	if p.names != nil {
 		p.recordWarning(v1beta2.ReasonFinalizersRemoved, p.released[0], fmt.Sprintf("removed the finalizers of %s: %s",
@@ -258,7 +259,7 @@ func (p *kindPurge) finish(ctx context.Context) error {
 	return err
 }
 
-// notAccepted returns the objects whose deletion the API server has not accepted.
+// notAccepted returns those of the objects whose deletion the API server has not accepted.
 func notAccepted(left []apply.Remaining) []apply.Ref {
 	var refs []apply.Ref
 	for _, r := range left {

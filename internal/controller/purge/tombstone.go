@@ -35,28 +35,30 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 )
 
-// TombstoneOptions configure Tombstones.
+// TombstoneOptions are the options of Tombstones.
 type TombstoneOptions struct {
-	// Options are the options of the purge. Grace is the time between the deletion of custom resources and the removal
-	// of their finalizers, at most finalizerGracePeriod. With 0, finalizers are never removed.
+	// Options are the options that Tombstones shares with the purge. Its field Grace is the time between the deletion
+	// of custom resources and the removal of their finalizers, at most finalizerGracePeriod. If Grace is 0, finalizers
+	// are never removed.
 	Options
 	// Held is the cache of the ConfigMaps that store tombstones.
 	Held cache.Cache
-	// Live deletes tombstones. Client is not used for this, because it would start a cache of all ConfigMaps.
+	// Live deletes tombstones. Client is not used to delete tombstones, because Client would start a cache of all
+	// ConfigMaps.
 	Live client.Writer
 	// Namespace is the namespace of the tombstones and the access Secrets.
 	Namespace string
-	// ControlPlaneID identifies the control plane, see package ownership.
+	// ControlPlaneID is the ID of this control plane, see package ownership.
 	ControlPlaneID string
 }
 
-// Tombstones completes deletions that were abandoned, as soon as their runtimes can be reached again. A tombstone
+// Tombstones completes deletions that were given up, as soon as their runtimes can be reached again. A tombstone
 // (package tombstone) replaces the Kyma and its Manifests, which no longer exist. Tombstones does not wait for users to
-// delete their custom resources. Operators have finalizerGracePeriod to remove their finalizers. Otherwise Tombstones
-// deletes the same objects as a purge. Then Tombstones deletes the objects in the runtime that do not belong to
-// modules.
+// delete their custom resources. Operators have the time finalizerGracePeriod to remove their finalizers. Apart from
+// that, Tombstones deletes the same objects as a purge. After that, Tombstones deletes the objects in the runtime that
+// do not belong to modules.
 //
-// The first row that matches decides:
+// The first row that matches decides what is done with a tombstone:
 //
 //	1  the Kyma of the tombstone still exists          wait: the Kyma controller will remove the finalizer soon
 //	2  another Kyma of that name exists                delete the tombstone: that Kyma or the orphan sweep takes over
@@ -70,8 +72,8 @@ type Tombstones struct {
 	options TombstoneOptions
 
 	mu sync.Mutex
-	// guarded by mu: UID of the last completed tombstone, by name of the Kyma; the cache may still return this
-	// tombstone
+	// completed has the UID of the last completed tombstone of each Kyma, because the cache may still return this
+	// tombstone. Guarded by mu.
 	completed map[string]types.UID
 }
 
@@ -88,7 +90,7 @@ func NewTombstones(o TombstoneOptions) (*Tombstones, error) {
 	return &Tombstones{Reconciler: r, options: o, completed: map[string]types.UID{}}, nil
 }
 
-// Register adds the controller to a manager. Each reconcile request has the name of a Kyma.
+// Register adds the controller to a manager. The name in a reconcile request is the name of a Kyma.
 func (r *Tombstones) Register(mgr ctrl.Manager) error {
 	createdOrDeleted := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(
 		event.UpdateEvent) bool {
@@ -111,8 +113,8 @@ func (r *Tombstones) Register(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// enqueueAll enqueues the Kymas of all tombstones. enqueueAll is called when this replica has become responsible for
-// more runtimes.
+// enqueueAll enqueues the Kymas of all tombstones. It is called when this replica has become responsible for more
+// runtimes.
 func (r *Tombstones) enqueueAll(ctx context.Context) {
 	var maps corev1.ConfigMapList
 	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace),
@@ -152,8 +154,8 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.forget(req.Name)
 		return reconcile.Result{}, nil
 	}
-	// The Kyma no longer exists. This object has the name and UID of the Kyma, so that events of the tombstone are
-	// recorded for the Kyma.
+	// The Kyma no longer exists. This object has the name and the UID of the deleted Kyma, so that events about the
+	// tombstone are recorded on that Kyma.
 	deleted := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace,
 		Name: stored[0].Kyma, UID: stored[0].UID}}
 	n := &tombstoneRun{run: &run{Reconciler: r.Reconciler, kyma: deleted, now: time.Now()},
@@ -169,8 +171,8 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "end", Do: n.finish})
 }
 
-// list returns the tombstones of a Kyma, the oldest first. list also sets the metric that counts the tombstones of all
-// Kymas.
+// list returns the tombstones of a Kyma, the oldest one first. list also sets the metric that counts the tombstones of
+// all Kymas.
 func (r *Tombstones) list(ctx context.Context, kyma string) ([]tombstone.Stored, error) {
 	var maps corev1.ConfigMapList
 	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace),
@@ -195,8 +197,8 @@ func (r *Tombstones) list(ctx context.Context, kyma string) ([]tombstone.Stored,
 	return left, nil
 }
 
-// checkNeeded ends the reconcile while the Kyma of the tombstone exists. checkNeeded deletes the tombstone if another
-// Kyma with that name exists.
+// checkNeeded ends the reconcile while the Kyma of the tombstone exists. If another Kyma with the same name exists,
+// checkNeeded deletes the tombstone.
 func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 	var kyma v1beta2.Kyma
 	err := n.Client.Get(ctx, client.ObjectKeyFromObject(n.kyma), &kyma)
@@ -213,12 +215,12 @@ func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 		"another Kyma of that name exists, which takes over what is left")
 }
 
-// unreachableRetryDelay is the delay before the next attempt to reach an unreachable runtime. A report of the pool
-// triggers an earlier attempt.
+// unreachableRetryDelay is the delay before the next attempt to reach an unreachable runtime. If the pool reports a
+// change of the runtime, the next attempt is earlier.
 const unreachableRetryDelay = 30 * time.Second
 
 // connect gets the connection to the runtime. connect verifies that the runtime still belongs to the Kyma of the
-// tombstone. No other controller verifies the owner, because that Kyma does not exist any more.
+// tombstone. No other controller verifies the owner of this runtime, because its Kyma does not exist any more.
 func (n *tombstoneRun) connect(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
@@ -253,13 +255,13 @@ func (n *tombstoneRun) connect(ctx context.Context) error {
 	return nil
 }
 
-// remoteRef is the reference of the Kyma in a runtime.
+// remoteRef is the reference to the Kyma in a runtime.
 var remoteRef = apply.Ref{
 	Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version, Kind: v1beta2.KindKyma,
 	Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName,
 }
 
-// survey reads the objects that the tombstone lists. survey reads each object once per connection.
+// survey reads the objects that the tombstone lists, each object once per connection.
 func (n *tombstoneRun) survey(ctx context.Context) error {
 	for i := range n.tombstone.Modules {
 		m := &n.tombstone.Modules[i]
@@ -273,7 +275,7 @@ func (n *tombstoneRun) survey(ctx context.Context) error {
 	return n.surveyTargets(ctx)
 }
 
-// manifestOf returns a Manifest with the data of a module in a tombstone.
+// manifestOf returns a Manifest that is made from the data of a module in a tombstone.
 func manifestOf(namespace string, m *tombstone.Module) *v1beta2.Manifest {
 	is := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: m.Manifest, Labels: map[string]string{v1beta2.LabelModuleName: m.Name},
@@ -290,14 +292,14 @@ func manifestOf(namespace string, m *tombstone.Module) *v1beta2.Manifest {
 	return is
 }
 
-// refOf converts an inventory entry to a Ref.
+// refOf converts an inventory entry to a Ref of package apply.
 func refOf(r v1beta2.Resource) apply.Ref {
 	return apply.Ref{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace,
 		Name: r.Name, Keep: r.Keep || r.Adopted, Adopted: r.Adopted}
 }
 
-// deleteFromRuntime deletes the objects in the runtime that do not belong to modules. deleteFromRuntime waits until the
-// objects of the modules are deleted.
+// deleteFromRuntime waits until the objects of the modules are deleted. After that, it deletes the objects in the
+// runtime that do not belong to modules.
 func (n *tombstoneRun) deleteFromRuntime(ctx context.Context) error {
 	if !n.areModulesDeleted() {
 		return nil
@@ -334,7 +336,7 @@ func (n *tombstoneRun) areModulesDeleted() bool {
 	return !slices.ContainsFunc(n.targets, func(t *target) bool { return t.blocked || !t.deleted })
 }
 
-// finish deletes the tombstone if no object of the tombstone is left. Otherwise finish requeues the tombstone.
+// If all objects of the tombstone are deleted, finish deletes the tombstone. Otherwise finish requeues the tombstone.
 func (n *tombstoneRun) finish(ctx context.Context) error {
 	if !n.complete {
 		return n.requeueSince(n.memory.begun)

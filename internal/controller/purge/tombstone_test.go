@@ -24,7 +24,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 )
 
-// held is a cache that is always synced.
+// held is a fake cache that is always synced.
 type held struct {
 	cache.Cache
 	client.Client
@@ -52,7 +52,7 @@ const (
 	ourCRDPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kymas.operator.kyma-project.io"
 )
 
-// accessTo returns the access Secret of the runtime behind a server.
+// accessTo returns the access Secret for the runtime that a test server plays.
 func accessTo(t *testing.T, host string) *corev1.Secret {
 	t.Helper()
 	config := clientcmdapi.Config{
@@ -68,7 +68,7 @@ func accessTo(t *testing.T, host string) *corev1.Secret {
 		Labels: map[string]string{v1beta2.LabelKymaName: "k"}}, Data: map[string][]byte{"config": data}}
 }
 
-// tombstoneOf returns the tombstone of Kyma k with the module of manifest, and the Kyma and its CRD in the runtime.
+// tombstoneOf returns the tombstone of the Kyma k: with the module of a Manifest, the Kyma in the runtime, and its CRD.
 func tombstoneOf(t *testing.T) *corev1.ConfigMap {
 	t.Helper()
 	of := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k", UID: "u"}}
@@ -132,7 +132,7 @@ func (r *Tombstones) reconcile(t *testing.T) reconcile.Result {
 	return result
 }
 
-// left reports whether a tombstone exists.
+// left reports whether a tombstone is left in the control plane.
 func (r *Tombstones) left(t *testing.T) bool {
 	t.Helper()
 	var maps corev1.ConfigMapList
@@ -142,7 +142,7 @@ func (r *Tombstones) left(t *testing.T) bool {
 	return len(maps.Items) > 0
 }
 
-// withRemote adds the Kyma of the runtime and its CRD.
+// withRemote adds the Kyma and its CRD to the runtime.
 func (s *server) withRemote(owner string) {
 	s.add(remotePath, nil)
 	s.objects[remotePath]["metadata"].(map[string]any)["annotations"] = map[string]any{v1beta2.AnnotationOwnedBy: owner}
@@ -164,7 +164,7 @@ func TestTombstones(t *testing.T) {
 		objects []client.Object
 		access  bool
 		owner   string // of the Kyma in the runtime
-		// the runtime is a control plane, too
+		// controlPlane means that the runtime is a control plane, too.
 		controlPlane bool
 		left         bool
 		writes       []string

@@ -18,15 +18,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// webhookBlocker is a failed request about a custom resource. The request failed because an admission webhook did not
-// answer.
+// webhookBlocker is a request about a custom resource that failed. The request failed because an admission webhook did
+// not answer.
 type webhookBlocker struct {
 	ref apply.Ref
 	err *apply.Error
 }
 
-// addRefusal records a request that the runtime rejected. If a webhook did not answer, purgeWebhooks handles the
-// request.
+// addRefusal records a request that the API server of the runtime rejected. If the cause is a webhook that did not
+// answer, purgeWebhooks handles the request.
 func (n *run) addRefusal(ref apply.Ref, err error) {
 	if e, ok := errors.AsType[*apply.Error](err); ok && e.Webhook() != "" {
 		n.webhooks = append(n.webhooks, webhookBlocker{ref, e})
@@ -36,16 +36,16 @@ func (n *run) addRefusal(ref apply.Ref, err error) {
 }
 
 const (
-	// webhookCachePeriod is the maximum time in which an API server may still call a webhook after the deletion of its
-	// configuration. Usually this time is much shorter.
+	// webhookCachePeriod is the maximum time for which an API server may still call a webhook after the deletion of its
+	// configuration. Usually this time is less than a second.
 	webhookCachePeriod = 10 * time.Second
 	// webhookRetryDelay is the delay between the deletion of a webhook configuration and the next attempt of the failed
 	// requests.
 	webhookRetryDelay = time.Second
 )
 
-// purgeWebhooks deletes the modules' webhook configurations whose webhook did not answer in purgeResources. A webhook
-// configuration that is in no inventory is reported and not deleted.
+// purgeWebhooks deletes the modules' webhook configurations whose webhook did not answer in purgeResources. If a
+// webhook configuration is in no inventory, it is reported and not deleted.
 func (n *run) purgeWebhooks(ctx context.Context) error {
 	for _, webhook := range webhookNames(n.webhooks) {
 		blocked := slices.DeleteFunc(slices.Clone(n.webhooks),
@@ -102,8 +102,9 @@ func (n *run) deleteWebhook(ctx context.Context, webhook string, blocked []webho
 	return deleted, nil
 }
 
-// annotateManifest annotates a Manifest whose objects the purge deletes. Without this annotation, the Manifest
-// controller would create the objects again, because it keeps the operator running while custom resources exist.
+// annotateManifest adds an annotation to a Manifest whose objects the purge deletes. Without this annotation, the
+// Manifest controller would create the objects again, because it keeps the operator running while custom resources
+// exist.
 func (n *run) annotateManifest(ctx context.Context, t *target, deleted apply.Ref) error {
 	annotations := map[string]string{v1beta2.AnnotationPurged: deleted.String()}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})

@@ -1,5 +1,5 @@
-// Package unserved reports objects of our kinds in namespaces that the manager does not serve. Without a report, users
-// could not distinguish such an object from one that the manager has not reconciled yet.
+// Package unserved reports objects of our kinds in namespaces that the manager does not serve. Without such a report,
+// users could not distinguish these objects from objects that the manager has not reconciled yet.
 //
 // # Use
 //
@@ -10,13 +10,13 @@
 // # How it works
 //
 // One watch for each kind reads the metadata of the objects in all namespaces except the served ones. Each object is
-// reported once:
+// reported once, in this form:
 //
 //	Kyma, Manifest                      condition Ready with reason NamespaceNotServed, state Error, and an event
 //	ModuleTemplate, ModuleReleaseMeta,  an event, because nothing reads their status there. A new leader records the event
 //	RolloutPolicy                       again.
 //
-// These objects are not reported:
+// These objects are not reported Objects of these kinds are not reported:
 //
 //	copies that a manager has delivered into a runtime         their label managed-by has the value kyma
 //	Kymas and Manifests that another manager reconciles        they have the finalizer or a state of that manager
@@ -65,13 +65,13 @@ type Options struct {
 	Metadata metadata.Interface
 	// Events records Kubernetes events.
 	Events events.EventRecorder
-	// Namespaces are the namespaces that the manager serves. The first one is the namespace of the manager.
+	// Namespaces are the namespaces that the manager serves; the first one is its own namespace.
 	Namespaces []string
 	// Delay is the time after which a new object is reported. Default 10 s.
 	Delay time.Duration
 }
 
-// Reporter reports objects in namespaces that are not served. Reporter implements manager.Runnable.
+// Reporter reports objects in namespaces that the manager does not serve. Reporter implements manager.Runnable.
 type Reporter struct {
 	Options
 	queue workqueue.TypedRateLimitingInterface[item]
@@ -80,21 +80,22 @@ type Reporter struct {
 	reported map[types.UID]bool // guarded by mu: the objects that need no report any more
 }
 
-// item is an object that may have to be reported.
+// item is an object in the queue that may have to be reported.
 type item struct {
 	kind string
 	key  types.NamespacedName
 	uid  types.UID
 }
 
-// kinds are the kinds that are watched, with their resources.
+// kinds are the watched kinds, with their resources.
 var kinds = []struct{ kind, resource string }{
 	{v1beta2.KindKyma, "kymas"}, {v1beta2.KindManifest, "manifests"},
 	{v1beta2.KindModuleTemplate, "moduletemplates"}, {v1beta2.KindModuleReleaseMeta, "modulereleasemetas"},
 	{v1beta2.KindRolloutPolicy, "rolloutpolicies"},
 }
 
-// The limits of the delay after a failed request. A missing right is the most likely failure, and lasts for long.
+// These are the limits of the delay after a failed request. The most likely failure is a missing right, which usually
+// lasts long.
 const (
 	minRetryDelay = time.Second
 	maxRetryDelay = 5 * time.Minute
@@ -113,7 +114,7 @@ func New(o Options) (*Reporter, error) {
 		workqueue.NewTypedItemExponentialFailureRateLimiter[item](minRetryDelay, maxRetryDelay))}, nil
 }
 
-// Start watches and reports until ctx ends.
+// Start watches and reports objects until ctx ends.
 func (r *Reporter) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("unserved"))
 	var tasks sync.WaitGroup
@@ -130,7 +131,7 @@ func (r *Reporter) Start(ctx context.Context) error {
 	return nil
 }
 
-// watch passes all objects of a kind in other namespaces to consider, until ctx ends.
+// watch passes all objects of a kind in other namespaces to the function consider, until ctx ends.
 func (r *Reporter) watch(ctx context.Context, kind, resource string) {
 	source := r.Metadata.Resource(v1beta2.GroupVersion.WithResource(resource))
 	failed := false
@@ -183,8 +184,8 @@ func (r *Reporter) consider(kind string, o *metav1.PartialObjectMetadata) {
 	r.queue.AddAfter(item{kind, client.ObjectKeyFromObject(o), o.UID}, r.Delay)
 }
 
-// concerns reports whether an object is in a namespace that is not served, and is neither a delivered copy nor
-// reconciled by another manager.
+// concerns reports whether an object has to be reported: its namespace is not served, and it is neither a delivered
+// copy nor reconciled by another manager.
 func concerns(o client.Object, served []string) bool {
 	return !slices.Contains(served, o.GetNamespace()) && o.GetDeletionTimestamp().IsZero() &&
 		o.GetLabels()[v1beta2.LabelManagedBy] != v1beta2.ManagedByKyma &&
@@ -192,14 +193,14 @@ func concerns(o client.Object, served []string) bool {
 		!slices.Contains(o.GetFinalizers(), v1beta2.FinalizerManifest)
 }
 
-// forget removes a deleted object from the memory.
+// forget drops what the Reporter has recorded about a deleted object.
 func (r *Reporter) forget(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.reported, uid)
 }
 
-// reportNext reports the next object of the queue. reportNext returns false when the queue has ended.
+// reportNext reports the next object of the queue. When the queue has ended, reportNext returns false.
 func (r *Reporter) reportNext(ctx context.Context) bool {
 	next, ended := r.queue.Get()
 	if ended {
@@ -252,7 +253,7 @@ func (r *Reporter) report(ctx context.Context, of item) error {
 	return err
 }
 
-// meta returns the metadata that identifies the object in an event.
+// meta returns the metadata with which an event refers to the object.
 func (i item) meta() metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: i.key.Namespace, Name: i.key.Name, UID: i.uid}
 }
@@ -262,8 +263,8 @@ func (r *Reporter) record(object client.Object, message string) {
 	r.Events.Eventf(object, nil, corev1.EventTypeWarning, v1beta2.ReasonNamespaceNotServed, "Report", "%s", message)
 }
 
-// setStatus sets the status of a Kyma or Manifest that is not served. setStatus returns false and changes nothing if
-// the status shows this already, or if it is the status of another manager.
+// setStatus sets the status of a Kyma or Manifest in a namespace that is not served. If the status shows this already,
+// or if another manager has written the status, setStatus returns false and changes nothing.
 func setStatus(object client.Object, message string) bool {
 	var state *v1beta2.State
 	var operation *v1beta2.LastOperation

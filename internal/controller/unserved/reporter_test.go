@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// fixture has a control plane in memory and the events and status writes of a Reporter.
+// fixture is a Reporter with a control plane in memory, which records events and status writes.
 type fixture struct {
 	*Reporter
 	events *events.FakeRecorder
@@ -122,7 +122,8 @@ func TestReport(t *testing.T) {
 				if c.writes == 0 {
 					return
 				}
-				// A new leader finds the condition, and neither writes nor records again.
+				// A new leader finds the condition in the status, so it neither writes a status nor records an event
+				// again.
 				next := newFixture(t)
 				next.Client, next.client = f.client, f.client
 				defer next.queue.ShutDown()

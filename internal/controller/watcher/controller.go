@@ -1,5 +1,5 @@
-// Package watcher reconciles Watchers. The package creates and updates the routes from runtimes to the listener of
-// their events.
+// Package watcher reconciles Watchers. A Watcher describes which events of runtimes are sent to which Service; the
+// package creates and updates the routes for these events.
 //
 // # Use
 //
@@ -8,27 +8,29 @@
 //
 // # How it works
 //
-// The route depends on the spec of the Watcher and on the gateway components that the control plane has installed:
+// The route depends on the spec of the Watcher, and on which of Istio and Gateway API the control plane has installed:
 //
 //	requested       installed      route
 //	spec.gateway    Istio          a VirtualService for all gateways that the selector matches
 //	spec.route      Gateway API    an HTTPRoute for the listed Gateways
 //	otherwise                      none: events arrive at the address of the listener itself
 //
-// A route has the name and namespace of its Watcher, which is its owner. A route is compared with its desired state
-// whenever the route, the Watcher or a gateway changes, and written only if it differs. A VirtualService or HTTPRoute
-// of that name that belongs to others is not changed.
+// A route has the name and namespace of its Watcher, which is its owner. A route is compared with its desired stat A
+// route has the same name and namespace as its Watcher, and the Watcher is its owner. A route is compared with its
+// desired state whenever the route, the Watcher or a gateway changes, and written only if it differs. If a
+// VirtualService or HTTPRoute of that name belongs to somebody else, it is not changed.
 //
 // Istio and Gateway API may be installed and removed at any time, see [externalKind]: their CRDs are watched by
-// metadata, and their kinds while they are served. Nothing is polled: a Watcher that does not change costs no request.
+// metadata, and their kinds while they are served. The package polls nothing: a Watcher that does not change costs no
+// request.
 //
-// The status has one condition for each requested route, and Ready, which summarizes them.
+// The status has one condition for each requested route, and the condition Ready, which summarizes them.
 //
 // # What it does not do
 //
 // The package does not configure the watches of runtimes, and does not run the listener. The package creates no
-// gateway, and no ReferenceGrant if the Service is in another namespace than the HTTPRoute: that is a decision of the
-// owner of the gateway. The package handles only Watchers in the namespace of the manager.
+// gateway. It also creates no ReferenceGrant if the Service is in another namespace than the HTTPRoute: the owner of
+// the Service decides about that. The package handles only Watchers in the namespace of the manager.
 package watcher
 
 import (
@@ -142,12 +144,12 @@ func isRelevantUpdate(e event.UpdateEvent) bool {
 		!slices.Equal(before.GetFinalizers(), after.GetFinalizers())
 }
 
-// enqueueOwner enqueues the Watcher that owns a route. The Watcher and the route have the same name.
+// enqueueOwner enqueues the Watcher that owns a route. A route has the same name as its Watcher.
 func (r *Reconciler) enqueueOwner(_ context.Context, key client.ObjectKey) {
 	r.trigger.Add(queueing.Event, 0, reconcile.Request{NamespacedName: key})
 }
 
-// enqueueAll enqueues all Watchers. A control plane has only a few Watchers.
+// enqueueAll enqueues all Watchers. This is cheap, because a control plane has only a few Watchers.
 func (r *Reconciler) enqueueAll(ctx context.Context) {
 	list := &v1beta2.WatcherList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
@@ -196,12 +198,12 @@ func (n *run) addFinalizer(ctx context.Context) error {
 	return loop.AddFinalizers(ctx, n.Client, n.watcher, v1beta2.FinalizerWatcher)
 }
 
-// removeFinalizer removes the finalizer.
+// removeFinalizer removes the finalizer from the Watcher.
 func (n *run) removeFinalizer(ctx context.Context) error {
 	return loop.RemoveFinalizers(ctx, n.Client, n.watcher, []string{v1beta2.FinalizerWatcher})
 }
 
-// survey reads which external kinds are served, and plans the routes.
+// survey finds out which external kinds the API server serves, and plans the routes.
 func (n *run) survey(context.Context) error {
 	vs, gw, hr := n.virtualServices.snapshot(), n.gateways.snapshot(), n.httpRoutes.snapshot()
 	for _, s := range []snapshot{vs, gw, hr} {
@@ -219,7 +221,7 @@ func (n *run) survey(context.Context) error {
 	return nil
 }
 
-// isKindMissing reports whether a write failed because the kind of the object is not served any more.
+// isKindMissing reports whether a write failed because the API server does not serve the kind of the object any more.
 func isKindMissing(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }

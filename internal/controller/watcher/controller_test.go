@@ -44,7 +44,7 @@ func newBench(t *testing.T) *bench {
 		desired: []*route{r}}, server: server, route: r}
 }
 
-// verbs returns the verbs of the requests since the last call.
+// verbs returns the verbs of the requests since the last call of verbs.
 func (b *bench) verbs() []string {
 	var all []string
 	for _, a := range b.server.Actions() {
@@ -54,7 +54,7 @@ func (b *bench) verbs() []string {
 	return all
 }
 
-// refresh sets the route to the object in the server, edited by change.
+// refresh sets the route to the object that the server has, after the function change has edited it.
 func (b *bench) refresh(t *testing.T, change func(*unstructured.Unstructured)) {
 	t.Helper()
 	u, err := b.server.Resource(b.route.gvr).Namespace("kcp-system").Get(t.Context(), "w", metav1.GetOptions{})

@@ -28,32 +28,32 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// externalKind is a kind of Istio or Gateway API. The CRD of this kind may be installed and removed at any time.
+// externalKind is a kind of Istio or Gateway API. Its CRD may be installed and removed at any time.
 //
-// The metadata of the CRD is watched, selected by the name of the CRD. Such a watch returns one object, and the
-// permission for it can be granted for this name only. Metadata does not show the served versions, and a kind is served
-// only a short time after its CRD was created. Therefore discovery is read when the CRD has changed. While the kind is
-// served, its objects are watched in one namespace. Fields that are not needed are removed from the objects.
+// The package watches the metadata of the CRD, selected by the name of the CRD. Such a watch returns one object, and
+// the permission for it can be granted for this name only. Metadata does not show the served versions, and a kind is
+// served only a short time after its CRD was created. Therefore discovery is read when the CRD has changed. While the
+// kind is served, its objects are watched in one namespace. Fields that are not needed are removed from the objects.
 //
-// These watches are not in the cache of the manager. That cache would wait for a kind that is not served, and would
-// block all users of the cache.
+// The objects of these watches are not in the cache of the manager. That cache would wait for a kind that is not
+// served, and this would block all users of the cache.
 type externalKind struct {
 	kind, group, resource string
 	versions              []string // supported versions, the preferred version first
 	namespace             string
 	trim                  func(*unstructured.Unstructured) // removes fields that are not needed
-	// reports whether this version of an object is an own write, which triggers no reconcile; if nil, no version is an
-	// own write
+	// isOwnWrite reports whether a version of an object is an own write, which triggers no reconcile. If isOwnWrite is
+	// nil, no version is an own write.
 	isOwnWrite func(*unstructured.Unstructured) bool
 	onObject   func(context.Context, client.ObjectKey) // called when an object has changed
-	// called when the API server starts or stops serving the kind, or when its watch fails
+	// onServedChange is called when the API server starts or stops serving the kind, or when its watch fails.
 	onServedChange func(context.Context)
 
 	mu      sync.Mutex
 	current snapshot // guarded by mu
 }
 
-// snapshot is the observed state of a kind at one time.
+// snapshot is what is known about an external kind at one time.
 type snapshot struct {
 	kind    string
 	known   bool                        // discovery has shown whether the kind is served
@@ -78,11 +78,12 @@ func (k *externalKind) snapshot() snapshot {
 // isServed reports whether the API server serves the kind.
 func (s snapshot) isServed() bool { return s.objects != nil }
 
-// syncDelay is the requeue delay of a Watcher that waits for the first list of a watch. The end of this list triggers
-// an earlier reconcile.
+// syncDelay is the requeue delay of a Watcher that waits until a watch has listed its objects. The end of the list
+// triggers an earlier reconcile.
 const syncDelay = 10 * time.Second
 
-// waitForSync returns nil if all objects were listed or the kind is not served. Otherwise waitForSync returns an error.
+// waitForSync returns nil if a watch has listed all objects, or if the kind is not served. Otherwise waitForSync
+// returns an error.
 func (s snapshot) waitForSync() error {
 	switch {
 	case s.known && (s.objects == nil || s.objects.HasSynced()):
@@ -182,12 +183,12 @@ func (w *watchClients) watch(k *externalKind) manager.RunnableFunc {
 	}
 }
 
-// versionsDelay is the maximum time until all versions of a new CRD are served. The API server starts to serve the
+// versionsDelay is the maximum time until all versions of a new CRD are served. The API server begins to serve these
 // versions one after the other.
 const versionsDelay = 10 * time.Second
 
-// followVersions updates the snapshot whenever the CRD has changed. followVersions polls discovery while the CRD exists
-// and the preferred version of the kind is not served, because no events report the served versions.
+// followVersions updates the snapshot whenever the CRD has changed. While the CRD exists and the preferred version of
+// its kind is not served, followVersions polls discovery, because no events report the served versions.
 func (w *watchClients) followVersions(
 	ctx context.Context, k *externalKind, crds cache.SharedIndexInformer, changed <-chan struct{}, notify func(),
 ) {
@@ -221,8 +222,7 @@ func (w *watchClients) followVersions(
 	}
 }
 
-// servedVersion returns the first version in the order of preference that is served. servedVersion returns "" if no
-// version is served.
+// servedVersion returns the most preferred version that is served, or "" if no version is served.
 func (w *watchClients) servedVersion(ctx context.Context, k *externalKind) (string, error) {
 	for _, version := range k.versions {
 		list := &metav1.APIResourceList{}
@@ -240,8 +240,8 @@ func (w *watchClients) servedVersion(ctx context.Context, k *externalKind) (stri
 	return "", nil
 }
 
-// setVersion starts the watch on the objects in a version, and stops the watch in another version. "" means that the
-// kind is not served. setVersion does nothing if the snapshot already has this version.
+// setVersion starts a watch on the objects in the given version, and stops the watch in another version. "" means that
+// the kind is not served. If the snapshot already has this version, setVersion does nothing.
 func (w *watchClients) setVersion(ctx context.Context, k *externalKind, version string, notify func()) {
 	before := k.snapshot()
 	if before.known && before.gvr.Version == version {
@@ -325,7 +325,7 @@ func (w *watchClients) newInformer(
 	return i, registration.HasSynced, nil
 }
 
-// isOwn reports whether we wrote this version of an object.
+// isOwn reports whether this manager wrote this version of an object.
 func (k *externalKind) isOwn(o any) bool {
 	u, ok := o.(*unstructured.Unstructured)
 	return ok && k.isOwnWrite != nil && k.isOwnWrite(u)
@@ -345,8 +345,8 @@ func equalObjects(before, after any) bool {
 }
 
 // watchErrorHandler returns the handler for errors of a watch. If a permission is missing, which only a person can
-// grant, the handler stores the error in the snapshot. A kind that does not exist is not an error. The CRD of the kind
-// may have been deleted, so the handler triggers a check of the CRD.
+// grant, the handler stores this error in the snapshot. If the kind does not exist, this is not an error. In this case,
+// the CRD of the kind may have been deleted, so the handler triggers a check of the CRD.
 func (k *externalKind) watchErrorHandler(doing string, notify func()) cache.WatchErrorHandlerWithContext {
 	return func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {
@@ -367,21 +367,21 @@ func (k *externalKind) watchErrorHandler(doing string, notify func()) cache.Watc
 	}
 }
 
-// clearError removes the error from the snapshot after a success of the watch.
+// clearError removes the error from the snapshot after the watch has succeeded.
 func (k *externalKind) clearError() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.current.err = nil
 }
 
-// stop stops the watch on the objects.
+// stop stops the watch on the objects of the kind.
 func (k *externalKind) stop() {
 	if s := k.snapshot(); s.stop != nil {
 		s.stop()
 	}
 }
 
-// reasonError is an error with a reason for the status.
+// reasonError is an error with a reason code for the status.
 type reasonError struct {
 	reason string
 	err    error
@@ -389,8 +389,8 @@ type reasonError struct {
 
 func (e *reasonError) Error() string { return e.err.Error() }
 
-// Unwrap returns the error without the reason.
+// Unwrap returns the wrapped error, which has no reason code.
 func (e *reasonError) Unwrap() error { return e.err }
 
-// Reason returns the reason for the status.
+// Reason returns the reason code for the status.
 func (e *reasonError) Reason() string { return e.reason }

@@ -25,7 +25,7 @@ const (
 	kindHTTPRoute      = "HTTPRoute"
 )
 
-// plan is the desired state of one kind of route.
+// plan is the desired state of one kind of route: VirtualService or HTTPRoute.
 type plan struct {
 	kind      string
 	condition string         // the type of its condition
@@ -43,20 +43,20 @@ func (p plan) withoutRoute(reason, format string, args ...any) plan {
 	return p
 }
 
-// withUnknownRoute returns a plan with an unknown desired state, with the reason why it is unknown.
+// withUnknownRoute returns a plan whose desired state is unknown, with the reason why it is unknown.
 func (p plan) withUnknownRoute(reason, format string, args ...any) plan {
 	p.unknown = true
 	return p.withoutRoute(reason, format, args...)
 }
 
-// gateway is the part of an Istio Gateway that routes need.
+// gateway has the fields of an Istio Gateway that routes need.
 type gateway struct {
 	namespace, name string
 	labels          map[string]string
 	hosts           []string // hosts of all servers of the gateway
 }
 
-// istio is the state of Istio in the control plane.
+// istio is what is known about Istio in the control plane.
 type istio struct {
 	installed bool
 	namespace string // namespace of the gateways
@@ -84,10 +84,10 @@ func gateways(objects []*unstructured.Unstructured) []gateway {
 	return all
 }
 
-// plainPath matches paths that all components interpret in the same way.
+// plainPath matches URL paths that Istio, Gateway API and the listener interpret in the same way.
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
 
-// validate returns the reason why a Watcher is not valid and the way to fix it. validate returns "" if the Watcher is
+// validate returns the reason why a Watcher is not valid, and how to fix it. validate returns "" if the Watcher is
 // valid. The API server rejects most invalid Watchers, but earlier versions of the CRD accepted them.
 func validate(w *v1beta2.Watcher) string {
 	s, name := w.Spec.ServiceInfo, w.ManagerName()
@@ -117,7 +117,7 @@ func paths(w *v1beta2.Watcher) []string {
 	return []string{protocol.EventPath(name)} // other managers have no heartbeats
 }
 
-// planVirtualService returns the plan of the VirtualService. The first row that matches decides:
+// planVirtualService returns the plan of the VirtualService. The first row that matches decides the plan:
 //
 //	1  the Watcher requests no VirtualService   no route
 //	2  Istio is not installed                   no route, which is harmless
@@ -153,7 +153,7 @@ func planVirtualService(w *v1beta2.Watcher, invalid string, with istio) plan {
 		}
 		names = append(names, g.namespace+"/"+g.name)
 		for _, h := range g.hosts {
-			// the part before the slash restricts the namespaces that may use a host
+			// The part before the slash restricts the namespaces that may use a host.
 			hosts = append(hosts, h[strings.Index(h, "/")+1:])
 		}
 	}
@@ -187,7 +187,7 @@ func virtualService(w *v1beta2.Watcher, gateways, hosts []any) map[string]any {
 	}
 }
 
-// planHTTPRoute returns the plan of the HTTPRoute. The first row that matches decides:
+// planHTTPRoute returns the plan of the HTTPRoute. The first row that matches decides the plan:
 //
 //	1  the Watcher requests no HTTPRoute   no route
 //	2  Gateway API is not installed        no route, which is harmless
@@ -249,8 +249,9 @@ func parentRef(p v1beta2.RouteParent, home string) map[string]any {
 	return ref
 }
 
-// acceptance evaluates the status that Gateways wrote to an HTTPRoute. acceptance reports whether a Gateway has
-// rejected the HTTPRoute. acceptance also returns the reason why not all Gateways have accepted it, or "" if all have.
+// acceptance evaluates the status that Gateways have written to an HTTPRoute. acceptance reports whether a Gateway has
+// rejected the HTTPRoute. acceptance also returns the reason why not all Gateways have accepted the HTTPRoute, or "" if
+// all have.
 func acceptance(w *v1beta2.Watcher, current *unstructured.Unstructured) (rejected bool, why string) {
 	parents, _, _ := unstructured.NestedSlice(current.Object, "status", "parents")
 	for _, p := range w.Spec.Route.ParentRefs {

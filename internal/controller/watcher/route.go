@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// route is one kind of route of one Watcher.
+// route is one route of one Watcher: a VirtualService or an HTTPRoute.
 type route struct {
 	plan
 	gvr     schema.GroupVersionResource // the served resource of the kind
@@ -27,14 +27,15 @@ type route struct {
 	err     error                       // set by applyRoutes: the reason why the route is not in its desired state
 }
 
-// writtenRoute is a spec that we wrote, and the spec that the API server then stored. The stored spec may have
-// additional defaults.
+// writtenRoute has a spec that this manager wrote, and the spec that the API server stored for it. The stored spec may
+// have additional defaults.
 type writtenRoute struct {
 	sent, stored map[string]any
 	version      string // the resourceVersion of the stored object
 }
 
-// applyRoutes brings every route to its desired state. An error of one route does not stop the other routes.
+// applyRoutes brings every route of a Watcher to its desired state. An error of one route does not stop the other
+// routes.
 func (n *run) applyRoutes(ctx context.Context) error {
 	var failed []error
 	for _, r := range n.desired {
@@ -72,8 +73,8 @@ func (n *run) removeRoutes(ctx context.Context) error {
 // route triggers an earlier reconcile.
 const deletionDelay = 10 * time.Second
 
-// firstFailure returns the first error that is a failure. Without a failure, firstFailure returns the first error that
-// only requeues the Watcher.
+// firstFailure returns the first error that is a real failure. If there is none, firstFailure returns the first error
+// that only requeues the Watcher.
 func firstFailure(errs []error) error {
 	var wait error
 	for _, err := range errs {
@@ -118,14 +119,15 @@ func (n *run) write(ctx context.Context, r *route) error {
 	return nil
 }
 
-// isOwnWrite reports whether we wrote this version of a route.
+// isOwnWrite reports whether this manager wrote this version of a route.
 func (r *Reconciler) isOwnWrite(u *unstructured.Unstructured) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.written[nameOf(u.GetKind(), u.GetNamespace(), u.GetName())].version == u.GetResourceVersion()
 }
 
-// nameOf returns a text with kind, namespace and name of a route. The text is used in messages and as a map key.
+// nameOf returns a text with the kind, the namespace and the name of a route. The text is used in messages and as a map
+// key.
 func nameOf(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 
 // delete deletes a route of the Watcher, and reports whether it existed.
@@ -148,11 +150,11 @@ func (n *run) delete(ctx context.Context, r *route) (existed bool, err error) {
 	return true, n.withReason(r, "deleting", err)
 }
 
-// nameOf returns a text with kind, namespace and name of a route of the Watcher.
+// nameOf returns a text with the kind, the namespace and the name of a route of the Watcher.
 func (n *run) nameOf(r *route) string { return nameOf(r.kind, n.watcher.Namespace, n.watcher.Name) }
 
 // desiredObject changes an object to the desired state of a route. desiredObject keeps the labels, annotations and
-// owners that other writers have set.
+// owner references that other clients have set.
 func (n *run) desiredObject(r *route, u *unstructured.Unstructured) *unstructured.Unstructured {
 	u.SetAPIVersion(r.gvr.GroupVersion().String())
 	u.SetKind(r.kind)
@@ -177,21 +179,21 @@ func ownerReference(w *v1beta2.Watcher) metav1.OwnerReference {
 		UID: w.UID}
 }
 
-// isWatcher reports whether an owner is a Watcher.
+// isWatcher reports whether an owner reference points to a Watcher.
 func isWatcher(o metav1.OwnerReference) bool {
 	return o.Kind == v1beta2.KindWatcher && o.APIVersion == v1beta2.GroupVersion.String()
 }
 
-// isOurs reports whether a route with the name of the Watcher belongs to the Watcher. Such a route has our label, or
-// has the Watcher as its owner. Routes of earlier managers have only the owner.
+// isOurs reports whether a route that has the name of the Watcher belongs to the Watcher. A route of the Watcher has
+// our label, or has the Watcher as its owner. Routes of earlier releases of the manager have only the owner.
 func isOurs(u *unstructured.Unstructured, w *v1beta2.Watcher) bool {
 	return u.GetLabels()[v1beta2.LabelManagedBy] == v1beta2.ManagedByLifecycleManager ||
 		slices.ContainsFunc(u.GetOwnerReferences(),
 			func(o metav1.OwnerReference) bool { return isWatcher(o) && o.Name == w.Name })
 }
 
-// isInDesiredState reports whether a route needs no write. The spec of such a route is the desired spec, or the spec
-// that the API server stored for the desired spec.
+// isInDesiredState reports whether a route is in its desired state, so that it needs no write. Its spec must be the
+// desired spec, or the spec that the API server has stored for the desired spec.
 func (n *run) isInDesiredState(key string, r *route) bool {
 	refs := slices.DeleteFunc(slices.Clone(r.current.GetOwnerReferences()),
 		func(o metav1.OwnerReference) bool { return !isWatcher(o) })
@@ -207,7 +209,7 @@ func (n *run) isInDesiredState(key string, r *route) bool {
 		w.stored != nil && equality.Semantic.DeepEqual(w.sent, r.spec) && equality.Semantic.DeepEqual(is, any(w.stored))
 }
 
-// withReason adds the reason for the status to an error of the API server. If the kind is not served any more,
+// withReason adds a reason code for the status to an error of the API server. If the kind is not served any more,
 // withReason returns an error that only requeues the Watcher.
 func (n *run) withReason(r *route, doing string, err error) error {
 	if apierrors.IsConflict(err) {
@@ -229,8 +231,8 @@ func (n *run) withReason(r *route, doing string, err error) error {
 // trimVirtualService removes the status from a VirtualService, because the status is not needed.
 func trimVirtualService(u *unstructured.Unstructured) { delete(u.Object, "status") }
 
-// trimHTTPRoute removes no fields. Spec and metadata are compared with the desired state, and the status contains the
-// answers of the Gateways.
+// trimHTTPRoute removes no fields, because all fields are used: Spec and metadata are compared with the desired state,
+// and the status has the answers of the Gateways.
 func trimHTTPRoute(*unstructured.Unstructured) {}
 
 // trimGateway removes all fields of a Gateway except for metadata and hosts.

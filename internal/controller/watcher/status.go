@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// report sets the whole status after the last step. report leaves the status unchanged if the reconcile waits for a
-// watch or has a conflict with another writer.
+// report sets the whole status after the last step. If the reconcile waits for a watch, or has a conflict with another
+// writer, report leaves the status unchanged.
 func (n *run) report(out loop.Outcome) {
 	s := &n.watcher.Status
 	before := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady)
@@ -40,13 +40,13 @@ func (n *run) report(out loop.Outcome) {
 	}
 }
 
-// summary holds state, reason and message of a Watcher.
+// summary has the state, the reason and the message of a Watcher.
 type summary struct {
 	state           v1beta2.State
 	reason, message string
 }
 
-// summarize returns the summary of a Watcher. The first row that matches decides:
+// summarize returns the summary of a Watcher. The first row that matches decides the summary:
 //
 //	1  the Watcher is being deleted                                  Deleting
 //	2  the Watcher is not valid                                      Error
@@ -144,7 +144,7 @@ func (n *run) reportRoute(r *route) {
 	}
 }
 
-// setCondition sets a condition to True if ok, otherwise to False.
+// setCondition sets a condition to True if ok is true, otherwise to False.
 func (n *run) setCondition(kind string, ok bool, reason, message string) {
 	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message,
 		ObservedGeneration: n.watcher.Generation}

@@ -15,8 +15,9 @@
 // agent. Deliver then compares the status with the last heartbeat that the listener has received from the agent, and
 // updates the status.
 //
-// A review decides without any request whether the agent needs a reconcile of the Kyma. If a reconcile is needed, the
-// review enqueues the Kyma. Several reviews of one Kyma that are requested within a short time are combined into one.
+// A review of an agent decides, without any request, whether the agent needs a reconcile of the Kyma. If a reconcile is
+// needed, the review enqueues the Kyma. Several reviews of one Kyma that are requested within a short time are combined
+// into one.
 //
 // # What it does not do
 //
@@ -67,7 +68,7 @@ type Options struct {
 	// HeartbeatTimeout must be cheap, because every reconcile calls it. HeartbeatTimeout is required if Delivery is
 	// set.
 	HeartbeatTimeout func() time.Duration
-	// RevokeCertificates revokes the certificates of a runtime whose Kyma is deleted. nil means that nothing is
+	// RevokeCertificates revokes the certificates of a runtime whose Kyma is deleted. If it is nil, no certificate is
 	// revoked.
 	RevokeCertificates func(ctx context.Context, kyma string) error
 }
@@ -83,7 +84,8 @@ type Controller struct {
 	// Enqueue triggers a reconcile of a Kyma soon.
 	Enqueue func(kyma string)
 	// Reviews is the queue of reviews: it has the names of the Kymas whose agent is reviewed. Other parts of the
-	// manager add a Kyma to Reviews when a heartbeat has changed, or when the interests of a module have changed.
+	// manager add the name of a Kyma to Reviews when a heartbeat has changed, or when the interests of a module have
+	// changed.
 	Reviews workqueue.TypedDelayingInterface[string]
 }
 
@@ -97,15 +99,18 @@ type Agents struct {
 	records map[string]*record // guarded by mu; by name of the Kyma
 }
 
-// record is the in-memory state of one runtime. If the record is lost, the manager sends requests that change nothing.
+// record is what the manager remembers in memory about the agent of one runtime. If the record is lost, the manager
+// sends requests that change nothing.
 type record struct {
 	runtime     *runtimes.Runtime // the connection that the record belongs to
 	firstSeenAt time.Time         // when this process first saw the runtime, over any connection
-	// the status is assumed to be right until the first heartbeat; until then no request is made to the runtime
+	// assumed is true as long as the status is assumed to be right: until the first heartbeat, no request is made to
+	// the runtime.
 	assumed   bool
 	delivered *delivery.Memory        // only Plan and Deliver use it
 	deletion  *apply.DeletionProgress // only Deliver uses it: objects with a deletion request, if agents are disabled
-	// since when the agent reports a watch list that differs from the desired one; zero if the watch lists are equal
+	// behindSince is the time since when the agent reports a watch list that differs from the desired one; behindSince
+	// is zero if the watch lists are equal.
 	behindSince time.Time
 
 	manifests    []string      // keys of the subscribers that the watch list depends on
@@ -122,7 +127,7 @@ func New(o Options, c Controller) *Agents {
 type Target struct {
 	// Kyma is the Kyma in the control plane. Plan and Deliver update status.agent of this Kyma.
 	Kyma *v1beta2.Kyma
-	// Runtime is the connection to the runtime. A record of another connection is not used.
+	// Runtime is the connection to the runtime. A record that belongs to another connection is not used.
 	Runtime *runtimes.Runtime
 	// Now is the time of the reconcile.
 	Now time.Time
@@ -139,8 +144,8 @@ type Plan struct {
 	pending   bool   // the watch list is not complete yet, so nothing is delivered
 }
 
-// Plan computes the objects that have to be delivered, and lists them in status.agent. The caller must save the status
-// before the call of [Agents.Deliver].
+// Plan computes the objects of the agent that have to be delivered, and lists them in status.agent. The caller must
+// save the status before the call of [Agents.Deliver].
 func (a *Agents) Plan(ctx context.Context, t Target) (p Plan, err error) {
 	if a.Delivery == nil {
 		return p, nil
@@ -201,7 +206,7 @@ func (a *Agents) Deliver(ctx context.Context, t Target, p Plan) (recheckAfter ti
 	return recheckAfter, nil
 }
 
-// remove deletes an agent that was delivered before agents were disabled.
+// remove deletes an agent that was delivered at a time when agents were enabled.
 func (a *Agents) remove(ctx context.Context, t Target) error {
 	s := t.Kyma.Status.Agent
 	if s == nil {
@@ -220,10 +225,10 @@ func (a *Agents) remove(ctx context.Context, t Target) error {
 	return nil
 }
 
-// TakeOver lists the objects of the Kyma project's watcher in status.agent if lifecycle-manager has left these objects
-// in the runtime. lifecycle-manager sets the condition SKRWebhook on every Kyma with a watcher, but does not set
-// status.agent. This project sets the condition and status.agent together. So the condition without status.agent shows
-// that the objects exist.
+// TakeOver lists the objects of the Kyma project's watcher in status.agent if that project's lifecycle-manager has left
+// these objects in the runtime. That lifecycle-manager sets the condition SKRWebhook on every Kyma with a watcher, but
+// does not set status.agent. This project always sets the condition together with status.agent. So a condition without
+// status.agent shows that the objects of the other project exist.
 func TakeOver(k *v1beta2.Kyma, now time.Time) {
 	s := &k.Status
 	if s.Agent == nil && meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSKRWebhook) != nil {
@@ -232,20 +237,20 @@ func TakeOver(k *v1beta2.Kyma, now time.Time) {
 	}
 }
 
-// CompareAtNextDelivery makes the next Deliver compare the objects of the agent with the runtime, because somebody may
-// have deleted the objects.
+// CompareAtNextDelivery makes the next Deliver compare the objects of the agent in the runtime with the desired ones,
+// because somebody may have deleted objects.
 func (a *Agents) CompareAtNextDelivery(t Target) {
 	a.edit(t, func(r *record) { r.delivered.CompareUnlessDoneWithin(0) })
 }
 
 // ReportsChanges reports whether an agent with a valid certificate reports the changes in the runtime. ReportsChanges
-// uses the status only.
+// reads only the status, and sends no request.
 func (a *Agents) ReportsChanges(s *v1beta2.AgentStatus, now time.Time) bool {
 	return a.Delivery != nil && s != nil && s.Connected && now.Before(a.Delivery.RenewalTime(s))
 }
 
-// Assume records that the status of a runtime is assumed to be right without a request to the runtime. The Kyma is
-// enqueued after the first heartbeat, or after the heartbeat timeout if there was no heartbeat.
+// Assume records that the status of a runtime is assumed to be right, although no request was made to the runtime. The
+// Kyma is enqueued after the first heartbeat of the agent, or after the heartbeat timeout if no heartbeat arrives.
 func (a *Agents) Assume(kyma string, now time.Time) {
 	a.edit(Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: kyma}}, Now: now},
 		func(r *record) { r.assumed = true })
@@ -255,8 +260,8 @@ func (a *Agents) Assume(kyma string, now time.Time) {
 	}
 }
 
-// CertificateOverdue returns the time that has passed since the renewal of an agent's certificate was due; 0 if it is
-// not overdue.
+// CertificateOverdue returns how long the renewal of an agent's certificate is overdue, or 0 if the renewal is not
+// overdue.
 func (a *Agents) CertificateOverdue(s *v1beta2.AgentStatus, now time.Time) time.Duration {
 	if a.Delivery == nil || s == nil || a.Delivery.RenewalTime(s).IsZero() {
 		return 0
@@ -310,7 +315,8 @@ func (a *Agents) edit(t Target, f func(*record)) {
 	f(r)
 }
 
-// updateStatus updates status.agent and returns the time until the next check. The first row that fits wins:
+// updateStatus updates status.agent and returns the time until the next check. The first row that fits determines the
+// status:
 //
 //	1  the agent could not be delivered                                  not connected: reason of the error
 //	2  the delivery is not complete                                      unchanged
@@ -320,7 +326,8 @@ func (a *Agents) edit(t Target, f func(*record)) {
 //	6  the agent has not taken over its watch list in time               not connected: AgentImpaired
 //	7  any other agent                                                   connected
 //
-// Row 3 applies to agents that have sent no heartbeat to this process yet.
+// Row 3 applies to agents that have sent no heartbeat to this process yet Row 3 applies to an agent that has not sent a
+// heartbeat to this process yet.
 func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) time.Duration {
 	s, name := t.Kyma.Status.Agent, t.Kyma.Name
 	state, connected := a.AgentStates.State(name)
@@ -380,7 +387,7 @@ func (a *Agents) renewalDelay(t Target) time.Duration {
 	return max(a.Delivery.RenewalTime(t.Kyma.Status.Agent).Sub(t.Now), time.Minute)
 }
 
-// setConnected records in status.agent whether the agent is connected. When the agent is no longer connected,
+// setConnected records in status.agent whether the agent is connected. If the agent is no longer connected,
 // setConnected also records a warning. If nothing has changed, the status stays the same.
 func (a *Agents) setConnected(t Target, state backchannel.State, connected bool, reason, message string) {
 	s := t.Kyma.Status.Agent
@@ -409,7 +416,8 @@ func (a *Agents) setConnected(t Target, state backchannel.State, connected bool,
 	}
 }
 
-// reasonOr returns the reason of an error. If the error has no reason, reasonOr returns the parameter otherwise.
+// reasonOr returns the reason of an error. If the error has no reason, reasonOr returns the reason in the parameter
+// otherwise.
 func reasonOr(err error, otherwise string) string {
 	if reason := loop.Reason(err); reason != "" {
 		return reason

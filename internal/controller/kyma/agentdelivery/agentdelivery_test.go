@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// agentState implements AgentStates with the same state for the agent of every runtime.
+// agentState implements AgentStates: it returns the same state for the agent of every runtime.
 type agentState struct {
 	state     backchannel.State
 	connected bool
@@ -32,7 +32,7 @@ type agentState struct {
 func (v agentState) State(string) (backchannel.State, bool) { return v.state, v.connected }
 func (agentState) Forget(string)                            {}
 
-// ageless issues certificates that never expire.
+// ageless is a certificate issuer for tests whose certificates never expire.
 type ageless struct{}
 
 func (ageless) Issue(context.Context, authority.Subject) (*authority.Certificate, error) {
@@ -242,7 +242,7 @@ func TestAddWatcher(t *testing.T) {
 	}
 }
 
-// TestNeedsReconcile checks that a status that is right needs no reconcile after the start of the process.
+// TestNeedsReconcile checks that a correct status needs no reconcile after the start of the process.
 func TestNeedsReconcile(t *testing.T) {
 	const name = "a"
 	key := runtimes.ManifestSubscriberKey("kcp-system", "m")
@@ -366,8 +366,8 @@ func TestNeedsReconcile(t *testing.T) {
 	}
 }
 
-// TestAssumedIsReconciled checks that the first heartbeat triggers a reconcile, and that a missing heartbeat does so
-// after the timeout.
+// TestAssumedIsReconciled checks that the first heartbeat triggers a reconcile, and that without a heartbeat the
+// timeout triggers the reconcile.
 func TestAssumedIsReconciled(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -78,8 +78,8 @@ func watchFor(i runtimes.Interest) protocol.Watch {
 	return w
 }
 
-// CertificatesNotBefore returns the time from the annotation of a Kyma. Certificates of the runtime that were issued
-// before this time are revoked. The result is zero if there is no such time.
+// CertificatesNotBefore returns the time in an annotation of a Kyma. Certificates of the runtime that were issued
+// before this time are revoked. CertificatesNotBefore returns the zero time if the Kyma has no such annotation.
 func CertificatesNotBefore(k *v1beta2.Kyma) time.Time {
 	t, err := time.Parse(time.RFC3339, k.Annotations[v1beta2.AnnotationCertificatesNotBefore])
 	if err != nil {
@@ -90,7 +90,7 @@ func CertificatesNotBefore(k *v1beta2.Kyma) time.Time {
 
 // The Manifests of a runtime declare their interests one after the other, also after a restart of the manager. The
 // watch list is incomplete until all Manifests have declared their interests. Until then, the agent keeps its current
-// watch list, but not longer than these timeouts.
+// watch list, but at most for these timeouts.
 const (
 	installInterestsTimeout = 5 * time.Second // for a Manifest that is being installed
 	restartInterestsTimeout = 2 * time.Minute // for a Manifest that was installed before this process started

@@ -31,9 +31,10 @@ func (a *Agents) Run(ctx context.Context) error {
 	}
 }
 
-// needsReconcile returns whether the agent of a runtime needs a reconcile of the Kyma. If no reconcile is needed,
-// recheckAfter is the time until the next review without an earlier event; 0 means never. For a Kyma without a record
-// the result is no, because its first reconcile has not run yet.
+// needsReconcile returns whether the Kyma has to be reconciled because of its agent. If no reconcile is needed,
+// recheckAfter is the time until the next review, unless an event triggers a review earlier; 0 means never. If there is
+// no record of a Kyma, needsReconcile returns false, because the first reconcile of the Kyma has not run yet. The first
+// case that applies decides:
 //
 //	the status is only assumed                                  yes, after the first heartbeat or the heartbeat timeout
 //	status connected, agent silent for the heartbeat timeout    yes

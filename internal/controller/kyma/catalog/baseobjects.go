@@ -23,16 +23,16 @@ import (
 )
 
 // The base objects are the namespace, the CRDs that the admin of the runtime needs, and the pull Secret if there is
-// one. The base objects are sent to a runtime before anything else.
+// one. The base objects are sent to a runtime before all other objects.
 
-// baseWithSecret has the base objects including the pull Secret. baseWithSecret is built once for each version of the
-// Secret.
+// baseWithSecret is the bundle of the base objects including the pull Secret. baseWithSecret is built once for each
+// version of the Secret.
 type baseWithSecret struct {
 	version string // UID and resourceVersion of the Secret
 	bundle  *render.Bundle
 }
 
-// Base returns the base objects: Options.Base, and the copy of the pull Secret if there is one.
+// Base returns the base objects: the objects of Options.Base, and the copy of the pull Secret if there is one.
 func (c *Copies) Base(ctx context.Context) (*render.Bundle, error) {
 	o := &c.options
 	if o.PullSecret == "" {
@@ -68,8 +68,8 @@ func (c *Copies) Base(ctx context.Context) (*render.Bundle, error) {
 	return c.base.bundle, nil
 }
 
-// BaseResources lists the base objects that are deleted with the Kyma. The Namespace is not in the list, because it
-// contains objects of others.
+// BaseResources lists the base objects that are deleted with the Kyma. The Namespace is not in this list, because it
+// may contain objects of users.
 func (c *Copies) BaseResources() []v1beta2.Resource {
 	var all []v1beta2.Resource
 	if name := c.options.PullSecret; name != "" {
@@ -85,8 +85,8 @@ func (c *Copies) BaseResources() []v1beta2.Resource {
 	return all
 }
 
-// SyncBase sends the base objects if the runtime does not have them yet (isCurrent is false), or if base objects in the
-// runtime were changed or deleted.
+// SyncBase sends the base objects in two cases: the runtime does not have them yet (isCurrent is false), or base
+// objects in the runtime were changed or deleted.
 func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, isCurrent bool) error {
 	if err := c.compareBase(ctx, t, base); err != nil {
 		return err
@@ -102,16 +102,15 @@ func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, is
 	return err
 }
 
-// ResendBase makes the next SyncBase send the base objects again, because the runtime does not serve a kind. ResendBase
-// does nothing within 10 seconds after the base objects were sent or compared: the runtime will then serve the kind
-// soon.
+// ResendBase makes the next SyncBase send the base objects again. Call it if the runtime does not serve a kind of the
+// catalog. If the base objects were sent or compared in the last 10 seconds, ResendBase does nothing, because the
+// runtime will serve the kind soon.
 func (c *Copies) ResendBase(t Target) {
 	const servedWithinPeriod = 10 * time.Second
 	c.edit(t, func(r *record) { r.baseWrong = r.baseWrong || t.Now.Sub(r.baseComparedAt) > servedWithinPeriod })
 }
 
-// compareBase compares the base objects with the objects in the runtime if changes of base objects may have been
-// missed.
+// compareBase compares the base objects in the runtime with the desired ones if events about them may have been missed.
 func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle) error {
 	var uncertain bool
 	var sent *apply.Progress
@@ -131,8 +130,8 @@ func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle)
 	return nil
 }
 
-// takeBaseWrong returns whether a base object was changed or deleted, and forgets this afterwards. If takeBaseWrong
-// returns true, all base objects are sent again, and the whole catalog copy is compared.
+// takeBaseWrong returns whether a base object was changed or deleted, and resets this mark. If takeBaseWrong returns
+// true, all base objects are sent again, and the whole catalog copy is compared.
 func (c *Copies) takeBaseWrong(t Target) (wrong bool) {
 	c.edit(t, func(r *record) {
 		if wrong = r.baseWrong; wrong {
@@ -166,8 +165,8 @@ func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) er
 	return nil
 }
 
-// hasCreatedKinds reports whether the CRDs of all kinds of the catalog are among the created objects. Then the runtime
-// has no object of a catalog copy.
+// hasCreatedKinds reports whether the CRDs of all kinds of the catalog are among the objects that were just created. If
+// so, the runtime has no object of a catalog copy yet.
 func hasCreatedKinds(created []apply.Ref) bool {
 	for _, name := range []string{"moduletemplates", "modulereleasemetas"} {
 		crd := name + "." + v1beta2.GroupVersion.Group
@@ -180,14 +179,15 @@ func hasCreatedKinds(created []apply.Ref) bool {
 	return true
 }
 
-// isBaseJustSent reports whether this reconcile has sent base objects. The runtime may not serve their kinds yet.
+// isBaseJustSent reports whether this reconcile has sent base objects. After that, the runtime may not serve the kinds
+// of the base objects yet.
 func (c *Copies) isBaseJustSent(t Target) (just bool) {
 	c.edit(t, func(r *record) { just = !t.Now.IsZero() && r.baseSentAt.Equal(t.Now) })
 	return just
 }
 
-// copyOfSecret returns the copy of a Secret for runtimes. The copy has the type, the data, the labels, and the
-// annotations without those of kubectl.
+// copyOfSecret returns the copy of a Secret for runtimes. The copy has the type, the data and the labels of the Secret,
+// and its annotations without those of kubectl.
 func copyOfSecret(s *corev1.Secret) (*unstructured.Unstructured, error) {
 	labels := maps.Clone(s.Labels)
 	if labels == nil {
@@ -216,5 +216,5 @@ func (e pullSecretMissing) Error() string {
 	return fmt.Sprintf("Secret %s, named by --skr-image-pull-secret, does not exist: create it", e.name)
 }
 
-// Reason returns ReasonPullSecretNotFound.
+// Reason returns the reason code of the error, ReasonPullSecretNotFound.
 func (pullSecretMissing) Reason() string { return v1beta2.ReasonPullSecretNotFound }

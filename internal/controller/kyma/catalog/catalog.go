@@ -9,20 +9,21 @@
 // # How it works
 //
 // The catalog copy of a runtime has the ModuleTemplates and ModuleReleaseMetas that the runtime may use. Runtimes with
-// the same access have the same catalog copy. While a channel moves in stages, there is one with the former version and
-// one with the new version, for runtimes that the rollout has admitted. A catalog copy is computed once after each
-// change of the catalog, and has a digest. The Kyma in the runtime has an annotation with the digest of the catalog
-// copy that the runtime has. While that digest is the current digest, no request is made. When the digests differ, only
-// the objects that differ are sent. The memory has the contents of the former catalog copy; after a restart, the
-// objects in the runtime are listed once. A label of each object in the runtime identifies its content.
+// the same access have the same catalog copy. While a channel moves in stages, there are two catalog copies: one with
+// the former version, and one with the new version for runtimes that the rollout has admitted. A catalog copy is
+// computed once after each change of the catalog, and has a digest. The Kyma in the runtime has an annotation with the
+// digest of the catalog copy that the runtime has. While the digest in the annotation is the digest of the current
+// catalog copy, no request is made. When the two digests differ, only the objects that differ are sent. The contents of
+// the former catalog copy are in memory; after a restart, the objects in the runtime are listed once. A label of each
+// object in the runtime identifies its content.
 //
-// Changes that others make to the catalog copy or to the CRDs in the runtime are undone. Watches on metadata report
-// these changes: the managed fields of an object show which field manager wrote the object last. In a runtime that is
-// not watched, the objects are compared with the catalog copy at a fixed interval.
+// The package reverts changes that others make to the catalog copy or to the CRDs in the runtime. Watches on metadata
+// report these changes: the managed fields of an object show which field manager wrote the object last. In a runtime
+// that is not watched, the objects are compared with the catalog copy at a fixed interval.
 //
 // # What it does not do
 //
-// The package does not write the Kyma in the runtime, nor the status of that Kyma: the Kyma controller does. The
+// The package does not write the Kyma in the runtime, nor the status of that Kyma: the Kyma controller writes them. The
 // package never deletes objects that a user of the runtime has created.
 package catalog
 
@@ -50,7 +51,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Options are the dependencies and settings of Copies. Options are the same for all runtimes.
+// Options are the dependencies and settings of Copies. The options apply to all runtimes.
 type Options struct {
 	// Client reads the catalog of the control plane from the cache. Client needs the indexes of [Indexes].
 	Client client.Reader
@@ -87,13 +88,14 @@ type Copies struct {
 	base    baseWithSecret     // guarded by mu
 }
 
-// record is the in-memory state of the catalog copy and the base objects in one runtime. If the record is lost, the
-// manager sends requests that change nothing.
+// record is what the manager remembers in memory about the catalog copy and the base objects in one runtime. If the
+// record is lost, the manager sends requests that change nothing.
 type record struct {
 	runtime *runtimes.Runtime // the connection that the record belongs to
 	key     contentsKey       // of the catalog copy that the runtime should have
 	digest  string            // of the catalog copy that the runtime has; "" if not known
-	// the hashes of our objects in the catalog copy with that digest; nil if not known. Runtimes share the map.
+	// has maps the objects of the catalog copy with that digest to hashes of their contents; has is nil if the contents
+	// are not known. Runtimes with the same catalog copy share this map.
 	has        map[objectKey]string
 	suspects   map[objectKey]bool // objects of the catalog copy that are reported to differ from it
 	compareAll bool               // every object of the catalog copy may differ, so all are compared
@@ -112,36 +114,37 @@ func New(o Options) *Copies {
 	return &Copies{options: o, contents: contentsCache{changed: make(chan struct{}, 1)}, records: map[string]*record{}}
 }
 
-// Target is the runtime that one reconcile brings up to date.
+// Target is the runtime whose catalog copy one reconcile updates.
 type Target struct {
 	// Kyma is the Kyma in the control plane.
 	Kyma *v1beta2.Kyma
-	// Runtime is the connection to the runtime. A record of another connection is not used.
+	// Runtime is the connection to the runtime. A record that belongs to another connection is not used.
 	Runtime *runtimes.Runtime
 	// Now is the time of the reconcile.
 	Now time.Time
 	// Digest is the digest of the catalog copy that the runtime has, from the annotation of the Kyma in the runtime.
-	// Only Sync uses it.
+	// Only Sync uses the digest.
 	Digest string
-	// Resolves reports whether the runtime requests a module in a channel, and gets this version. While the channel
-	// moves in stages, that decides whether the catalog copy has the version. Only Sync uses it; nil means that the
-	// runtime requests nothing.
+	// Resolves reports whether the runtime requests a module in a channel and gets the given version. While the channel
+	// moves in stages, the result decides whether the catalog copy contains the version. Only Sync uses Resolves; nil
+	// means that the runtime requests no modules.
 	Resolves func(module, channel, version string) bool
-	// RecordDigest writes another digest into the annotation of the Kyma in the runtime. Only Sync uses it.
+	// RecordDigest writes a new digest of the catalog copy into the annotation of the Kyma in the runtime. Only Sync
+	// calls RecordDigest.
 	RecordDigest func(ctx context.Context, digest string) error
 }
 
 // NotServedError means that the CRD of a kind was created only recently, and that the runtime does not serve the kind
 // yet.
 type NotServedError struct {
-	// What completes the error text, which begins with "waiting for".
+	// What is the end of the error text; the text begins with "waiting for".
 	What string
 }
 
 func (e *NotServedError) Error() string { return "waiting for " + e.What }
 
-// Sync brings the catalog copy in the runtime up to date and subscribes to changes of the catalog copy. If nothing has
-// changed, Sync makes no request.
+// Sync updates the catalog copy in the runtime, and subscribes to changes of the catalog copy. If nothing has changed,
+// Sync makes no request.
 func (c *Copies) Sync(ctx context.Context, t Target) error {
 	key, want, err := c.contentsFor(ctx, t.Kyma, func(m move) bool {
 		return t.Resolves != nil && t.Resolves(m.module, m.channel, m.target)
@@ -178,7 +181,7 @@ func (c *Copies) Sync(ctx context.Context, t Target) error {
 	return nil
 }
 
-// Forget drops the record of the runtime of a deleted Kyma.
+// Forget drops the record of a runtime when its Kyma is deleted.
 func (c *Copies) Forget(kyma string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,8 +201,8 @@ func (c *Copies) edit(t Target, f func(*record)) {
 	f(r)
 }
 
-// takeSuspects returns the objects that were reported since the last call. all reports whether every object of the
-// catalog copy has to be compared.
+// takeSuspects returns the suspects that were recorded since the last call: objects that may differ from the catalog
+// copy. all reports whether every object of the catalog copy has to be compared.
 func (c *Copies) takeSuspects(t Target, key contentsKey) (suspects map[objectKey]bool, all bool) {
 	c.edit(t, func(r *record) {
 		suspects, all = r.suspects, r.compareAll
@@ -211,7 +214,7 @@ func (c *Copies) takeSuspects(t Target, key contentsKey) (suspects map[objectKey
 	return suspects, all
 }
 
-// returnSuspects puts back the results of takeSuspects after the correction of these objects has failed.
+// returnSuspects records the results of takeSuspects again after these objects could not be corrected.
 func (c *Copies) returnSuspects(t Target, suspects map[objectKey]bool, all bool) {
 	c.edit(t, func(r *record) {
 		r.digest, r.has, r.compareAll = "", nil, r.compareAll || all
@@ -221,7 +224,7 @@ func (c *Copies) returnSuspects(t Target, suspects map[objectKey]bool, all bool)
 	})
 }
 
-// suspect adds an object that may differ from the catalog copy to the suspects.
+// suspect records that an object may differ from the catalog copy.
 func (r *record) suspect(key objectKey) {
 	if r.suspects == nil {
 		r.suspects = map[objectKey]bool{}
@@ -229,9 +232,10 @@ func (r *record) suspect(key objectKey) {
 	r.suspects[key] = true
 }
 
-// findOutdated returns the objects of the former catalog copy and of want that differ, if it is known which objects the
-// runtime has. Otherwise findOutdated reports that the objects in the runtime have to be listed. The objects are known
-// if this process has sent or compared the former catalog copy, and if it has just created the CRDs.
+// findOutdated returns the objects that differ between the former catalog copy and the desired one, want, if it is
+// known which objects the runtime has. If this is not known, findOutdated reports that the objects in the runtime have
+// to be listed. It is known in two cases: this process has sent or compared the former catalog copy, or this process
+// has just created the CRDs.
 func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unknown bool) {
 	var has map[objectKey]string
 	c.edit(t, func(r *record) {
@@ -255,9 +259,9 @@ func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unkno
 	return keys, false
 }
 
-// update sends the objects that differ, and deletes the objects that are no longer in the catalog copy. If all is set,
-// update compares all objects; otherwise it handles the suspects and the outdated objects only. Others may have added
-// fields to suspects, but not to outdated objects.
+// update sends the objects that differ from the catalog copy, and deletes the objects that are no longer in the catalog
+// copy. If all is set, update compares all objects; otherwise it handles the suspects and the outdated objects only.
+// Other clients may have added fields to suspects, but not to outdated objects.
 func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool,
 	outdated []objectKey, all bool) error {
 	if err := c.audit(ctx, t, want, suspects); err != nil {
@@ -293,9 +297,9 @@ func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects 
 	return err
 }
 
-// audit compares all objects field by field and adds the objects that differ to suspects. In a runtime that is not
-// watched, audit does so once per AuditInterval. In a watched runtime, audit does so only when changes may have been
-// missed.
+// audit compares all objects field by field and adds the objects that differ to suspects. If the runtime is not
+// watched, audit compares once per AuditInterval. If the runtime is watched, audit compares only when changes may have
+// been missed.
 func (c *Copies) audit(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool) error {
 	if !c.isAuditDue(t) {
 		return nil
@@ -321,8 +325,8 @@ func (c *Copies) isAuditDue(t Target) bool {
 	return time.Since(auditedAt) >= c.options.AuditInterval*7/8
 }
 
-// compare lists the objects in the runtime. compare adds the objects that differ to suspects, and the objects that may
-// have to be deleted to extra.
+// compare lists the catalog objects in the runtime. compare adds the objects that differ to suspects, and the objects
+// that may have to be deleted to extra.
 func (c *Copies) compare(ctx context.Context, t Target, want *contents, suspects, extra map[objectKey]bool) error {
 	found := map[objectKey]string{}
 	for _, gvk := range kinds {
@@ -392,7 +396,7 @@ func specPatch(is, desired *unstructured.Unstructured) ([]byte, error) {
 	return patch, nil
 }
 
-// send applies the objects of want whose keys are in the set which. If the runtime refuses an object, the remaining
+// send applies those objects of want whose keys are in the set which. If the runtime refuses an object, the remaining
 // objects are still sent.
 func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[objectKey]bool) error {
 	objects := slices.DeleteFunc(slices.Clone(want.objects),
@@ -420,8 +424,8 @@ func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[o
 	return nil
 }
 
-// deleteExtra deletes those of the given objects that this package has written. Objects of users stay, regardless of
-// their labels.
+// deleteExtra deletes those of the given objects that this package has created. deleteExtra does not delete objects of
+// users, whatever labels they have.
 func (c *Copies) deleteExtra(ctx context.Context, t Target, which map[objectKey]bool) error {
 	var refs []apply.Ref
 	order := func(a, b objectKey) int { return strings.Compare(a.kind+a.name, b.kind+b.name) }

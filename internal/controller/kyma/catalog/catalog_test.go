@@ -20,7 +20,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// writtenBy returns the managedFields entry of a field manager that wrote the given number of seconds after the start.
+// writtenBy returns a managedFields entry: the given field manager wrote the object this number of seconds after the
+// start.
 func writtenBy(manager string, seconds int64) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{Manager: manager, Time: new(metav1.Unix(1000+seconds, 0))}
 }
@@ -96,8 +97,8 @@ func TestNoteChangeListed(t *testing.T) {
 	}
 }
 
-// TestMissedWhileAuditing checks that events may arrive while a reconcile reads the time of the last comparison. Run it
-// with -race.
+// TestMissedWhileAuditing checks that an event may arrive while a reconcile reads the time of the last comparison. Run
+// this test with -race.
 func TestMissedWhileAuditing(t *testing.T) {
 	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}})
 	if err != nil {
@@ -117,8 +118,8 @@ func TestMissedWhileAuditing(t *testing.T) {
 	}
 }
 
-// TestCopyDuringRollout: while a channel moves in stages, a runtime that waits keeps its catalog copy, also after a
-// restart, and an admitted runtime has the catalog copy that all runtimes get at the end.
+// TestCopyDuringRollout checks catalog copies while a channel moves in stages: a waiting runtime keeps its catalog
+// copy, also after a restart, and an admitted runtime has the catalog copy that all runtimes get at the end.
 func TestCopyDuringRollout(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1beta2.AddToScheme(scheme); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Indexes of the cache of the control plane.
+// Names of the indexes in the cache of the control plane.
 const (
 	// TemplateIndex finds ModuleTemplates by the name of their module.
 	TemplateIndex = "kyma.templates"
@@ -30,7 +30,7 @@ const (
 	MandatoryIndex = "kyma.mandatory"
 )
 
-// Index is one index of the cache.
+// Index describes one index of the cache.
 type Index struct {
 	Object client.Object
 	Name   string
@@ -52,9 +52,9 @@ func Indexes() []Index {
 	}
 }
 
-// Lookup returns the catalog of the control plane. Each object is read from the cache when it is needed. The returned
-// function reports afterwards whether a read has failed. After a failed read, decisions that used the catalog are
-// invalid.
+// Lookup returns the catalog of the control plane, for decisions about modules. Each object of the catalog is read from
+// the cache when it is needed. Call the returned function after the decisions: it reports whether a read has failed.
+// After a failed read, the decisions are invalid.
 func (c *Copies) Lookup(ctx context.Context) (channel.Catalog, func() error) {
 	var errs []error
 	note := func(err error) bool {
@@ -117,15 +117,15 @@ func pointers[T any](items []T) []*T {
 	return all
 }
 
-// contents are the encoded objects of the catalog copy for one contentsKey. Runtimes share them, so they are never
-// changed.
+// contents are the encoded objects of a catalog copy, for one contentsKey. Runtimes with the same catalog copy share
+// the contents, so they are never changed.
 type contents struct {
 	digest  string
 	objects []*render.Object
 	hashes  map[objectKey]string // the value of the hash label of each object
 }
 
-// contentsCache holds the contents until the catalog changes.
+// contentsCache stores the contents of catalog copies until the catalog changes.
 type contentsCache struct {
 	changed chan struct{} // receives one signal after one or more changes of the catalog
 
@@ -134,21 +134,22 @@ type contentsCache struct {
 	moving []move                    // guarded by mu; computed with the first contents
 }
 
-// contentsKey identifies the contents for a runtime.
+// contentsKey identifies the contents of the catalog copy for a runtime.
 type contentsKey struct {
 	access channel.Access
-	// ahead are the moving channels in which the runtime is admitted, see Copies.ahead.
+	// ahead names the moving channels in which the runtime is already admitted, see Copies.ahead.
 	ahead string
 }
 
-// move is a channel that moves in stages. Until a runtime is admitted, its catalog copy has the proven version.
-// Therefore the catalog copy of a waiting runtime does not change, not even after a restart of the manager.
+// move describes a channel that moves to another version in stages. Until a runtime is admitted, its catalog copy has
+// the proven version. Therefore the catalog copy of a waiting runtime does not change, not even after a restart of the
+// manager.
 type move struct{ module, channel, proven, target string }
 
 func (m move) key() string { return m.module + "/" + m.channel }
 
-// Invalidate drops all contents, because the catalog of the control plane has changed. Invalidate sends a signal to
-// [Copies.Changed].
+// Invalidate drops all contents from memory, because the catalog of the control plane has changed. Invalidate sends a
+// signal to [Copies.Changed].
 func (c *Copies) Invalidate() {
 	c.contents.mu.Lock()
 	c.contents.byKey, c.contents.moving = nil, nil
@@ -159,8 +160,8 @@ func (c *Copies) Invalidate() {
 	}
 }
 
-// InvalidateLater drops all contents without a signal, because a channel moves in stages. A runtime gets the changed
-// catalog copy with the reconcile that its admission triggers.
+// InvalidateLater drops all contents from memory without a signal, because a channel moves in stages. A runtime gets
+// the changed catalog copy in the reconcile that its admission triggers.
 func (c *Copies) InvalidateLater() {
 	c.contents.mu.Lock()
 	c.contents.byKey, c.contents.moving = nil, nil
@@ -170,9 +171,9 @@ func (c *Copies) InvalidateLater() {
 // Changed returns a channel that receives a signal after one or more calls of [Copies.Invalidate].
 func (c *Copies) Changed() <-chan struct{} { return c.contents.changed }
 
-// Outdated returns the names of the Kymas whose runtimes do not have the current catalog copy. A Kyma that this process
-// has not synced yet is left out: its first sync sends the current catalog copy. Outdated reads all Kymas from the
-// cache.
+// Outdated returns the names of the Kymas whose runtimes do not have the current catalog copy. Outdated leaves out a
+// Kyma that this process has not synced yet, because the first sync sends the current catalog copy. Outdated reads all
+// Kymas from the cache.
 func (c *Copies) Outdated(ctx context.Context) ([]string, error) {
 	var kymas v1beta2.KymaList
 	if err := c.options.Client.List(ctx, &kymas, client.InNamespace(c.options.Namespace),
@@ -203,8 +204,8 @@ func (c *Copies) Outdated(ctx context.Context) ([]string, error) {
 	return outdated, nil
 }
 
-// contentsFor returns the contents of the catalog copy for a Kyma, and their key. hasTurn reports whether the runtime
-// is admitted in a channel that moves in stages.
+// contentsFor returns the contents of the catalog copy for a Kyma, and the key of these contents. hasTurn reports
+// whether the runtime is admitted in a channel that moves in stages.
 func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(move) bool) (contentsKey, *contents,
 	error) {
 	catalog, failed := c.Lookup(ctx)
@@ -252,7 +253,7 @@ func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(
 	return key, made, nil
 }
 
-// readCatalog reads the whole catalog from the cache. Its objects must not be changed.
+// readCatalog reads the whole catalog from the cache. The caller must not change the objects of the catalog.
 func (c *Copies) readCatalog(ctx context.Context) (channel.Contents, error) {
 	var templates v1beta2.ModuleTemplateList
 	var releases v1beta2.ModuleReleaseMetaList
@@ -266,8 +267,8 @@ func (c *Copies) readCatalog(ctx context.Context) (channel.Contents, error) {
 		Restricted: c.options.Restricted}, nil
 }
 
-// moves returns the channels that move in stages, sorted. A version that was just written into a channel with a policy
-// moves, too, although the manager has not recorded it yet.
+// moves returns the channels that move to another version in stages, sorted. A channel with a policy moves as soon as
+// another version was written into it, even if the manager has not recorded the move yet.
 func (c *Copies) moves(ctx context.Context, releases []*v1beta2.ModuleReleaseMeta) ([]move, error) {
 	var policies v1beta2.RolloutPolicyList
 	if err := c.options.Client.List(ctx, &policies, client.InNamespace(c.options.Namespace),
@@ -295,7 +296,7 @@ func (c *Copies) moves(ctx context.Context, releases []*v1beta2.ModuleReleaseMet
 	return all, nil
 }
 
-// withProven returns a release in which the channels that move have their proven versions, unless they are in ahead.
+// withProven returns a release in which the moving channels have their proven versions, except the channels in ahead.
 func withProven(r *v1beta2.ModuleReleaseMeta, moving []move, ahead []string) *v1beta2.ModuleReleaseMeta {
 	shown := r
 	for _, m := range moving {
@@ -314,7 +315,7 @@ func withProven(r *v1beta2.ModuleReleaseMeta, moving []move, ahead []string) *v1
 	return shown
 }
 
-// copyOf returns the contents for an access.
+// copyOf returns the contents of the catalog copy for an access.
 func copyOf(access channel.Access, all channel.Contents) (*contents, error) {
 	visible, err := channel.CatalogCopyFor(access, all, v1beta2.RuntimeNamespace)
 	if err != nil {
@@ -323,7 +324,7 @@ func copyOf(access channel.Access, all channel.Contents) (*contents, error) {
 	return newContents(visible)
 }
 
-// known returns the contents with a key if they are already computed, otherwise nil.
+// known returns the contents for a key if they are already computed, and nil otherwise.
 func (c *contentsCache) known(key contentsKey) *contents {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,22 +10,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// crds is the resource of CustomResourceDefinitions.
+// crds is the resource customresourcedefinitions of the API server.
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
 	Resource: "customresourcedefinitions"}
 
-// recentPeriod begins when objects were sent or compared. A report of missed changes in this period is ignored. The
-// reason: an agent starts its watches soon after its runtime got these objects, and then reports that changes may have
-// been missed.
+// recentPeriod is a period after objects were sent or compared. If a report of missed changes arrives in this period,
+// it is ignored. The reason: an agent starts its watches soon after the runtime got these objects, and then reports
+// that changes may have been missed.
 const recentPeriod = time.Minute
 
-// subscriberKey returns the key of the subscriber for the catalog copy of a runtime.
+// subscriberKey returns the key with which the catalog copy of a runtime subscribes to events.
 func subscriberKey(kyma string) string { return "Catalog/" + kyma }
 
 // Unsubscribe ends the subscription to changes in a runtime.
 func (c *Copies) Unsubscribe(kyma string) { c.options.Runtimes.Unsubscribe(kyma, subscriberKey(kyma)) }
 
-// subscribe subscribes to changes of the catalog copy and of the CRDs in a runtime. With replay, subscribe also
+// subscribe subscribes to changes of the catalog copy and of the CRDs in a runtime. If replay is true, subscribe also
 // requests an event for changes that were missed before.
 func (c *Copies) subscribe(kyma string, replay bool) {
 	interests := []runtimes.Interest{{ // modules have the same interest: no additional watch
@@ -50,8 +50,8 @@ func (c *Copies) subscribe(kyma string, replay bool) {
 	})
 }
 
-// noteEvent records the effect of an event in a runtime on the catalog copy and the CRDs. noteEvent returns whether
-// something has to be corrected. noteEvent ignores changes of the connection: the subscriber for the Kyma handles them.
+// noteEvent records what an event in a runtime means for the catalog copy and the CRDs. noteEvent returns whether an
+// object has to be corrected. noteEvent ignores changes of the connection: the subscriber for the Kyma handles them.
 func (c *Copies) noteEvent(kyma string, e runtimes.Event) bool {
 	switch {
 	case e.ConnectionChanged:
@@ -62,14 +62,14 @@ func (c *Copies) noteEvent(kyma string, e runtimes.Event) bool {
 	return c.noteChange(kyma, e)
 }
 
-// noteMissed records that changes may have been missed, so that the CRDs or the whole catalog copy are compared.
+// noteMissed records that events may have been missed, so that the CRDs or the whole catalog copy are compared.
 // noteMissed returns whether a comparison is needed.
 func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.records[kyma]
-	// An event without a resource concerns all interests. Nothing is compared then, because the digests on the Kyma in
-	// the runtime show the differences.
+	// An event without a resource concerns all objects in which the subscriber has an interest. Such an event causes no
+	// comparison, because the digests on the Kyma in the runtime show the differences.
 	if r == nil || of.Resource.Empty() {
 		return false
 	}
@@ -87,7 +87,7 @@ func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
 	return true
 }
 
-// noteChange adds objects to the suspects if an event shows that they were changed or deleted. noteChange returns
+// noteChange records as suspects the objects that were changed or deleted according to an event. noteChange returns
 // whether there are such objects.
 func (c *Copies) noteChange(kyma string, e runtimes.Event) bool {
 	c.mu.Lock()
@@ -134,8 +134,8 @@ func (r *record) check(want *contents, kind string, o *metav1.PartialObjectMetad
 	return wrong
 }
 
-// isSatisfiedBy reports whether an object in the runtime is as the contents of the catalog copy require. An object is
-// ours if this package has applied it:
+// isSatisfiedBy reports whether the state of an object in the runtime is the one that the contents of the catalog copy
+// require. The result is in this table; "ours" means that this package has applied the object:
 //
 //	in the contents       deleted                                                    no
 //	                      ours, with our label, not written by others after us       yes
@@ -185,9 +185,9 @@ func isManagedBy(fields []metav1.ManagedFieldsEntry, manager string) bool {
 	return false
 }
 
-// isWrittenByOthers reports whether other field managers may have written an object after manager did. Writes of the
-// status are ignored. The times have a precision of one second: of two writes within the same second, the order is not
-// known.
+// isWrittenByOthers reports whether other field managers may have written an object after the given field manager.
+// Writes of the status are ignored. The times have a precision of one second, so the order of two writes within the
+// same second is not known.
 func isWrittenByOthers(fields []metav1.ManagedFieldsEntry, manager string) bool {
 	var ours, others metav1.Time
 	for _, f := range fields {

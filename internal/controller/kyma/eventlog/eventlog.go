@@ -10,22 +10,22 @@
 //
 // # How it works
 //
-// Package changelog derives the events from two successive statuses of the same object. The control plane and the
-// runtime each have a status of their own, so each gets each event once. A restart between the two writes loses no
-// event of the runtime, because the status there is still the old one.
+// Package changelog derives the events from the difference between two successive statuses of the same object. The
+// control plane and the runtime each have their own status, so each cluster gets each event once. A restart between the
+// two status writes loses no event of the runtime, because the status in the runtime is still the old one.
 //
-// An event in a runtime is one request, sent before the request that writes the status. The name of the event is
-// derived from the event and the previous status. If the manager stops between the two requests, it repeats the first
-// request after its restart, and the API server answers that the event already exists.
+// Recording an event in a runtime is one request, which is sent before the request that writes the status. The name of
+// the event is derived from the event and the previous status. If the manager stops between the two requests, it
+// repeats the first request after its restart, and the API server answers that the event already exists.
 //
-// A status whose modules repeatedly fail and recover could cause many events. A runtime therefore gets at most [burst]
-// events at once, and then one per [interval]. Further events are dropped in the runtime. The status and its history
-// show the same changes, and the control plane has every event.
+// A status whose modules repeatedly fail and recover could cause many events. Therefore a runtime gets at most [burst]
+// events at once, and after that one event per [interval]. Further events for the runtime are dropped. The dropped
+// changes are visible in the status and its history, and the control plane has every event.
 //
 // # What it does not do
 //
-// A failure to record an event in a runtime is logged and not returned: the kubeconfig may lack the right to write
-// events, and modules do not depend on it.
+// If an event cannot be recorded in a runtime, the error is logged and not returned: the kubeconfig may lack the right
+// to write events, and modules do not depend on events.
 package eventlog
 
 import (
@@ -49,11 +49,11 @@ import (
 const (
 	// burst is the number of events that a runtime may get at once.
 	burst = 25
-	// interval is the time after which a runtime that has used its burst may get another event.
+	// interval is the time after which a runtime that has used up its burst may get another event.
 	interval = time.Minute
 )
 
-// Cluster creates objects in a runtime. A Runtime of package runtimes implements Cluster.
+// Cluster is the client with which events are created in a runtime. A Runtime of package runtimes implements Cluster.
 type Cluster interface {
 	CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, owner string) (apply.Ref, error)
 }
@@ -64,13 +64,13 @@ type Log struct {
 	budget   *budget.Budget // of events in each runtime
 }
 
-// New returns a Log. recorder may be nil: then the control plane has no events.
+// New returns a Log. If recorder is nil, no events are recorded in the control plane.
 func New(recorder events.EventRecorder) *Log {
 	return &Log{recorder: recorder, budget: budget.New(burst, interval)}
 }
 
-// Saved records, on the Kyma in the control plane, the events that follow from the difference between its saved status
-// and its previous status. If left is true, the runtime is not cleaned up and no module counts as removed.
+// Saved compares the saved status of a Kyma in the control plane with its previous status, and records the resulting
+// events on this Kyma. If left is true, the manager does not clean up the runtime, so no module counts as removed.
 func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 	if l.recorder == nil {
 		return
@@ -85,8 +85,8 @@ func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 	}
 }
 
-// Publish records the events that follow from the difference between the present status of the Kyma in the runtime and
-// the status that is about to be published. Publish records them on remote, the Kyma in the runtime.
+// Publish compares the status that is about to be published with the present status of the Kyma in the runtime, and
+// records the resulting events. Publish records these events on remote, the Kyma in the runtime.
 func (l *Log) Publish(ctx context.Context, kyma string, rt Cluster, remote *v1beta2.Kyma, after *v1beta2.KymaStatus) {
 	for _, e := range changelog.Fold(changelog.Events(remote.Status.Modules, after.Modules)) {
 		now := time.Now()
@@ -103,10 +103,10 @@ func (l *Log) Publish(ctx context.Context, kyma string, rt Cluster, remote *v1be
 	}
 }
 
-// Forget drops the memory of a Kyma.
+// Forget drops what the Log remembers about a Kyma.
 func (l *Log) Forget(kyma string) { l.budget.Forget(kyma) }
 
-// object returns an event as an object of the runtime.
+// object returns an event as a Kubernetes object that can be created in the runtime.
 func object(remote *v1beta2.Kyma, e changelog.Event, now time.Time) *unstructured.Unstructured {
 	at := now.UTC().Format(time.RFC3339)
 	before := &remote.Status.LastOperation

@@ -13,10 +13,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// runtime has the names of the events that were created. runtime refuses a name that exists.
+// runtime is a fake runtime that has the names of the created events. runtime refuses an event whose name exists.
 type runtime struct{ names []string }
 
-// exists is the error for an object that exists.
+// exists is the error that an API server returns for an object that exists already.
 type exists struct{}
 
 func (exists) Error() string  { return "it exists" }

@@ -6,19 +6,20 @@ import (
 )
 
 // Timers use the monotonic clock, but maintenance windows are on the wall clock. After the wall clock was set forward,
-// or the machine was suspended, a timer for the start of a window fires too late by the difference. After the wall
-// clock was set back, the timer fires too early, which does no harm. Therefore both clocks are compared regularly.
+// or the machine was suspended, the timer for the start of a window fires too late by the difference. After the wall
+// clock was set back, the timer fires too early, which does no harm. Therefore the package compares both clocks
+// regularly.
 
 const (
-	// clockCheckInterval is the time between two comparisons of the clocks. A window that opens because of a clock jump
-	// is noticed after at most this time.
+	// clockCheckInterval is the time between two comparisons of the clocks. A window that opens because the wall clock
+	// was set is noticed after at most this time.
 	clockCheckInterval = 30 * time.Second
-	// clockJumpLimit is the smallest deviation that counts as a clock jump. Smaller deviations come from gradual
-	// corrections of the clock.
+	// clockJumpLimit is the smallest deviation between the clocks that counts as a change of the wall clock. Smaller
+	// deviations come from gradual corrections of the clock.
 	clockJumpLimit = time.Second
 )
 
-// FollowClock calls jumped each time the wall clock was set, until ctx ends.
+// FollowClock calls the function jumped each time somebody has set the wall clock, until ctx ends.
 func FollowClock(ctx context.Context, jumped func()) {
 	followClock(ctx, func() time.Time { return time.Now().Round(0) }, jumped)
 }
@@ -49,7 +50,7 @@ type clock struct {
 }
 
 // noticeJump reports whether somebody has set the wall clock since the last call. If so, noticeJump stores the new
-// offset. elapsed is the monotonic time since start.
+// offset between the clocks. elapsed is the monotonic time since the start.
 func (c *clock) noticeJump(wall time.Time, elapsed time.Duration) bool {
 	offset := wall.Sub(c.start) - elapsed
 	if (offset - c.offset).Abs() < clockJumpLimit {

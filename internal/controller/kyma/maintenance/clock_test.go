@@ -60,7 +60,7 @@ func TestNoticeJump(t *testing.T) {
 	}
 }
 
-// TestFollowClock sets the clock and measures the time until the change is noticed.
+// TestFollowClock sets the wall clock and measures the time until the change is noticed.
 func TestFollowClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

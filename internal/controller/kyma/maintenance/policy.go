@@ -12,8 +12,8 @@
 //
 // The policy is in a ConfigMap or in a file. A ConfigMap is read from the cache on every call of Refresh, so that no
 // decision uses an outdated policy. A file is read every 5 seconds. A policy that cannot be parsed does not replace the
-// policy in force, and Problem returns the reason. If no policy was in force, updates that need a window are blocked
-// with that reason. If the policy is removed, no policy is in force.
+// policy in force, and Problem returns the error. If no policy was in force before, updates that need a window are
+// blocked with that error. If the policy is removed from the ConfigMap or the file, no policy is in force.
 //
 // # What it does not do
 //
@@ -47,7 +47,7 @@ import (
 // fileReadInterval is the time between two reads of the file with the policy.
 const fileReadInterval = 5 * time.Second
 
-// Options are the source of the policy and its settings.
+// Options has the source of the policy and the settings of the package.
 type Options struct {
 	// Client reads the ConfigMap from the cache.
 	Client client.Reader
@@ -58,15 +58,15 @@ type Options struct {
 	// File is the path of the file with the policy. The file need not exist. If File and ConfigMap are both "", there
 	// is no policy.
 	File string
-	// MinWindow is the minimum remaining time of a maintenance window: an update starts only if at least this much is
-	// left.
+	// MinWindow is the minimum remaining time of a maintenance window: an update starts only if the window stays open
+	// at least this long.
 	MinWindow time.Duration
 	// Events records an event on the ConfigMap when the ConfigMap cannot be parsed. nil means that no events are
 	// recorded.
 	Events events.EventRecorder
 }
 
-// Policies holds the policy in force. Safe for concurrent use.
+// Policies stores the policy in force. Policies is safe for concurrent use.
 type Policies struct {
 	options Options
 
@@ -167,7 +167,7 @@ func (p *Policies) RefreshFile(ctx context.Context) bool {
 	return changed
 }
 
-// replace puts a policy in force. replace does nothing if version is the version that was read last. Version "" means
+// replace puts a policy in force. If version is the version that was read last, replace does nothing. Version "" means
 // that there is no policy. replace returns whether the version has changed, and an error if the policy cannot be used.
 func (p *Policies) replace(version string, parse func() (*channel.Policy, error)) (changed bool, problem error) {
 	p.mu.Lock()
@@ -209,8 +209,8 @@ func logChange(ctx context.Context, where, version string, problem error, ignore
 	}
 }
 
-// readBounded reads at most one byte more than the largest size of a policy from a file. So the parser notices that a
-// file is too large, and refuses it.
+// readBounded reads at most one byte more than the maximum size of a policy from a file. So the parser detects a file
+// that is too large, and refuses it.
 func readBounded(path string) ([]byte, error) {
 	const limit = 1<<20 + 1
 	f, err := os.Open(path) //nolint:gosec // the operator who starts the manager names the file

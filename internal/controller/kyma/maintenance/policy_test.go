@@ -98,7 +98,7 @@ func TestRefreshConfigMap(t *testing.T) {
 	}
 }
 
-// TestFirstPolicyIsBroken has no previous policy that could stay in force.
+// TestFirstPolicyIsBroken checks a broken policy when there is no previous policy that could stay in force.
 func TestFirstPolicyIsBroken(t *testing.T) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "maintenance"},
 		Data: map[string]string{channel.PolicyKey: "{"}}
@@ -115,7 +115,7 @@ func TestFirstPolicyIsBroken(t *testing.T) {
 	}
 }
 
-// TestIgnoredKeys records one event that names the keys without effect.
+// TestIgnoredKeys checks that one event names the keys that have no effect.
 func TestIgnoredKeys(t *testing.T) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "maintenance"},
 		Data: map[string]string{channel.PolicyKey: strings.Replace(open, "{", `{"owner": "me",`, 1)}}

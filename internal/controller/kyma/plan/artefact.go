@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
-// Artefact has the locations of the parts of a module version in the registry.
+// Artefact has the locations of all parts of a module version in the registry.
 type Artefact struct {
 	Install  v1beta2.InstallInfo // the layer raw-manifest; zero if the module has none
 	Installs []v1beta2.InstallInfo
@@ -25,8 +25,8 @@ type Artefact struct {
 
 // ArtefactIn returns the artefact that a component descriptor describes, in the order of the descriptor. The resource
 // raw-manifest and charts in chart repositories are installed; the resources config and crds are their settings and
-// their CRDs. The components of early modules have no raw-manifest. For these components all other resources are
-// installed, too. The resource default-cr, an example for users, is never installed.
+// their CRDs. The components of early modules have no resource raw-manifest. For these components all other resources
+// are installed, too. The resource default-cr, an example for users, is never installed.
 func ArtefactIn(c *registry.Component) (Artefact, error) {
 	a := Artefact{Images: c.Images, Content: c.Content}
 	_, hasRawManifest := c.Layers[v1beta2.RawManifest]
@@ -76,9 +76,9 @@ func ArtefactOf(m *v1beta2.Manifest) Artefact {
 		Content: m.Annotations[v1beta2.AnnotationContentDigest]}
 }
 
-// HasRecordedContent reports whether an artefact of a Manifest has the content that is recorded in the ModuleTemplate
-// of its version. The second result is false if the ModuleTemplate has no record, for example because it was created
-// again. The first row that fits decides:
+// HasRecordedContent reports whether the artefact that a Manifest installs has the content that is recorded in the
+// ModuleTemplate of its version. The second result is false if the ModuleTemplate has no record of the content, for
+// example because it was created again. The first row that fits decides:
 //
 //	1  other content was found in the registry   false: a person has accepted that content
 //	2  the Manifest has no digest, because an
@@ -118,15 +118,15 @@ func SourcesDigest(s *v1beta2.ManifestSpec) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// HasRequestedSources reports whether a Manifest has the sources that this controller has written. The second result is
-// false if the Manifest does not have AnnotationRequestedSources, so that this is not known.
+// HasRequestedSources reports whether a Manifest still has the sources that this controller has written into it. The
+// second result is false if this is not known, because the Manifest has no AnnotationRequestedSources.
 func HasRequestedSources(m *v1beta2.Manifest) (has, known bool) {
 	requested := m.Annotations[v1beta2.AnnotationRequestedSources]
 	return requested != "" && requested == SourcesDigest(&m.Spec), requested != ""
 }
 
-// IsEdited reports whether somebody else has changed the version or the sources that this controller has written into a
-// Manifest.
+// IsEdited reports whether somebody else has changed the version or the sources in a Manifest after this controller has
+// written them.
 func IsEdited(m *v1beta2.Manifest) bool {
 	has, known := HasRequestedSources(m)
 	return known && !has || RequestedVersion(m) != m.Spec.Version

@@ -15,7 +15,7 @@
 //
 // # What it does not do
 //
-// The package does not choose the version of a module: package channel does. The package writes nothing.
+// The package does not choose the version of a module: package channel chooses it. The package writes nothing.
 package plan
 
 import (
@@ -36,21 +36,23 @@ import (
 // Module is one module of a Kyma in one reconcile.
 type Module struct {
 	Spec v1beta2.Module // the module as the Kyma requests it
-	// the Kyma in the runtime requests the module, or the module is mandatory; if false, its Manifest has to be deleted
+	// IsRequested is true if the Kyma in the runtime requests the module, or if the module is mandatory. If false, the
+	// Manifest has to be deleted.
 	IsRequested bool
 	IsMandatory bool                  // the control plane requests the module, or requested it before
 	Decision    channel.Decision      // the desired version, or the reason why there is none
 	Manifest    *v1beta2.Manifest     // nil if there is none; step install replaces it
 	Former      *v1beta2.ModuleStatus // the module's status entry before this reconcile; nil if none
-	// Upgrade is set while the Manifest is being deleted: a higher version that the module gets until then, so that its
-	// operator can finish the deletion; nil if there is none
+	// Upgrade is set only while the Manifest is being deleted: it is a higher version that the module gets before the
+	// deletion, so that its operator can finish the deletion.
 	Upgrade *channel.Decision
 	Err     error // set by step install: why the Manifest was not written
-	// the user allows the deletion of custom resources with a CRD of the module
+	// MayDeleteCustomResources is true if the user allows the deletion of custom resources whose CRD belongs to the
+	// module.
 	MayDeleteCustomResources bool
 }
 
-// Pause returns the blocker of a paused module, or nil if the module is not paused.
+// Pause returns the blocker if the module is paused, and nil otherwise.
 func (m *Module) Pause() *channel.Blocker {
 	switch b := m.Decision.Blocker; {
 	case b == nil:
@@ -61,7 +63,7 @@ func (m *Module) Pause() *channel.Blocker {
 	return nil
 }
 
-// Inputs are the inputs of Resolve. Together they determine the modules of a runtime and the versions of the modules.
+// Inputs are the inputs of Resolve. The inputs determine the modules of a runtime and the versions of the modules.
 type Inputs struct {
 	Kyma      *v1beta2.Kyma                // the Kyma in the control plane
 	Remote    *v1beta2.Kyma                // the Kyma in the runtime, with the requested modules
@@ -138,14 +140,14 @@ func upgradeOf(m *v1beta2.Manifest, d channel.Decision) *channel.Decision {
 	return &d
 }
 
-// mayDelete reports whether a Kyma allows the deletion of custom resources with a CRD of a module. The Kyma in the
-// runtime decides only about modules that it can request.
+// mayDelete reports whether a Kyma allows the deletion of custom resources whose CRD belongs to a module. The Kyma in
+// the runtime decides this only for modules that it can request.
 func (in *Inputs) mayDelete(module string, mandatory bool) bool {
 	return in.Kyma.MayDeleteCustomResources(module) || !mandatory && in.Remote.MayDeleteCustomResources(module)
 }
 
-// ToRemove returns the module of a Manifest that is being deleted or will be deleted. When a module is removed in this
-// way, only the Kyma in the control plane decides about the custom resources.
+// ToRemove returns a module made from a Manifest that is being deleted or will be deleted. For such a module, only the
+// Kyma in the control plane decides whether custom resources are deleted.
 func ToRemove(k *v1beta2.Kyma, m *v1beta2.Manifest) Module {
 	of := m.ModuleName()
 	return Module{Spec: v1beta2.Module{Name: of}, IsMandatory: m.IsMandatory(), Manifest: m, Former: formerEntry(k, of),
@@ -176,8 +178,8 @@ func IsOurs(m *v1beta2.Manifest) bool {
 }
 
 // manifestOf returns the Manifest of a module, or nil if there is none. If a module has several Manifests, manifestOf
-// prefers a Manifest that is not being deleted. The second preference is a Manifest for which IsMandatory returns the
-// value of mandatory.
+// prefers a Manifest that is not being deleted. If there are several such Manifests, manifestOf prefers one for which
+// IsMandatory returns the value of mandatory.
 func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory bool) *v1beta2.Manifest {
 	var found *v1beta2.Manifest
 	best := -1
@@ -202,8 +204,8 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory
 
 // InstalledVersion returns the version of a module that is installed in the runtime, or "" if no version is installed.
 // If the control plane was restored from an older state, InstalledVersion returns the version that was found in the
-// runtime. A version that somebody else has written into the spec of the Manifest is ignored. Such a version is also
-// ignored after the controller of Manifests has copied it into the status.
+// runtime. InstalledVersion ignores a version that somebody else has written into the spec of the Manifest. Such a
+// version is also ignored after the controller of Manifests has copied it into the status.
 func InstalledVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
@@ -218,7 +220,7 @@ func InstalledVersion(m *v1beta2.Manifest) string {
 }
 
 // runtimeVersion returns the version that the runtime has according to AnnotationRuntimeVersion. runtimeVersion returns
-// "" without the annotation, if the version is not known, and if the runtime turned out to have no object of the
+// "" if there is no annotation, if the version is not known, or if the runtime turned out to have no object of the
 // module.
 func runtimeVersion(m *v1beta2.Manifest) string {
 	if !m.IsRestored() || !m.DeletionTimestamp.IsZero() || m.HasRuntimeInventory() && len(m.Status.Synced) == 0 {
@@ -230,11 +232,11 @@ func runtimeVersion(m *v1beta2.Manifest) string {
 	return ""
 }
 
-// AwaitsInventory reports whether the inventory of a restored Manifest does not have the objects in the runtime yet.
-// Until then, the Manifest must not be changed.
+// AwaitsInventory reports whether the inventory of a restored Manifest still lacks the objects that are in the runtime.
+// As long as it lacks them, the Manifest must not be changed.
 func AwaitsInventory(m *v1beta2.Manifest) bool { return m.IsRestored() && !m.HasRuntimeInventory() }
 
-// installedTarget returns the cluster on which objects of a module are installed, or "" if there are none.
+// installedTarget returns the cluster on which objects of a module are installed, or "" if no objects are installed.
 func installedTarget(m *v1beta2.Manifest) v1beta2.Target {
 	if m == nil || !m.DeletionTimestamp.IsZero() || m.Status.AppliedDigest == "" && len(m.Status.Synced) == 0 {
 		return ""
@@ -262,7 +264,7 @@ func manifestName(k *v1beta2.Kyma, m *Module) string {
 }
 
 // DesiredManifest returns the Manifest that a module should have. The module must have a version: Decision.Template is
-// set. now is the time at which a rollout orders the version, if one does.
+// set. now is the time at which a rollout orders the version; without a rollout it is not used.
 func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact, now time.Time) *v1beta2.Manifest {
 	t := m.Decision.Template
 	name := manifestName(k, m)
@@ -340,13 +342,13 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact, now time.Time) *v1b
 	return want
 }
 
-// rolloutAnnotations describe the rollout that ordered the version of a Manifest. They stay until another version is
-// ordered, so they cost no write of their own.
+// rolloutAnnotations are the annotations about the rollout that ordered the version of a Manifest. These annotations
+// stay until another version is ordered, so they cause no additional write.
 var rolloutAnnotations = []string{v1beta2.AnnotationRollout, v1beta2.AnnotationRolloutStarted,
 	v1beta2.AnnotationRolloutExcused}
 
-// markRollout sets the annotations of the rollout that orders the version of a module. If the version was ordered
-// before, they stay as they are.
+// markRollout sets the annotations about the rollout that orders the version of a module. If the version was ordered
+// before, the annotations stay as they are.
 func markRollout(want *v1beta2.Manifest, m *Module, now time.Time) {
 	turn := &m.Decision.Turn
 	switch is := m.Manifest; {
@@ -380,11 +382,11 @@ var (
 var sourceAnnotations = []string{v1beta2.AnnotationRequestedSources, v1beta2.AnnotationContentDigest}
 
 // WithDesired returns a copy of a Manifest with the desired labels, annotations and spec. WithDesired returns nil if
-// the Manifest already has them. WithDesired does not change finalizers, because they belong to the controller of
-// Manifests.
+// the Manifest already has the desired labels, annotations and spec. WithDesired does not change finalizers, because
+// they belong to the controller of Manifests.
 //
-// A missing annotation of sourceAnnotations alone is no reason to write a Manifest: Manifests of earlier releases get
-// it with their next change.
+// If only annotations in sourceAnnotations are missing, the Manifest is not written: Manifests of earlier releases get
+// these annotations with their next change.
 func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	labels, annotations := withOurs(is.Labels, ourLabels, want.Labels),
 		withOurs(is.Annotations, ourAnnotations, want.Annotations)
@@ -402,8 +404,9 @@ func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	return updated
 }
 
-// WithOperatorOf returns a copy of a Manifest that is being deleted, with the version and the sources of another one.
-// The custom resource stays, because the deletion waits for it.
+// WithOperatorOf returns a copy of a Manifest that is being deleted, with the version and the sources of another
+// Manifest. The copy keeps the custom resource of the deleted Manifest, because the deletion waits for this custom
+// resource.
 func WithOperatorOf(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	updated := is.DeepCopy()
 	resource, policy := is.Spec.Resource, is.Spec.CustomResourcePolicy
@@ -418,8 +421,8 @@ func WithOperatorOf(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	return updated
 }
 
-// withOurs returns a copy of some labels or annotations. In the copy, each of our keys has the desired value, or is
-// absent if there is no desired value.
+// withOurs returns a copy of some labels or annotations, in which the labels or annotations of this controller are as
+// desired. In the copy, each of our keys has the desired value; a key without a desired value is missing.
 func withOurs(all map[string]string, ours []string, want map[string]string) map[string]string {
 	out := make(map[string]string, len(all)+len(want))
 	maps.Copy(out, all)

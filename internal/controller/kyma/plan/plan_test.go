@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// manifestIn returns a Manifest of module keda in the given state. The Manifest was reconciled.
+// manifestIn returns a Manifest of module keda in the given state, as if it was already reconciled.
 func manifestIn(state v1beta2.State, operation string) *v1beta2.Manifest {
 	return &v1beta2.Manifest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a-keda-1", Generation: 3},
@@ -30,7 +30,7 @@ func manifestIn(state v1beta2.State, operation string) *v1beta2.Manifest {
 	}
 }
 
-// decided is a decision for version 2.0.0 of module keda.
+// decided is a decision to install version 2.0.0 of module keda.
 func decided() channel.Decision {
 	return channel.Decision{Channel: "fast", Version: "2.0.0", Component: "kyma-project.io/module/keda",
 		Template: &v1beta2.ModuleTemplate{
@@ -216,8 +216,8 @@ func TestManifestOnControlPlane(t *testing.T) {
 	}
 }
 
-// TestEditedSources checks that each field that comes from the component descriptor is covered by the digest in the
-// annotation.
+// TestEditedSources checks that the digest in the annotation covers each field that comes from the component
+// descriptor.
 func TestEditedSources(t *testing.T) {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "kcp-system", UID: "u"}}
 	layer := registry.Layer{Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIDir}
@@ -410,7 +410,8 @@ func TestArtefactInEarlyModules(t *testing.T) {
 	}
 }
 
-// TestArtefactInWithChart: a chart in a chart repository is installed beside raw-manifest, which excludes other layers.
+// TestArtefactInWithChart checks that a chart in a chart repository is installed in addition to raw-manifest, which
+// excludes other layers.
 func TestArtefactInWithChart(t *testing.T) {
 	layer := registry.Layer{Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIRef}
 	chart := registry.Chart{URL: "https://charts.example.com", Name: "shop", Version: "1.0.0"}
@@ -517,7 +518,7 @@ func TestWithDesiredRemovesOurs(t *testing.T) {
 	}
 }
 
-// TestHasRecordedContent has the rows of the table of the function, in its order.
+// TestHasRecordedContent has one case for each row of the table at HasRecordedContent, in the same order.
 func TestHasRecordedContent(t *testing.T) {
 	cases := map[string]struct {
 		reason                     string
@@ -669,7 +670,7 @@ func TestUpgradeDeleted(t *testing.T) {
 	}
 }
 
-// TestWithOperatorOf: the deletion waits for the custom resource of the former version.
+// TestWithOperatorOf checks that the deletion of a Manifest waits for the custom resource of the former version.
 func TestWithOperatorOf(t *testing.T) {
 	resource := func(name string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{}

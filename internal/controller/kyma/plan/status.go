@@ -27,7 +27,8 @@ func Entries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	return entries
 }
 
-// MandatoryEntries returns entries of the mandatory modules. The entries have the form of status entries.
+// MandatoryEntries returns the entries of the mandatory modules. These entries have the same form as the status entries
+// of requested modules.
 func MandatoryEntries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	var entries []v1beta2.ModuleStatus
 	for i := range modules {
@@ -39,8 +40,8 @@ func MandatoryEntries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 }
 
 // InstalledMandatory returns the entries of the mandatory modules that are installed and are not being deleted. before
-// has the entries until now: the entry of a Manifest that was restored from an older state stays the same until the
-// next version is installed.
+// has the previous entries: if a Manifest was restored from an older state, its entry stays the same until the next
+// version is installed.
 func InstalledMandatory(modules []Module, before []v1beta2.MandatoryModuleStatus) []v1beta2.MandatoryModuleStatus {
 	var entries []v1beta2.MandatoryModuleStatus
 	for i := range modules {
@@ -66,8 +67,8 @@ func InstalledMandatory(modules []Module, before []v1beta2.MandatoryModuleStatus
 }
 
 // entryOf returns the status entry of one module. The entry shows the installed version. If the installed version is
-// not the requested version, the entry also shows the reason. After a failed lookup, the entry keeps its former
-// references.
+// not the requested version, the entry also shows the reason. If the lookup of the module has failed, the entry keeps
+// its former references.
 func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	e := v1beta2.ModuleStatus{Name: m.Spec.Name, State: v1beta2.StateProcessing}
 	if f := m.Former; f != nil {
@@ -103,8 +104,8 @@ func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	return e
 }
 
-// observationOf returns the version of a module, as this reconcile has observed it. A blocker is not a change of the
-// version, and neither is an error without a reason code, because such an error is retried at once.
+// observationOf returns the version of a module as this reconcile has observed it, for the history. A blocker is not a
+// change of the version. An error without a reason code is no change either, because such an error is retried at once.
 func observationOf(m *Module) changelog.Observation {
 	is := m.Manifest
 	switch {
@@ -122,7 +123,7 @@ func observationOf(m *Module) changelog.Observation {
 		IsInstalled: is.Status.AppliedDigest != "", State: VisibleState(is), Reason: ReasonOf(is)}
 }
 
-// addBlocker adds to an entry the reason why the module does not get the requested version. The installed version stays
+// addBlocker adds the reason why the module does not get the requested version to an entry. The installed version stays
 // installed. The state of the entry depends on the reason:
 //
 //	WaitingForWindow               unchanged; field maintenance shows that an update waits
@@ -205,7 +206,7 @@ func resourceOf(m *Module) *v1beta2.ObjectReference {
 	return r
 }
 
-// unreadable returns the condition that the sources of the installed version cannot be read, or nil if they can.
+// unreadable returns a condition if the sources of the installed version cannot be read, and nil otherwise.
 func unreadable(m *v1beta2.Manifest) *metav1.Condition {
 	return meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionSourcesReadable)
 }
@@ -218,7 +219,8 @@ func VisibleMessage(m *v1beta2.Manifest) string {
 	return operationOf(m)
 }
 
-// operationOf returns the message of the last operation of a Manifest, or the message of refusalOf.
+// operationOf returns the message of the last operation of a Manifest. If the API server refuses the status of the
+// Manifest, operationOf returns the message of refusalOf.
 func operationOf(m *v1beta2.Manifest) string {
 	if c := refusalOf(m); c != nil {
 		return c.Message
@@ -226,8 +228,8 @@ func operationOf(m *v1beta2.Manifest) string {
 	return m.Status.LastOperation.Operation
 }
 
-// refusalOf returns the condition that the API server refuses the status of a Manifest, or nil if it does not. Such a
-// status consists of the state, this condition, and fields of the former status.
+// refusalOf returns a condition if the API server refuses the status of a Manifest, and nil otherwise. A refused status
+// is saved in a reduced form: the state, this condition, and fields of the former status.
 func refusalOf(m *v1beta2.Manifest) *metav1.Condition {
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Reason == v1beta2.ReasonStatusNotSaved && c.ObservedGeneration == m.Generation {
@@ -246,9 +248,9 @@ func CountReady(modules []v1beta2.ModuleStatus) (ready, total int) {
 	return ready, len(modules)
 }
 
-// Worst returns the reason of the module in the worst state, and one line that lists every module that is not Ready,
-// with its message. The order of states, worst first, is Error, Warning, Deleting, Processing. If no such module has a
-// reason, the reason is ModulesNotReady.
+// Worst returns the reason of the module in the worst state, and one line of text with every module that is not Ready
+// and its message. The order of states, worst first, is Error, Warning, Deleting, Processing. If none of these modules
+// has a reason, the reason is ModulesNotReady.
 func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
 	rank := []v1beta2.State{v1beta2.StateError, v1beta2.StateWarning, v1beta2.StateDeleting, v1beta2.StateProcessing}
 	at := len(rank)
@@ -275,8 +277,8 @@ func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
 	return reason, strings.Join(parts, "; ")
 }
 
-// SlowModuleDelay is the time for which a module may be Processing before the status of its Kyma shows the reason. A
-// module that becomes Ready earlier costs two status writes in the runtime, regardless of its progress in between.
+// SlowModuleDelay is how long a module may be Processing before the status of its Kyma shows the reason. A module that
+// becomes Ready earlier costs two status writes in the runtime, whatever happens in between.
 const SlowModuleDelay = 10 * time.Second
 
 // IsSlow reports whether a Manifest has been Processing for at least SlowModuleDelay.
@@ -294,8 +296,8 @@ func ProcessingSince(m *v1beta2.Manifest) time.Time {
 	return m.CreationTimestamp.Time
 }
 
-// VisibleState returns the state that a Kyma shows for a Manifest. A Manifest that was not reconciled since its last
-// change, or whose inventory was lost, is shown as Processing.
+// VisibleState returns the state that a Kyma shows for a Manifest. If a Manifest was not reconciled since its last
+// change, or if its inventory was lost, VisibleState returns Processing.
 func VisibleState(m *v1beta2.Manifest) v1beta2.State {
 	if isOutdated(m) {
 		return v1beta2.StateProcessing
@@ -303,8 +305,8 @@ func VisibleState(m *v1beta2.Manifest) v1beta2.State {
 	return m.Status.State
 }
 
-// isOutdated reports whether the status of a Manifest lacks its last change, or the objects that its runtime has. A
-// refused status is not outdated: its state is that of the last change.
+// isOutdated reports whether the status of a Manifest does not cover its last change, or lacks the objects that its
+// runtime has. A refused status is not outdated: its state covers the last change.
 func isOutdated(m *v1beta2.Manifest) bool {
 	if refusalOf(m) != nil {
 		return false
@@ -321,8 +323,8 @@ func ReasonOf(m *v1beta2.Manifest) string {
 	return ""
 }
 
-// RemoteStatus returns the status for the Kyma in the runtime. The result differs from the status in the control plane
-// in three ways. Generations are generations of the Kyma in the runtime. References to templates point into the
+// RemoteStatus returns the status for the Kyma in the runtime. The status in the runtime differs from the status in the
+// control plane in three ways. Generations are those of the Kyma in the runtime. References to templates point into the
 // runtime. Fields about objects that exist only in the control plane are left out.
 func RemoteStatus(k *v1beta2.Kyma, generation int64) v1beta2.KymaStatus {
 	s := *k.Status.DeepCopy()

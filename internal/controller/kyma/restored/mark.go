@@ -15,9 +15,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 )
 
-// Mark marks the Manifest of a module, or creates it, and sets the status entry of the Kyma in memory. prepare is
-// called with a new Manifest before it is created. If the Manifest was changed after it was read, Mark returns a
-// conflict and changes nothing.
+// Mark marks the Manifest of a module, or creates a marked Manifest, and sets the status entry of the Kyma in memory.
+// prepare is called with a new Manifest before it is created. If the Manifest was changed after it was read, Mark
+// returns a conflict and changes nothing.
 func Mark(ctx context.Context, c client.Client, kyma *v1beta2.Kyma, lost Module,
 	prepare func(*v1beta2.Manifest)) error {
 	m := lost.Manifest
@@ -56,7 +56,7 @@ func setMandatoryEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus) {
 	kyma.Status.MandatoryModules = append(kyma.Status.MandatoryModules, e)
 }
 
-// setEntry sets the status entry of a module in the Kyma. The entry is a copy of the one in the runtime, which has no
+// setEntry sets the status entry of a module in the Kyma. The entry is a copy of the entry in the runtime, which has no
 // reference to a Manifest.
 func setEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus, m *v1beta2.Manifest) {
 	if entry == nil {
@@ -74,9 +74,9 @@ func setEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus, m *v1beta2.Manife
 	kyma.Status.Modules = append(kyma.Status.Modules, e)
 }
 
-// Known returns the previous status of a Kyma, for a comparison with the saved status. Modules whose Manifests are
-// marked have the history of the saved status, so that no event is recorded for a change that the lost control plane
-// has recorded.
+// Known returns the previous status of a Kyma, which is compared with the saved status to find events. Modules whose
+// Manifests are marked have the history of the saved status, so that no event is recorded for a change that was already
+// recorded before the control plane was restored.
 func Known(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 	manifests map[string]*v1beta2.Manifest) *v1beta2.KymaStatus {
 	var known *v1beta2.KymaStatus
@@ -101,11 +101,11 @@ func Known(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 	return known
 }
 
-// Unreported returns the previous status without modules that were removed before the manager stopped. The manager had
-// recorded such a removal in the control plane, but not in the runtime, so the module looked lost, and its Manifest was
-// created again. names are the modules with such a Manifest. If the Manifest gets objects, the module was lost. If the
-// module disappears before that, its removal was reported already. Unreported also returns the names for which that is
-// not known yet.
+// Unreported returns the previous status without the modules that were removed before the manager stopped. Such a
+// removal was recorded in the control plane, but not in the runtime, so the module looked lost, and its Manifest was
+// created again. names are the modules with such a Manifest. If the new Manifest gets objects, the module was really
+// lost. If the module disappears before its Manifest gets objects, the removal was reported already. Unreported also
+// returns the names of the modules for which this is not known yet.
 func Unreported(previous *v1beta2.KymaStatus, saved *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest,
 	names []string) (*v1beta2.KymaStatus, []string) {
 	var unknown []string
@@ -124,8 +124,9 @@ func Unreported(previous *v1beta2.KymaStatus, saved *v1beta2.Kyma, manifests map
 	return previous, unknown
 }
 
-// newManifest returns a Manifest for a module whose Manifest was lost. The new Manifest has nothing to install. The new
-// Manifest has the custom resource of the module, so that a deletion of the Manifest deletes the custom resource first.
+// newManifest returns a Manifest for a module whose Manifest was lost. The new Manifest has no sources, so nothing is
+// installed. The new Manifest names the custom resource of the module, so that a deletion of the Manifest deletes the
+// custom resource first.
 func newManifest(kyma *v1beta2.Kyma, lost Module) *v1beta2.Manifest {
 	component := cmp.Or(lost.Entry.OCMComponentName, lost.Entry.FQDN)
 	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{

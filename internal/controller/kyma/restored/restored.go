@@ -1,5 +1,6 @@
-// Package restored finds the modules whose recorded state a control plane has lost, because it was restored from an
-// older backup, or without statuses, or without a Manifest. The package marks their Manifests.
+// Package restored finds modules whose recorded state a control plane has lost. A control plane loses state when it is
+// restored from an older backup, or without statuses, or without a Manifest. The package marks the Manifests of these
+// modules.
 //
 // # Use
 //
@@ -9,17 +10,19 @@
 // # How it works
 //
 // The status of the Kyma in a runtime is a copy of the status in the control plane. The manager saves the status in the
-// control plane before it copies it. So each change of a module in the copy is in the control plane, too, and a change
-// that is only in the copy proves that the control plane was restored from an older state. [Find] has the table.
+// control plane before it copies the status to the runtime. So the control plane has every change that the copy shows.
+// A change that is only in the copy proves that the control plane was restored from an older state. The table at [Find]
+// has all cases.
 //
-// The Manifest of such a module gets [v1beta2.AnnotationRuntimeVersion] before anything else is written. From then on
-// the version in the annotation is the installed one, and the controller of Manifests applies nothing, but adds the
-// objects of the module in the runtime to the inventory. If the Manifest was lost, [Mark] creates one that has nothing
-// to install. The Kyma then gets the status entry of the copy, so that the next copy has the same history.
+// The Manifest of such a module gets [v1beta2.AnnotationRuntimeVersion] before anything else is written. From then on,
+// the version in the annotation is the installed version. The controller of Manifests applies nothing, but adds the
+// objects of the module in the runtime to the inventory. If the Manifest was lost, [Mark] creates a Manifest that has
+// nothing to install. The Kyma in the control plane then gets the status entry of the copy, so that the next copy has
+// the same history.
 //
 // # What it does not do
 //
-// The package makes no request to a runtime, and decides nothing about versions: package channel does. A mandatory
+// The package makes no request to a runtime, and decides nothing about versions: package channel does that. A mandatory
 // module whose Manifest and ModuleReleaseMeta were both lost is not found: without the ModuleReleaseMeta, a new
 // Manifest would uninstall the module.
 package restored
@@ -39,8 +42,8 @@ type Module struct {
 	Name string
 	// Version is the version in the runtime, or v1beta2.VersionUnknown.
 	Version string
-	// Entry is the status entry of the module. If the entry of the copy in the runtime is newer, Entry is that entry.
-	// Entry is nil if neither Kyma has one.
+	// Entry is the status entry of the module. If the entry in the runtime is newer than the entry in the control
+	// plane, Entry is the one in the runtime. Entry is nil if neither Kyma has an entry for the module.
 	Entry *v1beta2.ModuleStatus
 	// Manifest is nil if the Manifest was lost.
 	Manifest *v1beta2.Manifest
@@ -88,8 +91,8 @@ func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest, ma
 	return all
 }
 
-// find does the same as Find for one module. lostStatus is true if the Kyma has no status although its runtime was in
-// use.
+// find does for one module what Find does for all. lostStatus is true if the Kyma has no status although its runtime
+// was in use.
 func find(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStatus bool) *Module {
 	known, seen := entryOf(kyma, name), entryOf(remote, name)
 	entry, isNewer := known, false
@@ -149,14 +152,14 @@ func mandatoryEntry(k *v1beta2.Kyma, name string) *v1beta2.MandatoryModuleStatus
 	return nil
 }
 
-// isMandatory reports whether the statuses know a module as a mandatory module only.
+// isMandatory reports whether the statuses have a module only as a mandatory module.
 func isMandatory(kyma, remote *v1beta2.Kyma, name string) bool {
 	return kyma.ModuleStatus(name) == nil && remote.ModuleStatus(name) == nil
 }
 
 // isLater reports whether the entry of a module in the runtime shows a change that the entry in the control plane does
 // not have. known is the entry in the control plane, or nil. An entry without history was written by an earlier version
-// of the manager; then the times of the statuses are compared.
+// of the manager; for such an entry, the times of the statuses are compared.
 func isLater(seen, known *v1beta2.ModuleStatus, kyma, remote *v1beta2.Kyma) bool {
 	last := changelog.Last(seen.History)
 	if last == nil {
@@ -183,9 +186,9 @@ func isInstalled(e *v1beta2.ModuleStatus) bool {
 	return e.State == v1beta2.StateReady || e.State == v1beta2.StateWarning
 }
 
-// versionOf returns the version of an entry that the runtime may have, or "" if there is none. If an upgrade or a
-// downgrade was not complete, versionOf returns the higher version, because a part of its objects may be in the
-// runtime.
+// versionOf returns the version that the runtime may have according to an entry, or "" if there is none. If an upgrade
+// or a downgrade was not complete, versionOf returns the higher of the two versions, because some of its objects may be
+// in the runtime.
 func versionOf(e *v1beta2.ModuleStatus) string {
 	versions := []string{e.Version}
 	if last := changelog.Last(e.History); last != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// at returns a time some minutes after the begin of the tests.
+// at returns a time that is the given number of minutes after the beginning of the tests.
 func at(minutes int) metav1.Time {
 	return metav1.NewTime(time.Date(2026, time.November, 23, 9, minutes, 0, 0, time.UTC))
 }
 
-// change is a change of a module that began at the given time. The change ended a minute later, unless it is still
+// change returns a change of a module that began at the given time. The change ended a minute later, unless it is still
 // open.
 func change(version string, started int, open ...bool) v1beta2.ModuleChange {
 	c := v1beta2.ModuleChange{Version: version, Started: at(started), Outcome: v1beta2.StateReady}
@@ -26,13 +26,13 @@ func change(version string, started int, open ...bool) v1beta2.ModuleChange {
 	return c
 }
 
-// entry is the status entry of the module.
+// entry returns the status entry of the module in these tests.
 func entry(version string, state v1beta2.State, history ...v1beta2.ModuleChange) *v1beta2.ModuleStatus {
 	return &v1beta2.ModuleStatus{Name: "m", Version: version, State: state, History: history}
 }
 
-// kymaWith returns a Kyma with the entry and with the given time of its last operation. Without an entry and a time,
-// the Kyma has no status.
+// kymaWith returns a Kyma whose status has the given entry and the given time of its last operation. If entry and time
+// are missing, the Kyma has no status.
 func kymaWith(e *v1beta2.ModuleStatus, updated int) *v1beta2.Kyma {
 	k := &v1beta2.Kyma{}
 	if e != nil {
@@ -44,8 +44,8 @@ func kymaWith(e *v1beta2.ModuleStatus, updated int) *v1beta2.Kyma {
 	return k
 }
 
-// manifestWith returns a Manifest that requests one version and has another version installed. Without an installed
-// version, the Manifest has no status.
+// manifestWith returns a Manifest that requests one version while another version is installed. If no version is
+// installed, the Manifest has no status.
 func manifestWith(requested, installed string) *v1beta2.Manifest {
 	m := &v1beta2.Manifest{}
 	m.Name, m.Labels = "manifest", map[string]string{v1beta2.LabelModuleName: "m"}
@@ -150,7 +150,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindNotRequested: if neither the Manifest nor the ModuleReleaseMeta of a mandatory module exists, no Manifest is
+// TestFindNotRequested checks a mandatory module whose Manifest and ModuleReleaseMeta are both lost: no Manifest is
 // created, because it would uninstall the module.
 func TestFindNotRequested(t *testing.T) {
 	remote := mandatoryWith("2.0.0", change("2.0.0", 3), 4)
@@ -171,7 +171,7 @@ func TestFindNotRequested(t *testing.T) {
 	}
 }
 
-// mandatoryWith returns a Kyma whose status has a mandatory module, and was saved at a time in seconds.
+// mandatoryWith returns a Kyma whose status has a mandatory module and was saved at the given second.
 func mandatoryWith(version string, last v1beta2.ModuleChange, at int) *v1beta2.Kyma {
 	k := kymaWith(nil, at)
 	k.Status.MandatoryModules = []v1beta2.MandatoryModuleStatus{{Name: "m", Version: version,
@@ -179,7 +179,8 @@ func mandatoryWith(version string, last v1beta2.ModuleChange, at int) *v1beta2.K
 	return k
 }
 
-// TestNewManifest checks that a Manifest that was lost gets its former name, and the custom resource of the module.
+// TestNewManifest checks that a lost Manifest is created with its former name and with the custom resource of the
+// module.
 func TestNewManifest(t *testing.T) {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a", UID: "u"}}
 	e := entry("2.0.0", v1beta2.StateReady)

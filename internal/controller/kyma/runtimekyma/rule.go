@@ -12,7 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// rule is a part of a compiled schema.
+// rule is the compiled form of a part of a schema.
 type rule struct {
 	kind       string // JSON type; "" allows all
 	maxItems   *int64
@@ -79,7 +79,7 @@ func (r *rule) violation(value any) string {
 	return ""
 }
 
-// textViolation is violation for a text. The pattern is matched only if the text is not too long.
+// textViolation is like violation, for a value that is a text. The pattern is matched only if the text is not too long.
 func (r *rule) textViolation(text string) string {
 	switch {
 	case r.maxLength != nil && (int64(len(text)) > utf8.UTFMax**r.maxLength ||
@@ -93,7 +93,7 @@ func (r *rule) textViolation(text string) string {
 	return ""
 }
 
-// listViolation is violation for a list.
+// listViolation is like violation, for a value that is a list.
 func (r *rule) listViolation(list []any) string {
 	if r.maxItems != nil && int64(len(list)) > *r.maxItems {
 		return fmt.Sprintf(": must have at most %d items", *r.maxItems)
@@ -121,7 +121,7 @@ func (r *rule) listViolation(list []any) string {
 	return ""
 }
 
-// isOf reports whether a decoded JSON value has a JSON type.
+// isOf reports whether a decoded JSON value has the given JSON type.
 func isOf(value any, kind string) bool {
 	switch value.(type) {
 	case string:

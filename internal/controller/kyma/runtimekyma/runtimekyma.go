@@ -8,18 +8,19 @@
 // # How it works
 //
 // The API server of a runtime validates its objects with the CRD that it stores. The administrator of the runtime may
-// change that CRD, and an API server need not validate anything. Therefore spec and status are validated here with the
-// CRD that is embedded in this program: types, maxItems, maxLength, pattern, enum and the keys of lists.
+// change the CRD in the runtime, and an API server that is not genuine may not validate anything. Therefore spec and
+// status are validated here with the CRD that is embedded in this program: types, maxItems, maxLength, pattern, enum
+// and the keys of lists.
 //
-// Lists are counted before their items are validated, and the first violation ends the validation. So the cost is
-// bounded by the limits of the schema, and not by the size of the object. The validator of package
-// apiextensions-apiserver has no such bound, and needs 3 ms and 800 KB for a usual Kyma. The validator of this package
-// needs less than 0.1 ms and nearly no memory.
+// Lists are counted before their items are validated, and the first violation ends the validation. So the cost of a
+// validation is bounded by the limits of the schema, and not by the size of the object. The validator of package
+// apiextensions-apiserver has no such bound, and needs 3 ms and 800 KB for an ordinary Kyma. The validator of this
+// package needs less than 0.1 ms and nearly no memory for it.
 //
 // # What it does not do
 //
 // The package does not check required fields, minimum lengths and CEL rules, because an object that an earlier CRD
-// allowed has to stay valid. Package channel handles requests without a meaning.
+// allowed has to stay valid. Package channel handles requests that fit the schema but make no sense.
 package runtimekyma
 
 import (
@@ -43,7 +44,8 @@ const (
 	// maxModules is the maximum number of entries in status.modules and status.mandatoryModules, which the CRD does not
 	// limit: 250 modules may be requested while as many are being removed.
 	maxModules = 500
-	// maxLabels is the maximum number of labels, and of annotations. An API server limits only the size of the object.
+	// maxLabels is the maximum number of labels of an object, and also of its annotations. An API server has no such
+	// limit; it limits only the size of the object.
 	maxLabels = 1000
 	// maxViolation limits the text of a violation, in bytes.
 	maxViolation = 256
@@ -51,7 +53,7 @@ const (
 
 // InvalidError is the error for a Kyma that does not fit the schema of the CRD.
 type InvalidError struct {
-	// Violation is the first violation: the field, and the limit.
+	// Violation is the first violation of the schema: the field, and the limit that it exceeds.
 	Violation string
 }
 
@@ -66,10 +68,10 @@ func (e *InvalidError) Error() string {
 // Reason returns the reason code of the error.
 func (e *InvalidError) Reason() string { return v1beta2.ReasonRuntimeKymaInvalid }
 
-// Schema validates Kymas of runtimes. Safe for concurrent use.
+// Schema validates Kymas of runtimes. A Schema is safe for concurrent use.
 type Schema struct{ spec, status *rule }
 
-// New compiles the schema of the embedded CRD. An error means a broken build.
+// New compiles the schema of the embedded CRD. An error means that the program was built with an invalid CRD.
 func New() (*Schema, error) {
 	for _, crd := range crds.All() {
 		for _, v := range crd.Spec.Versions {
@@ -99,7 +101,7 @@ func New() (*Schema, error) {
 }
 
 // Decode returns the Kyma of an object in a runtime. If the object does not fit the schema, the error is an
-// *InvalidError, and the returned Kyma has only metadata: nothing but its record of the owner may be used.
+// *InvalidError, and the returned Kyma has only metadata: the caller may use nothing but its record of the owner.
 func (s *Schema) Decode(u *unstructured.Unstructured) (*v1beta2.Kyma, error) {
 	if violation := s.violation(u); violation != "" {
 		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(),
@@ -113,7 +115,7 @@ func (s *Schema) Decode(u *unstructured.Unstructured) (*v1beta2.Kyma, error) {
 	return k, nil
 }
 
-// violation returns the first violation of an object, or "" if there is none.
+// violation returns the first violation of the schema in an object, or "" if there is none.
 func (s *Schema) violation(u *unstructured.Unstructured) string {
 	labels, annotations := u.GetLabels(), u.GetAnnotations()
 	metadata := field.NewPath("metadata")
@@ -133,8 +135,8 @@ func (s *Schema) violation(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// first returns the text of the error of the first field, in the order of the names of fields, without its value: the
-// value may have any size and content.
+// first returns the error text of the first field, in the order of the field names. The text does not contain the value
+// of the field, because the value may have any size and content.
 func first(errs field.ErrorList) string {
 	e := slices.MinFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
 	return fmt.Sprintf("%s: %s: %s", e.Field, e.Type, e.Detail)

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// object returns a Kyma as a runtime has it, with the given parts in place of the usual ones.
+// object returns a Kyma as it is stored in a runtime, with the given parts instead of the usual ones.
 func object(t testing.TB, parts map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	o := map[string]any{"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
@@ -33,7 +33,7 @@ func object(t testing.TB, parts map[string]any) *unstructured.Unstructured {
 	return u
 }
 
-// modules returns n copies of the module one. If one has no name, each copy gets a name of its own.
+// modules returns n copies of the module entry one. If the entry has no name, each copy gets its own name.
 func modules(n int, one map[string]any) []any {
 	var all []any
 	for i := range n {
@@ -46,8 +46,8 @@ func modules(n int, one map[string]any) []any {
 	return all
 }
 
-// TestDecode checks which Kymas of runtimes are used, and that a violation is named in one short line without the
-// value.
+// TestDecode checks which Kymas of runtimes are accepted, and that the error names a violation in one short line
+// without the value.
 func TestDecode(t *testing.T) {
 	type fields = map[string]any
 	spec := func(channel any, all []any) fields {
@@ -125,7 +125,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestDecodeSame checks that one object always has the same violation: a message that alternates would cause a status
+// TestDecodeSame checks that the same object always has the same violation: an alternating message would cause a status
 // write each time.
 func TestDecodeSame(t *testing.T) {
 	schema, err := New()
@@ -146,7 +146,7 @@ func TestDecodeSame(t *testing.T) {
 	}
 }
 
-// BenchmarkDecode measures a Kyma with 20 modules and their status.
+// BenchmarkDecode measures the decoding of a Kyma with 20 modules and their status.
 func BenchmarkDecode(b *testing.B) {
 	schema, err := New()
 	if err != nil {

@@ -9,29 +9,32 @@
 //
 // # How it works
 //
-// Annotations of the ModuleTemplate in the control plane have the record, so all replicas and all runtimes share it:
+// The record is stored in annotations of the ModuleTemplate in the control plane, so all replicas and all runtimes
+// share the record:
 //
 //	content-digest   the content with which the version was first installed
 //	replaced-by      other content that the registry has now; while it is set, the version is blocked in all runtimes
 //	accept-content   content that a person accepts in place of the recorded content
 //
-// Check compares the content that was found in the registry with the record, by the first row that fits:
+// Check compares the content that was found in the registry with the record, by the first row that fits Check compares
+// the content that was found in the registry with the record. The first row that fits determines the new record:
 //
 //	1  nothing is recorded                         content-digest = found
 //	2  found is the recorded content               replaced-by is removed, if it is set
 //	3  found is the content that a person accepts  content-digest = found, replaced-by is removed
 //	4  otherwise                                   replaced-by = found
 //
-// A change is one patch with the resource version of the ModuleTemplate that was read. If another replica has written
-// the record meanwhile, the API server refuses the patch, and the comparison is repeated with the record of the other
-// replica. So the first record wins, even if two replicas find different content at the same time. A version is
-// installed only after its content is recorded.
+// A change is one patch with the resource version of the ModuleTemplate that was read. If another replica has writte A
+// change of the record is one patch that requires the resource version of the ModuleTemplate that was read. If another
+// replica has written the record meanwhile, the API server refuses the patch, and the comparison is repeated with the
+// record of the other replica. So the first record decides, even if two replicas find different content at the same
+// time. A version is installed only after the record of its content is saved.
 //
 // # What it does not do
 //
 // The package does not read the registry, and does not decide about the effects of a replaced version: package channel
-// does. The package compares only component descriptors. So charts in a chart repository, and images with a tag, are
-// compared only by their names and versions.
+// decides that. The package compares only the digests of component descriptors. So a chart in a chart repository and an
+// image with a tag are compared only by name and version.
 package versions
 
 import (
@@ -46,7 +49,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Options are the dependencies of Records. Both are required.
+// Options are the clients that Records uses. Both clients are required.
 type Options struct {
 	// Client reads from the cache, and its reads include its own writes.
 	Client client.Client
@@ -54,7 +57,7 @@ type Options struct {
 	Live client.Reader
 }
 
-// Records compares versions with their records. Records is safe for concurrent use.
+// Records compares the content of versions with the recorded content. Records is safe for concurrent use.
 type Records struct {
 	options Options
 	mu      sync.Mutex // held while a record is written, so that one of many concurrent reconciles writes it
@@ -63,11 +66,12 @@ type Records struct {
 // New returns Records.
 func New(o Options) *Records { return &Records{options: o} }
 
-// maxTries limits the patches of one Check. Each conflict means that somebody else has changed the ModuleTemplate.
+// maxTries is the maximum number of patches that one Check sends. Each conflict between these patches and other writes
+// means that somebody else has changed the ModuleTemplate.
 const maxTries = 5
 
-// Check compares the content of a version with the record in its ModuleTemplate. Check returns the ModuleTemplate with
-// the current record. If the record needs no change, Check makes no request.
+// Check compares the content of a version with the record of the version in its ModuleTemplate. Check returns the
+// ModuleTemplate with the current record. If the record needs no change, Check makes no request.
 func (r *Records) Check(ctx context.Context, t *v1beta2.ModuleTemplate, found string) (*v1beta2.ModuleTemplate, error) {
 	if recordOf(t) == next(t, found) {
 		return t, nil
@@ -98,7 +102,7 @@ func (r *Records) Check(ctx context.Context, t *v1beta2.ModuleTemplate, found st
 	}
 }
 
-// record is the part of a record that this package writes.
+// record has the parts of the stored record that this package writes.
 type record struct {
 	digest, replacedBy string // "" means that there is no such annotation
 }
@@ -107,7 +111,7 @@ func recordOf(t *v1beta2.ModuleTemplate) record {
 	return record{t.Annotations[v1beta2.AnnotationContentDigest], t.Annotations[v1beta2.AnnotationReplacedBy]}
 }
 
-// next returns the record after some content was found, by the table in the package comment.
+// next returns the new record after some content was found in the registry, by the table in the package comment.
 func next(t *v1beta2.ModuleTemplate, found string) record {
 	is := recordOf(t)
 	switch found {

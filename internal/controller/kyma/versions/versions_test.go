@@ -29,7 +29,7 @@ func template(annotations map[string]string) *v1beta2.ModuleTemplate {
 	return t
 }
 
-// controlPlane is a client that counts patches.
+// controlPlane is a fake client that counts patches.
 type controlPlane struct {
 	client.WithWatch
 	patches int
@@ -116,7 +116,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestConcurrentChecks checks that many reconciles with the same old ModuleTemplate write the record once.
+// TestConcurrentChecks checks that many concurrent reconciles write the record once, although each has read the
+// ModuleTemplate before the write.
 func TestConcurrentChecks(t *testing.T) {
 	object := template(nil)
 	cluster := newControlPlane(t, object)
@@ -135,7 +136,7 @@ func TestConcurrentChecks(t *testing.T) {
 	}
 }
 
-// TestOtherReplica checks that of two replicas that find different content at the same time, the first decides.
+// TestOtherReplica checks two replicas that find different content at the same time: the first record decides.
 func TestOtherReplica(t *testing.T) {
 	object := template(nil)
 	cluster := newControlPlane(t, object)

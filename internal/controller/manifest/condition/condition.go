@@ -8,12 +8,12 @@
 //
 // # How it works
 //
-// Every function is pure: it changes only the status of the Manifest that it gets, and does nothing if the status
+// Every function is pure: it changes only the status of the Manifest in its argument, and does nothing if the status
 // already shows the finding. The texts are stable, so that an unchanged finding causes no write.
 //
 // # What it does not do
 //
-// The package does not decide about the state of a Manifest: package manifest does.
+// The package does not decide about the state of a Manifest: package manifest decides that.
 package condition
 
 import (
@@ -29,7 +29,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// Set sets the conditions that the reference implementation also has, and the condition Ready with reason and message.
+// Set sets the conditions that the reference implementation has too, and the condition Ready with a reason and a
+// message.
 func Set(m *v1beta2.Manifest, state v1beta2.State, reason, message string) {
 	s := &m.Status
 	set := func(kind, reason string, ok bool, yes, no string) {
@@ -59,8 +60,8 @@ type Signature struct {
 	trust.Signature
 }
 
-// SetSignatures sets the condition about signatures. If signatures is nil, the condition stays unchanged. If the trust
-// policy requires no signature, the condition is removed.
+// SetSignatures sets the condition about the signatures of the artefacts. If signatures is nil, the condition stays
+// unchanged. If the trust policy requires no signature, the condition is removed.
 func SetSignatures(m *v1beta2.Manifest, signatures []Signature) {
 	if signatures == nil {
 		return
@@ -89,9 +90,10 @@ func SetSignatures(m *v1beta2.Manifest, signatures []Signature) {
 	meta.SetStatusCondition(&m.Status.Conditions, c)
 }
 
-// SetUnreadable sets the condition that the sources of an installed version cannot be read because of err. changed are
-// the objects that were changed in the runtime and are neither compared nor corrected until the sources can be read.
-// While the reason of err stays the same, its first text is kept, because the texts of network errors vary.
+// SetUnreadable sets the condition that the sources of an installed version cannot be read because of the error err.
+// changed are the objects that somebody has changed in the runtime; these objects are neither compared nor corrected
+// until the sources can be read. While the reason of err stays the same, the condition keeps its first text, because
+// the texts of network errors vary.
 func SetUnreadable(m *v1beta2.Manifest, err error, changed []apply.Ref) {
 	const end = ": version "
 	reason, message := loop.Reason(err), loop.Clip(err.Error())
@@ -121,7 +123,7 @@ func SetReadable(m *v1beta2.Manifest) {
 	meta.RemoveStatusCondition(&m.Status.Conditions, v1beta2.ConditionSourcesReadable)
 }
 
-// Unreadable returns the condition that the sources cannot be read, or nil if they can.
+// Unreadable returns the condition that the sources cannot be read, or nil if they can be read.
 func Unreadable(m *v1beta2.Manifest) *metav1.Condition {
 	return meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionSourcesReadable)
 }

@@ -54,7 +54,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestSuspended: a suspended Manifest keeps the status of its condition Ready.
+// TestSuspended checks that a suspended Manifest keeps the status of its condition Ready.
 func TestSuspended(t *testing.T) {
 	m := &v1beta2.Manifest{}
 	condition.Set(m, v1beta2.StateReady, v1beta2.ReasonReady, "ready")
@@ -65,7 +65,7 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
-// TestSignatures checks that the condition does not exist if no signature is required, and that one problem makes the
+// TestSignatures checks that there is no condition if no signature is required, and that one problem makes the
 // condition False.
 func TestSignatures(t *testing.T) {
 	m := &v1beta2.Manifest{}

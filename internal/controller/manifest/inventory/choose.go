@@ -8,7 +8,7 @@ import (
 )
 
 // ReadinessRefs returns the objects whose readiness decides about the readiness of the module. If the Manifest names a
-// manager and that manager is in refs, the manager is the only workload in the result.
+// manager and refs contains that manager, the manager is the only workload in the result.
 func ReadinessRefs(refs []apply.Ref, manager *v1beta2.Manager) []apply.Ref {
 	if manager == nil {
 		return refs

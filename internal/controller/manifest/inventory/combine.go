@@ -8,8 +8,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// Combined returns the objects of all sets without duplicates. refs has the objects of each set, and name returns the
-// name of its source. Two sources may contain the same object only if its content is equal in both.
+// Combined returns the objects of all sets without duplicates. refs has the objects of each set, and the function name
+// returns the name of the source of a set. Two sources may contain the same object only if its content is equal in
+// both.
 func Combined(sets []apply.Set, refs [][]apply.Ref, name func(set int) string) ([]apply.Ref, error) {
 	var all []apply.Ref
 	for i, set := range sets {
@@ -32,7 +33,7 @@ func Combined(sets []apply.Set, refs [][]apply.Ref, name func(set int) string) (
 	return all, nil
 }
 
-// contentDigest returns the content digest of an object in a set, or "" if the set does not contain the object.
+// contentDigest returns the digest of an object's content in a set, or "" if the set does not contain the object.
 func contentDigest(set apply.Set, ref apply.Ref) string {
 	for _, o := range set.Bundle.Objects {
 		if o.GVK.Group == ref.Group && o.GVK.Kind == ref.Kind && o.Name == ref.Name &&
@@ -43,7 +44,7 @@ func contentDigest(set apply.Set, ref apply.Ref) string {
 	return ""
 }
 
-// duplicateError is returned if two sources contain the same object with different content.
+// duplicateError is the error that two sources contain the same object with different content.
 type duplicateError struct {
 	ref           apply.Ref
 	first, second string
@@ -53,5 +54,5 @@ func (d duplicateError) Error() string {
 	return fmt.Sprintf("%s is in %s and in %s: remove it from one of them", d.ref, d.first, d.second)
 }
 
-// Reason returns ReasonDuplicateObject.
+// Reason returns the reason code of the error, ReasonDuplicateObject.
 func (duplicateError) Reason() string { return v1beta2.ReasonDuplicateObject }

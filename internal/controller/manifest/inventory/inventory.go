@@ -1,4 +1,5 @@
-// Package inventory converts the inventory of a Manifest, and determines the owner of an object in a runtime.
+// Package inventory converts the inventory of a Manifest between its two forms, and determines the owner of an object
+// in a runtime.
 //
 // # Use
 //
@@ -9,18 +10,19 @@
 //
 // # How it works
 //
-// The inventory lists the objects of a Manifest before they are applied. Until all of them were applied, new entries
-// are pending: it is not known whether the Manifest has created them. Package apply determines this from the answer to
-// the PATCH that creates the object. An object that existed before is marked as adopted. An object of another Manifest
-// that contains the same object is marked as shared.
+// The inventory lists the objects of a Manifest before they are applied. Until all objects were applied, new entries
+// are pending: it is not known whether the Manifest has created the objects. Package apply determines this from the
+// answer to the PATCH that creates the object. An object that existed before is marked as adopted. An object of another
+// Manifest that contains the same object is marked as shared.
 //
 // The package reads from the cache of the control plane whether another Manifest exists, and which module that Manifest
-// belongs to. Manifests of other runtimes are ignored: an object in this runtime that names one of them was copied from
-// another cluster. The control plane is shared by the modules of all Kymas.
+// belongs to. Manifests of other runtimes are ignored: if an object in this runtime names one of them, the object was
+// copied from another cluster. On the control plane, the modules of all Kymas share one cluster.
 //
 // # What it does not do
 //
-// The package decides nothing about objects, and sends no request to a runtime. Package apply does that.
+// The package decides nothing about objects, and sends no request to a runtime. Package apply decides about objects and
+// sends the requests.
 package inventory
 
 import (
@@ -30,7 +32,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// Refs returns the objects of an inventory.
+// Refs returns the objects of an inventory as Refs of package apply.
 func Refs(entries []v1beta2.Resource) []apply.Ref {
 	refs := make([]apply.Ref, len(entries))
 	for i, e := range entries {
@@ -39,13 +41,13 @@ func Refs(entries []v1beta2.Resource) []apply.Ref {
 	return refs
 }
 
-// Ref returns the object of an entry.
+// Ref returns the object of one inventory entry.
 func Ref(e v1beta2.Resource) apply.Ref {
 	return apply.Ref{Group: e.Group, Version: e.Version, Kind: e.Kind, Namespace: e.Namespace, Name: e.Name,
 		Keep: e.Keep, Pending: e.Pending, Adopted: e.Adopted, Shared: e.Shared}
 }
 
-// Of returns an inventory with the objects of refs.
+// Of returns an inventory that lists the objects of refs.
 func Of(refs []apply.Ref) []v1beta2.Resource {
 	entries := make([]v1beta2.Resource, len(refs))
 	for i, r := range refs {
@@ -55,7 +57,7 @@ func Of(refs []apply.Ref) []v1beta2.Resource {
 	return entries
 }
 
-// Missing returns the objects of refs that others does not contain.
+// Missing returns those objects of refs that others does not contain.
 func Missing(refs, others []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs),
 		func(r apply.Ref) bool { return slices.ContainsFunc(others, r.SameObject) })
@@ -64,7 +66,8 @@ func Missing(refs, others []apply.Ref) []apply.Ref {
 // Combine returns refs, followed by the objects of others that are not in refs.
 func Combine(refs, others []apply.Ref) []apply.Ref { return append(refs, Missing(others, refs)...) }
 
-// Flagged returns refs with the flags of the recorded entries. Objects that are not recorded yet are pending.
+// Flagged returns refs with the flags that the recorded inventory entries have. Objects that are not recorded yet get
+// the flag pending.
 func Flagged(refs, recorded []apply.Ref) []apply.Ref {
 	refs = slices.Clone(refs)
 	for i, r := range refs {
@@ -77,14 +80,14 @@ func Flagged(refs, recorded []apply.Ref) []apply.Ref {
 	return refs
 }
 
-// SetFlags sets the flags of one object in refs.
+// SetFlags sets the flags of one object in the list refs.
 func SetFlags(refs []apply.Ref, object apply.Ref) {
 	if at := slices.IndexFunc(refs, object.SameObject); at >= 0 {
 		refs[at] = refs[at].WithFlags(object)
 	}
 }
 
-// Update returns entries with the flags adopted and shared of refs.
+// Update returns the inventory entries with the flags adopted and shared as in refs.
 func Update(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resource {
 	var out []v1beta2.Resource
 	for i, e := range entries {
@@ -103,7 +106,7 @@ func Update(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resource {
 	return out
 }
 
-// Settled returns entries without the flag pending, because all objects were applied.
+// Settled returns the inventory entries without the flag pending, because all objects were applied.
 func Settled(entries []v1beta2.Resource) []v1beta2.Resource {
 	isPending := func(e v1beta2.Resource) bool { return e.Pending }
 	if !slices.ContainsFunc(entries, isPending) {
@@ -116,7 +119,7 @@ func Settled(entries []v1beta2.Resource) []v1beta2.Resource {
 	return entries
 }
 
-// EqualButPending reports whether two inventories are equal without the flag pending.
+// EqualButPending reports whether two inventories are equal apart from the flag pending.
 func EqualButPending(a, b []v1beta2.Resource) bool {
 	return slices.EqualFunc(a, b, func(x, y v1beta2.Resource) bool {
 		x.Pending = y.Pending

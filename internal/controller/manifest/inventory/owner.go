@@ -16,8 +16,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// Peers are the Manifests that share a cluster with a Manifest: the Manifests of the same runtime, or all Manifests
-// that are installed on the control plane.
+// Peers finds the Manifests that share a cluster with a given Manifest: the Manifests of the same runtime, or all
+// Manifests that are installed on the control plane.
 type Peers struct {
 	// Reader reads Manifests. For the control plane, Reader must read the Manifests of all Kymas.
 	Reader client.Reader
@@ -25,7 +25,7 @@ type Peers struct {
 	Target v1beta2.Target
 }
 
-// include reports whether other is on the same cluster as m.
+// include reports whether the Manifest other is on the same cluster as m.
 func (p Peers) include(m, other *v1beta2.Manifest) bool {
 	if p.Target == v1beta2.TargetControlPlane {
 		return other.Target() == p.Target
@@ -34,7 +34,7 @@ func (p Peers) include(m, other *v1beta2.Manifest) bool {
 }
 
 // Ownership returns the identity and the rules with which the objects of a Manifest are applied and deleted. On the
-// control plane, objects that existed before are never changed.
+// control plane, an object that existed before the module is never changed.
 func (p Peers) Ownership(ctx context.Context, m *v1beta2.Manifest, adoption apply.Adoption) *apply.Ownership {
 	onControlPlane := p.Target == v1beta2.TargetControlPlane
 	if onControlPlane {
@@ -47,7 +47,7 @@ func (p Peers) Ownership(ctx context.Context, m *v1beta2.Manifest, adoption appl
 	}
 }
 
-// title returns the name of a Manifest in messages.
+// title returns the name with which messages refer to a Manifest.
 func (p Peers) title(m *v1beta2.Manifest) string {
 	title := "Manifest " + m.Name
 	if module := m.ModuleName(); module != "" {
@@ -75,10 +75,10 @@ func (p Peers) find(ctx context.Context, m *v1beta2.Manifest, owner string) (str
 	return p.title(other), p.include(m, other)
 }
 
-// Others are the other Manifests of a cluster that are not being deleted.
+// Others are the other Manifests of a cluster, without those that are being deleted.
 type Others []v1beta2.Manifest
 
-// Others reads the other Manifests of the cluster of m.
+// Others reads the other Manifests on the cluster of the Manifest m.
 func (p Peers) Others(ctx context.Context, m *v1beta2.Manifest) (Others, error) {
 	var list v1beta2.ManifestList
 	kyma := m.KymaName()
@@ -95,12 +95,12 @@ func (p Peers) Others(ctx context.Context, m *v1beta2.Manifest) (Others, error) 
 	}), nil
 }
 
-// OfKyma returns the Manifests of one Kyma.
+// OfKyma returns those of the Manifests that belong to one Kyma.
 func (o Others) OfKyma(name string) Others {
 	return slices.DeleteFunc(slices.Clone(o), func(m v1beta2.Manifest) bool { return m.KymaName() != name })
 }
 
-// Wanted returns the name of the first Manifest whose inventory contains the object, or "".
+// Wanted returns the name of the first Manifest whose inventory contains the object, or "" if there is none.
 func (o Others) Wanted(ref apply.Ref) string {
 	for i := range o {
 		for _, e := range o[i].Status.Synced {
@@ -112,9 +112,9 @@ func (o Others) Wanted(ref apply.Ref) string {
 	return ""
 }
 
-// ToDelete returns refs without the objects that stay when they are removed from a module: objects that existed before
-// the module, and objects that another Manifest contains too. If this cannot be determined, ToDelete returns all of
-// refs.
+// ToDelete returns refs without the objects that stay in the cluster when they are removed from a module: objects that
+// existed before the module, and objects that another Manifest contains too. If this cannot be determined, ToDelete
+// returns all of refs.
 func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.Ref) []apply.Ref {
 	others, _ := p.Others(ctx, m) // without the others, more objects count
 	return slices.DeleteFunc(slices.Clone(refs),
@@ -125,12 +125,14 @@ func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.R
 const maxWait = time.Minute
 
 // Wait delays a deletion until other modules have recorded their objects. The new version of another module may contain
-// an object that is about to be deleted. The object must not be deleted then. The zero value is ready to use.
+// an object that is about to be deleted from this module. Such an object must not be deleted. The zero value is ready
+// to use.
 type Wait struct{ since time.Time }
 
-// Behind returns the title of the first Manifest that has not recorded its objects since it changed, or "". Paused
-// Manifests are ignored. A Manifest that has failed is ignored, unless the deletion is a prune: a module that is
-// removed as a whole does not wait for another module that is broken. After maxWait Behind returns "".
+// Behind returns the title of the first Manifest that has changed and not recorded its objects since then, or "".
+// Behind ignores paused Manifests. Behind also ignores a Manifest that has failed, unless the deletion is a prune: a
+// module that is removed as a whole does not wait for another module that is broken. When maxWait is over, Behind
+// returns "".
 func (w *Wait) Behind(others Others, prunes bool) string {
 	for i := range others {
 		m := &others[i]
@@ -150,9 +152,9 @@ func (w *Wait) Behind(others Others, prunes bool) string {
 	return ""
 }
 
-// hasFailed reports whether the last change of a Manifest has failed before its objects were recorded, as far as the
-// status shows that. A Manifest whose objects conflict with objects of another module counts as one that has recorded
-// its objects.
+// hasFailed reports whether, according to the status of a Manifest, its last change has failed before its objects were
+// recorded. A Manifest whose objects conflict with objects of another module counts as one that has recorded its
+// objects.
 func hasFailed(m *v1beta2.Manifest) bool {
 	if m.Status.AppliedGeneration >= m.Generation {
 		return false
@@ -162,7 +164,8 @@ func hasFailed(m *v1beta2.Manifest) bool {
 		meta.IsStatusConditionFalse(m.Status.Conditions, v1beta2.ConditionSourcesReadable)
 }
 
-// Note returns reason and message of the event about an object that existed before it was applied, or "".
+// Note returns the reason and the message of the event about an object that existed before it was applied, or "" if no
+// event is needed.
 func Note(e apply.Existing) (reason, note string) {
 	by := ""
 	if len(e.Managers) > 0 {
@@ -179,7 +182,7 @@ func Note(e apply.Existing) (reason, note string) {
 	return "", ""
 }
 
-// LeftReason returns the reason of the event about an object that stays in the runtime.
+// LeftReason returns the reason of the event about an object that is left in the runtime.
 func LeftReason(l apply.Left) string {
 	switch l.Reason {
 	case apply.LeftReleased:

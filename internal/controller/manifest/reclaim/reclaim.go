@@ -11,9 +11,9 @@
 //
 // After a restore of the control plane, the controller of Kymas marks Manifests with
 // [v1beta2.AnnotationRuntimeVersion]. Every object of a module in a runtime has a label, an annotation with the name of
-// its Manifest, and our field manager. The objects are found by these marks. After that, the status of the Manifest
-// shows the version in the annotation as installed, with [v1beta2.DigestUnknown] as the applied digest. So the next
-// version that is installed is applied completely, and objects that it does not contain are deleted.
+// its Manifest, and our field manager. The package finds the objects by these marks. After that, the status of the
+// Manifest shows the version in the annotation as installed, with [v1beta2.DigestUnknown] as the applied digest. So the
+// next version that is installed is applied completely, and objects that it does not contain are deleted.
 //
 // # What it does not do
 //
@@ -30,8 +30,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 )
 
-// Do lists the objects of a Manifest in the runtime and sets inventory and version in the status of the Manifest. Do
-// returns the number of objects. Package apply describes the costs of the list.
+// Do lists the objects of a Manifest in the runtime, and sets the inventory and the version in the status of the
+// Manifest. Do returns the number of objects that it found. For the costs of the list, see apply.ListOwned.
 func Do(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, error) {
 	found, err := cluster.ListOwned(ctx, m.Namespace+"/"+m.Name, v1beta2.FieldOwnerApplier,
 		v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma)
@@ -47,8 +47,8 @@ func Do(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, 
 	return len(found), nil
 }
 
-// merge returns the objects that were found, followed by the recorded objects that were not found. The latter are
-// pending, because it is not known whether the module has created them.
+// merge returns the objects that were found, followed by the recorded objects that were not found. The objects that
+// were not found are pending, because it is not known whether the module has created them.
 func merge(found, recorded []apply.Ref) []apply.Ref {
 	missing := inventory.Missing(recorded, found)
 	for i := range missing {
@@ -57,13 +57,13 @@ func merge(found, recorded []apply.Ref) []apply.Ref {
 	return append(found, missing...)
 }
 
-// Note returns the text of the event about an inventory that was restored.
+// Note returns the text of the event that the inventory of a Manifest was restored.
 func Note(m *v1beta2.Manifest, found int) string {
 	return fmt.Sprintf("%d objects in the runtime belong to the module; %d are in its inventory now", found,
 		len(m.Status.Synced))
 }
 
-// Message returns the text of the status of a Manifest whose inventory has the objects in the runtime.
+// Message returns the text for the status of a Manifest whose inventory was completed with the objects in the runtime.
 func Message(m *v1beta2.Manifest) string {
 	version := m.Annotations[v1beta2.AnnotationRuntimeVersion]
 	switch {

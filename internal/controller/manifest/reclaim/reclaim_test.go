@@ -8,8 +8,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestMerge checks that the flags of objects in the runtime are used. An object that is not in the runtime is pending,
-// because another client may create it later.
+// TestMerge checks that the objects in the runtime keep their flags. An object that is not in the runtime gets the flag
+// pending, because another client may create it later.
 func TestMerge(t *testing.T) {
 	object := func(name string) apply.Ref { return apply.Ref{Version: "v1", Kind: "ConfigMap", Name: name} }
 	adopted, gone := object("adopted"), object("gone")

@@ -17,8 +17,9 @@ import (
 // loadTimeout is the deadline for loading one artefact and for reading the capabilities of a runtime.
 const loadTimeout = 20 * time.Second
 
-// renderTimeout is the deadline for rendering one artefact. A rendering in a separate process has a shorter timeout of
-// its own. The remaining time is for renderings that wait for others.
+// renderTimeout is the deadline until the rendering of one artefact must end. If a separate process renders the
+// artefact, it has a shorter timeout. The rest of renderTimeout is for renderings that wait until other renderings have
+// ended.
 const renderTimeout = time.Minute
 
 // Renderer renders sources to bundles, and caches the bundles. Manifests with equal sources and settings share one
@@ -33,9 +34,10 @@ type Renderer struct {
 	failures map[string]rememberedFailure // guarded by mu; by digest of the bundle
 }
 
-// Bundle renders a source with options and sets options.Digest. A chart may depend on capabilities of the cluster, for
-// example on its version. Bundle calls capabilities with the queries of the chart. Runtimes with equal results share
-// one bundle. A rendering that crashed or had to be stopped is a Failure, and is not repeated.
+// Bundle renders a source with the given options, and sets options.Digest. A chart may depend on capabilities of the
+// cluster, for example on its Kubernetes version. For such a chart, Bundle calls the function capabilities with the
+// queries of the chart. Runtimes with equal capabilities share one bundle. If a rendering crashes or has to be stopped,
+// the error is a Failure, and the rendering is not repeated.
 func (r *Renderer) Bundle(
 	ctx context.Context, s Source, options render.Options,
 	capabilities func(ctx context.Context, queries []string) (render.Capabilities, error),
@@ -70,8 +72,9 @@ func (r *Renderer) Bundle(
 	})
 }
 
-// queriesOf returns the capability queries of a source. queriesOf loads the artefact of the source, once for all
-// callers. The load continues if the caller that started it is cancelled, because other callers wait for the result.
+// queriesOf returns the queries for capabilities that a source contains. queriesOf loads the artefact of the source
+// once for all callers. The load continues if the caller that started it is cancelled, because other callers wait for
+// the result.
 func (r *Renderer) queriesOf(ctx context.Context, s Source) ([]string, error) {
 	key := s.Digest()
 	r.mu.Lock()
@@ -113,7 +116,7 @@ func (s Source) load(ctx context.Context) (*render.Artefact, error) {
 	return content, err
 }
 
-// crdBundle returns a bundle of the CRDs in an artefact.
+// crdBundle returns a bundle that has only the CRDs of an artefact.
 func crdBundle(
 	ctx context.Context, content *render.Artefact, settings render.Settings, options render.Options,
 ) (*render.Bundle, error) {
@@ -129,11 +132,11 @@ func crdBundle(
 	return render.Build(objects, options)
 }
 
-// EmptyError reports that an artefact has no objects. Applying such an artefact would remove all objects of the former
-// version.
+// EmptyError is the error that an artefact has no objects. Applying such an artefact would remove all objects of the
+// former version.
 type EmptyError struct{}
 
 func (EmptyError) Error() string { return "the artefact contains no object: build the module again" }
 
-// Reason returns ReasonInvalidObject.
+// Reason returns the reason code of the error, ReasonInvalidObject.
 func (EmptyError) Reason() string { return v1beta2.ReasonInvalidObject }

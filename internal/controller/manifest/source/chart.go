@@ -68,7 +68,7 @@ func (f *Finder) findVersion(
 }
 
 // downloadChart downloads and unpacks a chart. The chart is cached for chartCachePeriod, because the reconcile that
-// started the download may have ended.
+// started the download may have ended before the download.
 func (f *Finder) downloadChart(
 	ctx context.Context, from *library.Repository, chart library.ChartVersion, key string,
 ) (*render.Artefact, error) {
@@ -92,7 +92,7 @@ func (f *Finder) downloadChart(
 		})
 }
 
-// cachedChart returns a chart from the cache, or nil if the cache does not have it.
+// cachedChart returns a chart from the cache, or nil if the chart is not cached.
 func (f *Finder) cachedChart(key string) *render.Artefact {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,7 +113,7 @@ func (f *Finder) keepChart(key string, content *render.Artefact) {
 	put(&f.charts, key, downloadedChart{content, time.Now().Add(chartCachePeriod)})
 }
 
-// repository returns the client of a chart repository. All Manifests with the same URL and credentials share one
+// repository returns the client for a chart repository. All Manifests with the same URL and credentials share one
 // client.
 func (f *Finder) repository(location string, c credentials) *library.Repository {
 	f.mu.Lock()
@@ -131,9 +131,9 @@ func (f *Finder) repository(location string, c credentials) *library.Repository 
 	return r
 }
 
-// await runs a request once for all callers with the same key. The request does not depend on the contexts of the
-// callers. await waits at most answerTimeout for the result. After this time, await returns loop.Later with the text
-// what. A failure is returned to all callers for failureCachePeriod.
+// await runs a request only once for all callers with the same key. The request does not depend on the contexts of the
+// callers. await waits at most answerTimeout for the result. If the request takes longer, await returns loop.Later with
+// the text what. If the request fails, all callers get the same error for failureCachePeriod.
 func await[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (
 	T, error) {
 	var none T

@@ -13,8 +13,8 @@ import (
 	library "github.com/kyma-fleet/lifecycle-manager/manifest"
 )
 
-// TestSlowChart: a caller does not wait for a slow host. Several callers share one download. The next caller receives
-// the result of the download.
+// TestSlowChart checks that a caller does not wait for a slow host. Several callers share one download. The next caller
+// gets the result of the finished download.
 func TestSlowChart(t *testing.T) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 )
 
-// credentials are the contents of the selected Secrets. The zero value means anonymous access.
+// credentials are the contents of the selected Secrets. The zero value means that requests are anonymous.
 type credentials struct {
 	keychain           registry.Logins // for registries
 	username, password string          // for chart repositories
@@ -23,8 +23,8 @@ type credentials struct {
 	expires            time.Time
 }
 
-// credentialsOf reads the Secrets that a selector selects. Secrets of type dockerconfigjson are for registries. Secrets
-// of type basic-auth are for chart repositories.
+// credentialsOf reads the Secrets that a label selector selects. Secrets of type dockerconfigjson have credentials for
+// registries. Secrets of type basic-auth have credentials for chart repositories.
 func (f *Finder) credentialsOf(ctx context.Context, namespace string, selector *metav1.LabelSelector) (
 	credentials, error) {
 	labels, err := metav1.LabelSelectorAsSelector(selector)
@@ -71,12 +71,12 @@ func (f *Finder) credentialsOf(ctx context.Context, namespace string, selector *
 	return c, nil
 }
 
-// credentialError reports that credentials are missing or cannot be used.
+// credentialError is the error that credentials are missing or cannot be used.
 type credentialError struct{ problem string }
 
 func (e credentialError) Error() string { return "finding the credentials: " + e.problem }
 
-// Reason returns ReasonLoginNotFound.
+// Reason returns the reason code of the error, ReasonLoginNotFound.
 func (credentialError) Reason() string { return v1beta2.ReasonLoginNotFound }
 
 // redacted returns a URL without user, query and fragment, because these parts may be secret.

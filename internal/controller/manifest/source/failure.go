@@ -11,18 +11,18 @@ import (
 )
 
 // Failure is the error of a rendering that had to be stopped, or that crashed its process. The same content would fail
-// again, so it is not rendered again until a person requests a retry. The status of the Manifest stores the fields, so
-// a restart of the manager does not repeat the rendering.
+// again, so it is rendered again only when a person requests a retry. The status of the Manifest stores the fields of
+// the Failure, so that a restart of the manager does not repeat the rendering.
 type Failure struct {
 	// Digest is the digest of the bundle, see render.Options.BundleDigest.
 	Digest string
-	// Code is the reason: RenderCrashed, RenderMemory or RenderTimeout.
+	// Code is the reason code: RenderCrashed, RenderMemory or RenderTimeout.
 	Code string
 	// Message is the text of the error.
 	Message string
 }
 
-// notAgain is the last part of the text of a Failure.
+// notAgain is the end of the text of every Failure.
 const notAgain = "; this version is not rendered again until a retry is requested"
 
 func (f Failure) Error() string { return f.Message }
@@ -30,14 +30,15 @@ func (f Failure) Error() string { return f.Message }
 // Reason returns Code.
 func (f Failure) Reason() string { return f.Code }
 
-// rememberedFailure is a Failure with its time. The time is zero for a failure from before the start of the manager.
+// rememberedFailure is a Failure together with its time. The time is zero if the failure occurred before the start of
+// the manager.
 type rememberedFailure struct {
 	Failure
 	at time.Time
 }
 
-// Remember records the failure of an earlier rendering. Remember does nothing if a failure of the same bundle is
-// already known.
+// Remember records a failure from an earlier rendering. If a failure of the same bundle is already recorded, Remember
+// does nothing.
 func (r *Renderer) Remember(f Failure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,7 +47,7 @@ func (r *Renderer) Remember(f Failure) {
 	}
 }
 
-// tryRender calls render for the bundle with this digest, unless it is known to fail.
+// tryRender renders the bundle with this digest, unless its rendering is known to fail.
 func (r *Renderer) tryRender(ctx context.Context, digest string, do func() (*render.Bundle, error)) (
 	*render.Bundle, error) {
 	r.mu.Lock()
@@ -75,7 +76,7 @@ func (r *Renderer) tryRender(ctx context.Context, digest string, do func() (*ren
 	return nil, f
 }
 
-// isFatal reports whether a reason means that the process of a rendering ended without a result.
+// isFatal reports whether a reason code means that the process of a rendering has ended without a result.
 func isFatal(reason string) bool {
 	return reason == render.RenderCrashed || reason == render.RenderMemory || reason == render.RenderTimeout
 }

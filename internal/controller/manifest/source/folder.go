@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// findKustomization resolves a Kustomize directory. The directory is in an OCI layer, or in a folder below
-// LocalSources.
+// findKustomization resolves a source that is a Kustomize directory. The directory is either in an OCI layer or in a
+// folder below LocalSources.
 func (f *Finder) findKustomization(ctx context.Context, of origin, name string, spec *v1beta2.KustomizeSpec) (
 	Artefact, error) {
 	if reference, ok := strings.CutPrefix(spec.URL, "oci://"); ok {
@@ -39,8 +39,8 @@ func (f *Finder) findKustomization(ctx context.Context, of origin, name string, 
 	return f.findFolder(spec.Path)
 }
 
-// findFolder reads a folder below LocalSources. findFolder reads the whole folder, because only the content shows
-// changes.
+// findFolder reads a folder below LocalSources. findFolder reads all files of the folder, because only their content
+// shows a change.
 func (f *Finder) findFolder(path string) (Artefact, error) {
 	refuse := func(err error) error {
 		return refusal{fmt.Sprintf("the folder %q below --local-sources cannot be read: %s", path, err)}

@@ -15,17 +15,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// InjectionModule is the only module that may receive data of Secrets of the control plane.
+// InjectionModule is the only module whose objects may receive data of Secrets of the control plane.
 const InjectionModule = "deployer"
 
-// injection is the data for InjectionModule, as it was read last.
+// injection is the data for InjectionModule from the last read.
 type injection struct {
 	render.Injection
 	expires time.Time
 }
 
-// injectionFor returns the data that replaces the data of marked Secrets of a Manifest. A Manifest of another module
-// gets no data, and no Secret is read for it.
+// injectionFor returns the data that replaces the data of marked Secrets in the objects of a Manifest. For a Manifest
+// of any other module, injectionFor returns no data and reads no Secret.
 func (f *Finder) injectionFor(ctx context.Context, m *v1beta2.Manifest) (*render.Injection, error) {
 	if !f.opts.InjectData || m.ModuleName() != InjectionModule {
 		return &render.Injection{Annotation: v1beta2.AnnotationInjectData}, nil
@@ -48,8 +48,9 @@ func (f *Finder) injectionFor(ctx context.Context, m *v1beta2.Manifest) (*render
 	return &known.Injection, nil
 }
 
-// injectionOf returns the data of Secrets. The label of a Secret allows the injection of its data. Kubeconfigs of
-// runtimes and tokens of service accounts are never injected, even with the label.
+// injectionOf returns the data of the Secrets that may be injected. A Secret must have a label that allows the
+// injection of its data. Kubeconfigs of runtimes and tokens of service accounts are never injected, even with the
+// label.
 func injectionOf(namespace string, secrets []corev1.Secret) render.Injection {
 	versions := []string{"none"}
 	data := map[string]map[string][]byte{}

@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// findLayer resolves a layer in an OCI registry. A layer that is referenced by tag is downloaded, because its digest is
-// not known otherwise.
+// findLayer resolves a source that is a layer in an OCI registry. A layer that is referenced by a tag is downloaded,
+// because its digest is not known without the download.
 func (f *Finder) findLayer(
 	ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector,
 ) (Artefact, error) {
@@ -43,7 +43,7 @@ func (f *Finder) findLayer(
 	return artefact, nil
 }
 
-// fetchLayer downloads a layer and returns its content and digest.
+// fetchLayer downloads a layer, and returns its content and its digest.
 func (f *Finder) fetchLayer(
 	ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector,
 ) (data []byte, digest string, err error) {
@@ -55,8 +55,9 @@ func (f *Finder) fetchLayer(
 	return data, digest, err
 }
 
-// request calls do with the registry of a layer and the credentials that the selector selects. After answerTimeout,
-// request returns loop.Later. The registry continues the request and returns the answer at the next call.
+// request calls the function do with the registry of a layer and with the credentials that the selector selects. If
+// there is no answer after answerTimeout, request returns loop.Later. The registry client continues the request, and
+// returns the answer at the next call.
 func (f *Finder) request(
 	ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector,
 	do func(context.Context, *registry.Registry) error,
@@ -78,7 +79,7 @@ func (f *Finder) request(
 	return err
 }
 
-// registryWith returns a registry client with these credentials. All Manifests with the same credentials share one
+// registryWith returns a registry client that uses these credentials. All Manifests with the same credentials share one
 // client.
 func (f *Finder) registryWith(c credentials) *registry.Registry {
 	f.mu.Lock()

@@ -14,11 +14,11 @@
 // is shared by all Manifests that send the same request at the same time.
 //
 // Shared work has its own deadline and continues if the caller that started it is cancelled. A caller waits for an
-// answer for at most two seconds. Then the call returns loop.Later. The next call of the same caller returns the
-// answer.
+// answer for at most two seconds. After that time, the call returns loop.Later. The next call of the same caller then
+// returns the answer.
 //
 // Credentials, registries, chart repositories, failures, downloaded charts and config layers are cached in maps with a
-// limit. A map that is full is emptied, which only causes additional requests.
+// limit. If a map is full, it is emptied; the only effect is that more requests are sent.
 //
 // # What it does not do
 //
@@ -48,7 +48,8 @@ import (
 
 // Limits for slow or unavailable sources, and for caches.
 const (
-	// answerTimeout is the maximum time that a reconcile waits for a source; the request continues after this time
+	// answerTimeout is the maximum time that a reconcile waits for a source; the request itself continues after this
+	// time.
 	answerTimeout = 2 * time.Second
 	// answerPollDelay is the delay before a reconcile requests an answer again after answerTimeout
 	answerPollDelay = 200 * time.Millisecond
@@ -91,7 +92,7 @@ type Finder struct {
 	configs      map[string][]render.Config     // guarded by mu; by digest of the layer
 }
 
-// failure is the error of a request. The error is returned for equal requests until it expires.
+// failure is the error of an earlier request. Equal requests get the same error until it expires.
 type failure struct {
 	err     error
 	expires time.Time
@@ -102,14 +103,14 @@ func NewFinder(opts Options) *Finder { return &Finder{opts: opts} }
 
 // Artefact is the content that a source resolves to, with the functions that load and verify the content.
 type Artefact struct {
-	// Digest is "sha256:…". Equal digests mean equal content.
+	// Digest is "sha256:…". Equal digests mean that the content is equal.
 	Digest string
 	// Pinned reports whether the source names its content by digest. Only a change of the Manifest can change the
 	// content of a pinned source.
 	Pinned bool
 	// Load downloads and unpacks the content.
 	Load func(context.Context) (*render.Artefact, error)
-	// Verify checks the content against the trust policy. Verify is nil if there is no content.
+	// Verify checks the content against the trust policy. If there is no content, Verify is nil.
 	Verify func(context.Context) (trust.Signature, error)
 }
 
@@ -117,11 +118,11 @@ type Artefact struct {
 type Source struct {
 	// Name is the name of the install in the Manifest, or "crds" for spec.crds.
 	Name string
-	// CRDsOnly is true for spec.crds. Objects of other kinds in the content are then ignored.
+	// CRDsOnly is true for spec.crds. In this case, objects of other kinds in the content are ignored.
 	CRDsOnly bool
 	// Artefact is the content.
 	Artefact Artefact
-	// Settings are the values for charts. Settings do not include the capabilities of a runtime.
+	// Settings are the values for charts. Settings do not include the capabilities of the cluster.
 	Settings render.Settings
 }
 
@@ -136,7 +137,7 @@ func (s Source) Digest() string {
 
 // Found is the result of resolving the sources of one Manifest.
 type Found struct {
-	// Config is the config layer. Config is the zero value without spec.config.
+	// Config is the config layer. Config is the zero value if the Manifest has no spec.config.
 	Config Artefact
 	// Sources are in the order in which they are installed.
 	Sources []Source
@@ -147,7 +148,7 @@ type Found struct {
 // Find resolves all sources of a Manifest. Find sends a request only for a source that is not pinned by a digest and
 // not cached.
 //
-// An error that only a change of the Manifest can fix is terminal. If a source has not answered yet, the error is
+// The error is terminal if only a change of the Manifest can fix it. If a source has not answered yet, Find returns
 // loop.Later.
 func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	var found Found
@@ -186,8 +187,8 @@ func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	return found, nil
 }
 
-// decode returns the source of an install. A source in spec.install without a name is in a registry, and may have
-// unknown fields.
+// decode returns the source of one install in the spec. If a source in spec.install has no name, it is in a registry,
+// and may have unknown fields.
 func decode(m *v1beta2.Manifest, install v1beta2.InstallInfo) (v1beta2.Source, error) {
 	if len(m.Spec.Install.Source.Raw) == 0 && m.Spec.Install.Name == "" {
 		return install.Decode()
@@ -205,7 +206,7 @@ func terminalIfPermanent(err error) error {
 	return err
 }
 
-// origin holds the fields of a Manifest that the requests for its sources need.
+// origin has the fields of a Manifest that the requests for its sources need.
 type origin struct {
 	namespace string // namespace of the Secrets with the credentials
 	version   string // version of the module; a layer by digest is trusted if this version of its component is trusted
@@ -256,20 +257,20 @@ func (f *Finder) config(ctx context.Context, of origin, spec *v1beta2.ManifestCo
 	return configs, artefact, nil
 }
 
-// layerOf returns the layer of spec.config or spec.crds.
+// layerOf returns the OCI layer that spec.config or spec.crds refers to.
 func layerOf(name string, spec *v1beta2.ManifestConfig) registry.Layer {
 	return registry.Layer{Name: name, Repo: spec.Repo, Component: spec.Name, Ref: spec.Ref, Type: registry.OCIRef}
 }
 
-// refusal reports that a source is not supported or not allowed.
+// refusal is the error that a source is not supported or not allowed.
 type refusal struct{ problem string }
 
 func (e refusal) Error() string { return "finding the source: " + e.problem }
 
-// Reason returns ReasonRefusedFeature.
+// Reason returns the reason code of the error, ReasonRefusedFeature.
 func (refusal) Reason() string { return v1beta2.ReasonRefusedFeature }
 
-// sha256Of returns the digest of a text.
+// sha256Of returns the SHA-256 digest of a text.
 func sha256Of(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256:" + hex.EncodeToString(sum[:])

@@ -24,8 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestCancelledLoad: the caller that started to load an artefact is cancelled and returns at once. Another caller that
-// waits for the same artefact receives the artefact.
+// TestCancelledLoad checks a caller that has started to load an artefact: when it is cancelled, it returns at once.
+// Another caller that waits for the same artefact still gets the artefact.
 func TestCancelledLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -62,7 +62,7 @@ func TestCancelledLoad(t *testing.T) {
 	})
 }
 
-// TestLoadTimeout: if an artefact never arrives, all callers receive an error after loadTimeout, even if their own
+// TestLoadTimeout checks an artefact that never arrives: all callers get an error after loadTimeout, even if their own
 // contexts have not ended.
 func TestLoadTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestCredentialsAreCached: Secrets are read once per credentialCachePeriod.
+// TestCredentialsAreCached checks that Secrets are read once per credentialCachePeriod.
 func TestCredentialsAreCached(t *testing.T) {
 	basic := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", Labels: map[string]string{"a": "b"}},
@@ -210,7 +210,8 @@ func TestCredentialsAreCached(t *testing.T) {
 	}
 }
 
-// TestFolder: only folders below LocalSources are read, and a change of their content changes the digest.
+// TestFolder checks that only folders below LocalSources are read, and that a change of their content changes the
+// digest.
 func TestFolder(t *testing.T) {
 	top := t.TempDir()
 	write := func(path, text string) {
@@ -250,7 +251,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// TestFindPermanentErrors: an error that only a change of the Manifest can fix is terminal.
+// TestFindPermanentErrors checks that an error is terminal if only a change of the Manifest can fix it.
 func TestFindPermanentErrors(t *testing.T) {
 	cases := map[string]struct {
 		source   string
@@ -271,7 +272,7 @@ func TestFindPermanentErrors(t *testing.T) {
 	}
 }
 
-// TestCachesAreBounded: a full cache is emptied, and then contains only the newest entry.
+// TestCachesAreBounded checks that a full cache is emptied, and contains only the newest entry after that.
 func TestCachesAreBounded(t *testing.T) {
 	var m map[string]int
 	for i := range 2*cacheLimit + 1 {
@@ -289,7 +290,7 @@ func TestCachesAreBounded(t *testing.T) {
 	}
 }
 
-// crashing is a Runner that counts its renderings. Each of them crashes.
+// crashing is a render.Runner for tests that counts its renderings. Each rendering ends with a crash.
 type crashing struct{ count int }
 
 func (c *crashing) Run(context.Context, []byte) ([]byte, error) {
@@ -297,8 +298,8 @@ func (c *crashing) Run(context.Context, []byte) ([]byte, error) {
 	return nil, &render.Error{Code: render.RenderCrashed, Problem: "it crashed"}
 }
 
-// TestFailure: a rendering that crashed is not repeated, also not by a Renderer that knows the failure only from a
-// status. A request for a retry repeats the rendering once for all Manifests.
+// TestFailure checks that a rendering that crashed is not repeated, not even by a Renderer that knows the failure only
+// from a status. When a person requests a retry, the rendering is repeated once for all Manifests.
 func TestFailure(t *testing.T) {
 	chart, err := render.LoadFolder(fstest.MapFS{
 		"Chart.yaml":       {Data: []byte("apiVersion: v2\nname: a\nversion: 1.0.0\n")},

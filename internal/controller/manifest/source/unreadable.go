@@ -7,9 +7,9 @@ import (
 	library "github.com/kyma-fleet/lifecycle-manager/manifest"
 )
 
-// IsUnreadable reports whether an error means that a source cannot be read, although the source itself is not known to
-// be wrong: its registry or repository does not answer, refuses the credentials, or does not have it. Such an error
-// does not affect a version that is already installed.
+// IsUnreadable reports whether an error means that a source cannot be read, although the source itself may be right:
+// its registry or repository does not answer, refuses the credentials, or does not have the content. Such an error does
+// not affect a version that is already installed.
 func IsUnreadable(err error) bool {
 	switch loop.Reason(err) {
 	case ocm.RegistryUnreachable, ocm.EgressRefused, ocm.RegistryUnauthorized, ocm.ArtifactNotFound,

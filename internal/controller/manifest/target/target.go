@@ -11,19 +11,19 @@
 //
 // Almost every Manifest is installed on the runtime of its Kyma. A Manifest with spec.target control-plane is installed
 // on the cluster of the manager. For this cluster there is a second pool with one connection, which all such Manifests
-// share. This pool needs no access Secret. The requests of this pool are sent as another ServiceAccount, so that a
-// module has only the rights that an administrator has granted to that ServiceAccount, and none of the rights of the
-// manager.
+// share. This pool needs no access Secret. The requests of this pool are sent as another ServiceAccount. So a module
+// has only the rights that an administrator has granted to that ServiceAccount, and none of the rights of the manager.
 //
-// A Manifest stays on its cluster: status.target shows where its objects are. If spec.target is changed while there are
-// objects, the Manifest waits. Otherwise the inventory of the Manifest would list objects of one cluster, and be used
-// on another cluster.
+// The cluster of a Manifest does not change: status.target shows where its objects are. If somebody changes spec.target
+// while there are objects, the Manifest waits. Without this rule, the inventory would list objects of one cluster, and
+// would be used on another cluster.
 //
-// The objects of the manager itself are on the control plane, too.
+// The control plane also has the objects of the manager itself.
 //
 // # What it does not do
 //
-// The package sends no request and writes no status. Package channel decides which template a Kyma gets.
+// The package sends no request and writes no status. Package channel decides which template a Kyma gets, and the
+// template decides about the target.
 package target
 
 import (
@@ -43,20 +43,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// ControlPlane is the control plane as a cluster for modules. The zero value allows no modules on the control plane.
+// ControlPlane describes the control plane as a cluster on which modules can be installed. The zero value means that no
+// modules are allowed on the control plane.
 type ControlPlane struct {
-	// Pool has the connection to the control plane. With nil, no module is installed on the control plane.
+	// Pool has the connection to the control plane. If Pool is nil, no module is installed on the control plane.
 	Pool *runtimes.Pool
 	// IsRuntime is true in in-cluster mode: the only runtime is the control plane, and targets have no effect.
 	IsRuntime bool
-	// Reserved are the namespaces that the manager serves. Modules on the control plane contain no objects in them.
+	// Reserved are the namespaces that the manager serves. A module on the control plane must not contain objects in
+	// these namespaces.
 	Reserved []string
 }
 
 // connectionName is the name of the connection in ControlPlane.Pool. All Manifests share one connection.
 const connectionName = "control-plane"
 
-// Cluster is the cluster of the objects of one Manifest.
+// Cluster is the cluster on which the objects of one Manifest are.
 type Cluster struct {
 	// Target is TargetControlPlane or TargetRemote. Target is "" in in-cluster mode.
 	Target v1beta2.Target
@@ -66,7 +68,7 @@ type Cluster struct {
 	reserved *[]string      // ControlPlane.Reserved, if the cluster is the control plane; a pointer is comparable
 }
 
-// Of returns the cluster of a Manifest. pool has the connections to runtimes.
+// Of returns the cluster of a Manifest. pool is the pool with the connections to runtimes.
 func Of(m *v1beta2.Manifest, pool *runtimes.Pool, c *ControlPlane) Cluster {
 	runtime := Cluster{Target: v1beta2.TargetRemote, pool: pool, name: m.Labels[v1beta2.LabelKymaName]}
 	switch {
@@ -79,10 +81,10 @@ func Of(m *v1beta2.Manifest, pool *runtimes.Pool, c *ControlPlane) Cluster {
 	return Cluster{Target: v1beta2.TargetControlPlane, pool: c.Pool, name: connectionName, reserved: &c.Reserved}
 }
 
-// IsControlPlane reports whether the cluster is the control plane, which is not the runtime.
+// IsControlPlane reports whether the cluster is the control plane, as an addition to the runtime.
 func (c Cluster) IsControlPlane() bool { return c.Target == v1beta2.TargetControlPlane }
 
-// Recorded returns the value of status.target: it is empty for a runtime.
+// Recorded returns the value for status.target, which is empty for a runtime.
 func (c Cluster) Recorded() v1beta2.Target {
 	if c.IsControlPlane() {
 		return c.Target
@@ -90,8 +92,8 @@ func (c Cluster) Recorded() v1beta2.Target {
 	return ""
 }
 
-// Check returns an error with a reason if the objects of the Manifest must not be applied or deleted on the cluster
-// now.
+// Check returns an error with a reason if, at present, the objects of the Manifest must not be applied or deleted on
+// the cluster.
 func (c Cluster) Check(m *v1beta2.Manifest) error {
 	if c.pool == nil {
 		return refusal{v1beta2.ReasonControlPlaneNotAllowed, "it is for the control plane (spec.target), where this " +
@@ -116,20 +118,20 @@ func (c Cluster) GetIfOpen(ctx context.Context) (*runtimes.Runtime, error) {
 	return c.pool.GetIfOpen(ctx, c.name)
 }
 
-// Subscribe adds or replaces a subscriber of events of the cluster.
+// Subscribe adds or replaces a subscriber to events of the cluster.
 func (c Cluster) Subscribe(s runtimes.Subscriber) { c.pool.Subscribe(c.name, s) }
 
-// Unsubscribe removes a subscriber.
+// Unsubscribe removes a subscriber from the events of the cluster.
 func (c Cluster) Unsubscribe(key string) { c.pool.Unsubscribe(c.name, key) }
 
-// Probe sends a probe to the cluster at once if it was unreachable.
+// Probe sends a request to the cluster at once if the cluster was unreachable before.
 func (c Cluster) Probe() {
 	if c.pool != nil {
 		c.pool.Probe(c.name)
 	}
 }
 
-// IsWatched reports whether watches or agents report the changes in the cluster.
+// IsWatched reports whether watches or an agent report the changes in the cluster.
 func (c Cluster) IsWatched() bool { return c.pool.IsWatched(c.name) }
 
 // PollInterval returns the interval after which the cluster is read even without an event.
@@ -143,12 +145,13 @@ func (c Cluster) ShareInterests(all []runtimes.Interest) []runtimes.Interest {
 	return c.pool.ShareInterests(all)
 }
 
-// LookupResource returns the resource of a kind without a request, if that resource is known.
+// LookupResource returns the resource of a kind if it is known, and sends no request.
 func (c Cluster) LookupResource(ref apply.Ref) (schema.GroupVersionResource, bool) {
 	return c.pool.LookupResource(ref)
 }
 
-// Replace stores a copy of c, and ends the subscription of a Manifest to the cluster that was stored before.
+// Replace stores a copy of c. If another cluster was stored before, Replace ends the subscription of the Manifest to
+// that cluster.
 func (c Cluster) Replace(stored *atomic.Pointer[Cluster], key string) {
 	c.name = strings.Clone(c.name) // a part of the Manifest would keep all of it in memory
 	if old := stored.Swap(&c); old != nil && *old != c {
@@ -156,8 +159,8 @@ func (c Cluster) Replace(stored *atomic.Pointer[Cluster], key string) {
 	}
 }
 
-// CheckObjects returns an error with a reason if a module for the control plane contains an object of the manager. cr
-// is the default custom resource of the module, or nil. A module is refused if it contains one of these:
+// CheckObjects returns an error with a reason if a module for the control plane contains an object of the manager
+// itself. cr is the default custom resource of the module, or nil. A module is refused if it contains one of these:
 //
 //	1  a namespace that the manager serves, or an object in it
 //	2  a CRD of this API, or an object of one of its kinds
@@ -196,7 +199,7 @@ func (c Cluster) CheckObjects(refs []apply.Ref, cr *unstructured.Unstructured) e
 	return nil
 }
 
-// isOfManager reports whether an object is a CRD of this API, or of a kind of this API.
+// isOfManager reports whether an object is a CRD of the API of this project, or an object of a kind of this API.
 func isOfManager(group, kind, name string) bool {
 	if group == v1beta2.Group {
 		return v1beta2.ResourceOf(kind) != ""
@@ -204,7 +207,7 @@ func isOfManager(group, kind, name string) bool {
 	return kind == "CustomResourceDefinition" && v1beta2.IsCRD(name)
 }
 
-// refusal is an error with a reason.
+// refusal is an error with a reason code.
 type refusal struct{ reason, message string }
 
 func (r refusal) Error() string { return r.message }

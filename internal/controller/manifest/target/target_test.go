@@ -117,7 +117,8 @@ func TestCheckObjects(t *testing.T) {
 	}
 }
 
-// TestEveryCRDIsReserved: a module may contain neither a CRD of ours nor an object of its kind.
+// TestEveryCRDIsReserved checks that a module on the control plane may contain neither a CRD of this project nor an
+// object of its kind.
 func TestEveryCRDIsReserved(t *testing.T) {
 	c := Cluster{Target: v1beta2.TargetControlPlane, reserved: &[]string{"kcp-system"}}
 	for _, crd := range crds.All() {
