@@ -27,8 +27,8 @@ var failures struct {
 // bin is the folder with the programs under test; set by TestMain.
 var bin string
 
-// slots limits the number of landscapes to four, because each needs about 1 GiB. They mostly wait.
-var slots = make(chan struct{}, 4)
+// slots limits the number of landscapes to five, because each needs about 1 GiB. They mostly wait.
+var slots = make(chan struct{}, 5)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
