@@ -26,10 +26,16 @@ type kubernetesVersion struct {
 // KubernetesVersion returns the version of Kubernetes in the runtime, such as "v1.34.2", or "" if the version is not
 // known. KubernetesVersion sends at most one request an hour, and one after an outage, because a cluster that was
 // upgraded may have been unavailable. A runtime whose version cannot be read is as usable as before.
-func (rt *Runtime) KubernetesVersion(ctx context.Context) string {
+//
+// The parameter recorded is the version in the status of the Kyma, or "". After a start of this process, the recorded
+// version counts as just read. So a restart causes no request to any runtime of the fleet.
+func (rt *Runtime) KubernetesVersion(ctx context.Context, recorded string) string {
 	rt.version.mu.Lock()
 	defer rt.version.mu.Unlock()
 	now := time.Now()
+	if rt.version.readAt.IsZero() && rt.isFirst && recorded != "" {
+		rt.version.value, rt.version.readAt = recorded, now
+	}
 	if !rt.version.readAt.IsZero() && now.Sub(rt.version.readAt) < versionCachePeriod &&
 		!rt.breaker.closedAfter(rt.version.readAt) {
 		return rt.version.value

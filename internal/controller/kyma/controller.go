@@ -444,7 +444,7 @@ func (n *run) connect(ctx context.Context) error {
 
 // readVersion records the version of Kubernetes in the runtime. A version that cannot be read leaves the last one.
 func (n *run) readVersion(ctx context.Context) error {
-	if version := n.runtime.KubernetesVersion(ctx); version != "" {
+	if version := n.runtime.KubernetesVersion(ctx, n.kyma.Status.KubernetesVersion); version != "" {
 		n.kyma.Status.KubernetesVersion = version
 	}
 	return nil
