@@ -19,6 +19,8 @@ const (
 	FilterChannel = "channel"
 	FilterState   = "state"
 	FilterReason  = "reason"
+	// FilterKubernetes accepts the versions that begin with its value, see [Listing.AcceptsVersion].
+	FilterKubernetes = "kubernetes-version"
 )
 
 // filterHelp has the help of the flag of each filter.
@@ -29,6 +31,8 @@ var filterHelp = map[string]string{
 	FilterChannel: "only this release channel",
 	FilterState:   "only this state, such as Error",
 	FilterReason:  "only what this reason blocks, such as DowngradeRefused",
+	FilterKubernetes: "only runtimes with this version of Kubernetes, such as 1.34 or 1.34.2; several are separated by " +
+		"commas",
 }
 
 // Listing has the flags of a command that lists something: its filters, the order of the rows, and whether the list is
@@ -84,6 +88,24 @@ func (l *Listing) Accepts(filter string, values ...string) bool {
 	}
 	for one := range strings.SplitSeq(wanted, ",") {
 		if slices.ContainsFunc(values, func(v string) bool { return strings.EqualFold(v, strings.TrimSpace(one)) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// AcceptsVersion reports whether a version is one of the values of the filter, or begins with one: 1.34 accepts
+// v1.34.2, but not v1.3.4. A filter that is not set accepts everything.
+func (l *Listing) AcceptsVersion(filter, version string) bool {
+	wanted := l.Value(filter)
+	if wanted == "" {
+		return true
+	}
+	version = strings.TrimPrefix(version, "v")
+	for one := range strings.SplitSeq(wanted, ",") {
+		one = strings.TrimPrefix(strings.TrimSpace(one), "v")
+		rest, begins := strings.CutPrefix(version, one)
+		if one != "" && begins && (rest == "" || strings.ContainsAny(rest[:1], ".+-_~")) {
 			return true
 		}
 	}

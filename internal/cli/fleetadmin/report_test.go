@@ -29,7 +29,7 @@ func TestShowAndRemove(t *testing.T) {
 func TestRuntimeList(t *testing.T) {
 	members := []string{
 		`{"metadata":{"name":"runtime-0"},"spec":{"channel":"regular"},"status":{"state":"Ready","modulesReady":"1/2",
-			"agent":{"heard":true}}}`,
+			"agent":{"heard":true},"kubernetesVersion":"v1.34.2"}}`,
 		`{"metadata":{"name":"runtime-1"},"spec":{"channel":"regular"},"status":{"state":"Error","modulesReady":"1/2",
 			"modules":[{"name":"sample","state":"Error","reason":"WorkloadFailed","message":"Deployment sample crashes"}]}}`,
 		`{"metadata":{"name":"runtime-2"},"spec":{"channel":"regular"},"status":{"state":"Warning","conditions":[

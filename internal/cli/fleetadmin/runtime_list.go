@@ -23,6 +23,7 @@ func runtimeListCommand(a *console.App) *cobra.Command {
 			"--contexts reads several control planes as one fleet.", `
 klm runtime list
 klm runtime list --state Error -o wide
+klm runtime list --kubernetes-version 1.34 -o wide
 klm runtime list --module sample --version 1.0.0 --sort-by .created
 klm runtime list -l kyma-project.io/region=eu-central-1 -o name
 klm runtime list --contexts=eu,us --state Error
@@ -46,10 +47,9 @@ klm runtime list -o custom-columns=NAME:.name,WHY:.reason --watch`,
 			}
 			return listRuntimes(cmd.Context(), a, c, &l)
 		})
-	l.Register(c, fleetlist.Filters...)
+	fleetlist.RegisterFilters(a, c, &l)
 	l.RegisterSort(c)
 	connection.RegisterContexts(c, &contexts)
-	fleetlist.CompleteFilters(a, c)
 	return c
 }
 
@@ -128,8 +128,10 @@ type runtimeRow struct {
 	Paused  bool          `json:"paused,omitempty"`
 	Agent   string        `json:"agent,omitempty"`
 	Created time.Time     `json:"created,omitzero"`
-	Reason  string        `json:"reason,omitempty"`
-	Message string        `json:"message,omitempty"`
+	// Kubernetes is the version of Kubernetes in the runtime; "" if it is not known.
+	Kubernetes string `json:"kubernetesVersion,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+	Message    string `json:"message,omitempty"`
 }
 
 // rowOf returns the row of a runtime.
@@ -137,7 +139,8 @@ func rowOf(m *fleetlist.Member) runtimeRow {
 	row := runtimeRow{
 		Name: m.Metadata.Name, State: m.State(), Channel: m.Spec.Channel,
 		Modules: m.Status.ModulesReady, Paused: m.IsPaused(),
-		Created: fleetlist.ParseTime(m.Metadata.CreationTimestamp),
+		Created:    fleetlist.ParseTime(m.Metadata.CreationTimestamp),
+		Kubernetes: m.Status.KubernetesVersion,
 	}
 	row.Reason, row.Message = m.Blocker()
 	switch agent := m.Status.Agent; {
@@ -166,7 +169,7 @@ func (l runtimeList) Show(p *console.Page) {
 		p.Line("no runtimes")
 		return
 	}
-	header := []string{"NAME", "STATE", "CHANNEL", "MODULES", "+AGENT", "AGE", "REASON", "+MESSAGE"}
+	header := []string{"NAME", "STATE", "CHANNEL", "MODULES", "+AGENT", "+KUBERNETES", "AGE", "REASON", "+MESSAGE"}
 	if l[0].Context != "" {
 		header = append([]string{"CONTEXT"}, header...)
 	}
@@ -177,8 +180,8 @@ func (l runtimeList) Show(p *console.Page) {
 		if r.Paused {
 			reason = v1beta2.ReasonKymaPaused
 		}
-		row := []string{r.Name, state, console.OrDash(r.Channel), console.OrDash(r.Modules),
-			agentTexts[r.Agent], p.Ago(r.Created), console.OrDash(reason), console.OrDash(r.Message)}
+		row := []string{r.Name, state, console.OrDash(r.Channel), console.OrDash(r.Modules), agentTexts[r.Agent],
+			console.OrDash(r.Kubernetes), p.Ago(r.Created), console.OrDash(reason), console.OrDash(r.Message)}
 		if r.Context != "" {
 			row = append([]string{r.Context}, row...)
 		}

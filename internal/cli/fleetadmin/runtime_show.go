@@ -46,6 +46,7 @@ type runtimeReport struct {
 	SkipWindows bool                 `json:"skipMaintenanceWindows"`
 	Access      string               `json:"access,omitempty"`
 	Agent       string               `json:"agent,omitempty"`
+	Kubernetes  string               `json:"kubernetesVersion,omitempty"`
 	Labels      map[string]string    `json:"labels,omitempty"`
 	Conditions  []metav1.Condition   `json:"conditions,omitempty"`
 	Modules     diagnosis.ModuleList `json:"modules"`
@@ -60,7 +61,7 @@ func describeRuntime(f *diagnosis.Facts) *runtimeReport {
 		Name: k.Name, State: v1beta2.State(console.OrDash(string(k.Status.State))),
 		Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithRequest(k).Spec.Channel,
 		Created: k.CreationTimestamp.Time, Deleting: k.DeletionTimestamp, SkipWindows: k.Spec.SkipMaintenanceWindows,
-		Access: f.Access(), Agent: f.Agent(),
+		Access: f.Access(), Agent: f.Agent(), Kubernetes: k.Status.KubernetesVersion,
 		Labels: k.Labels, Conditions: k.Status.Conditions, Modules: diagnosis.ListModules(connection.WithRequest(k)),
 	}
 	for _, m := range f.Modules() {
@@ -86,6 +87,9 @@ func (r *runtimeReport) Show(p *console.Page) {
 		{"Agent:", console.OrDash(r.Agent)},
 		{"Age:", p.Ago(r.Created)},
 		{"Objects:", fmt.Sprint(r.Objects)},
+	}
+	if r.Kubernetes != "" {
+		about = append(about, []string{"Kubernetes:", r.Kubernetes})
 	}
 	title := "Labels:"
 	for _, key := range slices.Sorted(maps.Keys(r.Labels)) {

@@ -1,6 +1,8 @@
 package fleetlist
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -8,9 +10,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Filters are the filters of a listing of runtimes.
+// Filters are the filters of a listing of runtimes that all its readers have.
 var Filters = []string{console.FilterLabels, console.FilterModule, console.FilterVersion, console.FilterChannel,
 	console.FilterState, console.FilterReason}
+
+// RegisterFilters adds the filters to a command that lists runtimes.
+func RegisterFilters(a *console.App, c *cobra.Command, l *console.Listing) {
+	l.Register(c, append(slices.Clone(Filters), console.FilterKubernetes)...)
+	CompleteFilters(a, c)
+}
 
 // States are the allowed values of --state.
 var States = []string{
@@ -27,6 +35,9 @@ func CompleteFilters(a *console.App, c *cobra.Command) {
 // Matches reports whether the filters of a listing accept the runtime. The API server applies the label selector.
 // Channel, state and reason are those of the runtime; with a module, they are those of the module.
 func (m *Member) Matches(l *console.Listing) bool {
+	if !l.AcceptsVersion(console.FilterKubernetes, m.Status.KubernetesVersion) {
+		return false
+	}
 	ofModule := l.Value(console.FilterModule) != ""
 	isAccepted := l.Accepts(console.FilterChannel, m.Spec.Channel) &&
 		l.Accepts(console.FilterState, string(m.State())) &&

@@ -40,8 +40,9 @@ type Member struct {
 			Operation      string `json:"operation"`
 			LastUpdateTime string `json:"lastUpdateTime"`
 		} `json:"lastOperation"`
-		Conditions []MemberCondition `json:"conditions"`
-		Agent      *MemberAgent      `json:"agent"`
+		Conditions        []MemberCondition `json:"conditions"`
+		KubernetesVersion string            `json:"kubernetesVersion"`
+		Agent             *MemberAgent      `json:"agent"`
 	} `json:"status"`
 }
 

@@ -147,6 +147,7 @@ const (
 	columnPaused
 	columnHeartbeat
 	columnSkipWindows
+	columnKubernetes
 )
 
 // optionalColumns is the first of the columns that an older CRD does not have.
@@ -156,7 +157,7 @@ const optionalColumns = columnHeartbeat
 var columnNames = []string{columnName: "Name", columnState: "State", columnChannel: "Channel", columnModules: "Modules",
 	columnVersions: "Versions", columnReason: "Reason", columnMessage: "Message", columnChanged: "Changed",
 	columnAgent: "Agent", columnPaused: "Paused", columnHeartbeat: "Last Heartbeat",
-	columnSkipWindows: "Skip Windows"}
+	columnSkipWindows: "Skip Windows", columnKubernetes: "Kubernetes"}
 
 // errNoColumns reports that the API server does not return the columns of columnNames.
 var errNoColumns = errors.New("the API server does not return the columns of this version of the CRD")
@@ -247,6 +248,7 @@ func memberOf(cell func(column int) any) (m *Member, ok bool) {
 	s := &m.Status
 	s.State, s.ModulesReady = v1beta2.State(text(columnState)), text(columnModules)
 	s.LastOperation.Operation, s.LastOperation.LastUpdateTime = text(columnMessage), text(columnChanged)
+	s.KubernetesVersion = text(columnKubernetes)
 	if heard, isSet := cell(columnAgent).(bool); isSet {
 		s.Agent = &MemberAgent{Heard: heard, LastHeartbeat: text(columnHeartbeat)}
 	}

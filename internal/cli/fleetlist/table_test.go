@@ -26,7 +26,7 @@ func TestListBrief(t *testing.T) {
 	columns := slices.Clone(columnNames)
 	row := func(name, versions string) []any {
 		return []any{name, "Error", "regular", "1/2", versions, "WorkloadFailed", "it fails", "2026-08-01T12:00:00Z",
-			false, nil, "2026-08-01T11:00:00Z", nil}
+			false, nil, "2026-08-01T11:00:00Z", nil, "v1.34.2"}
 	}
 	const summary = "keda@2.1.0 (fast), sample@1.0.0 (regular, Error, WorkloadFailed)"
 	page := func(columns []string, next string, rows ...[]any) string {
@@ -190,11 +190,11 @@ func TestListLabelled(t *testing.T) {
 		}
 		const cells = `"Ready","regular","1/1","sample@1.0.0 (regular)","","","2026-08-01T12:00:00Z",true,null,null`
 		fmt.Fprintf(w, `{"kind":"Table","metadata":{},"columnDefinitions":[%s],"rows":[
-			{"cells":["a",%s,true],"object":{"metadata":{"name":"a","labels":{"x":"y"},"annotations":{
+			{"cells":["a",%s,true,"v1.34.2"],"object":{"metadata":{"name":"a","labels":{"x":"y"},"annotations":{
 				"operator.kyma-project.io/not-before":"2026-12-24","operator.kyma-project.io/paused":"Kim",
 				"not-before.operator.kyma-project.io/sample":"2026-12-25","other":"1",
 				"operator.kyma-project.io/last-wish":"{\"channel\":\"fast\",\"deferrals\":{}}"}}}},
-			{"cells":["b",%[2]s,null],"object":{"metadata":{"name":"b","annotations":{
+			{"cells":["b",%[2]s,null,null],"object":{"metadata":{"name":"b","annotations":{
 				"operator.kyma-project.io/last-wish":"{\"channel\":\"fast\"}"}}}}]}`, strings.Join(definitions, ","), cells)
 	}))
 	defer server.Close()
@@ -214,8 +214,8 @@ func TestListLabelled(t *testing.T) {
 	if diff := cmp.Diff(want, a.Metadata.Annotations.Deferring); diff != "" {
 		t.Errorf("the annotations (-want +got):\n%s", diff)
 	}
-	if !a.Spec.SkipWindows || b.Spec.SkipWindows || a.Metadata.Labels["x"] != "y" ||
-		b.Metadata.Annotations.Deferring != nil || len(a.Status.Modules) != 1 {
+	if !a.Spec.SkipWindows || b.Spec.SkipWindows || a.Status.KubernetesVersion != "v1.34.2" ||
+		a.Metadata.Labels["x"] != "y" || b.Metadata.Annotations.Deferring != nil || len(a.Status.Modules) != 1 {
 		t.Errorf("a is %+v, b is %+v", a, b)
 	}
 	whole := &Member{}

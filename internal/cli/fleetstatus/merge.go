@@ -24,7 +24,7 @@ type planeReport struct {
 // merge adds up the reports about several control planes. A report is nil if its control plane was not read.
 func merge(contexts []string, reports []*fleetReport, worst int) *fleetReport {
 	sum := &fleetReport{Cluster: strings.Join(contexts, ","), Modules: []moduleCount{}, Worst: []worstRuntime{}}
-	states, channels, reasons := map[string]int{}, map[string]int{}, map[string]int{}
+	states, channels, reasons, kubernetes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	modules := map[fleetlist.ModuleVersion]*moduleCount{}
 	for i, r := range reports {
 		plane := planeReport{Context: contexts[i]}
@@ -36,6 +36,7 @@ func merge(contexts []string, reports []*fleetReport, worst int) *fleetReport {
 		addCounts(states, r.States)
 		addCounts(channels, r.Channels)
 		addCounts(reasons, r.Reasons)
+		addCounts(kubernetes, r.Kubernetes)
 		if r.Agents != nil {
 			if sum.Agents == nil {
 				sum.Agents = &agentCount{}
@@ -67,6 +68,7 @@ func merge(contexts []string, reports []*fleetReport, worst int) *fleetReport {
 		sum.ControlPlanes = append(sum.ControlPlanes, plane)
 	}
 	sum.States, sum.Channels, sum.Reasons = byCount(states), byCount(channels), byCount(reasons)
+	sum.Kubernetes = byCount(kubernetes)
 	sortBySeverity(sum.States)
 	for _, n := range modules {
 		sum.Modules = append(sum.Modules, *n)

@@ -24,9 +24,11 @@ type fleetReport struct {
 	Agents        *agentCount    `json:"agents,omitempty"`
 	States        []runtimeCount `json:"states"`
 	Channels      []runtimeCount `json:"channels"`
-	Modules       []moduleCount  `json:"modules"`
-	Reasons       []runtimeCount `json:"reasons"`
-	Worst         []worstRuntime `json:"worst"`
+	// Kubernetes counts the runtimes by minor version of Kubernetes, where it is known.
+	Kubernetes []runtimeCount `json:"kubernetesVersions,omitempty"`
+	Modules    []moduleCount  `json:"modules"`
+	Reasons    []runtimeCount `json:"reasons"`
+	Worst      []worstRuntime `json:"worst"`
 }
 
 // agentCount has the number of connected agents and the number of agents that are not connected.
@@ -96,6 +98,13 @@ func (r *fleetReport) Show(p *console.Page) {
 		parts = append(parts, fmt.Sprintf("%d %s", c.Runtimes, console.OrDash(c.Name)))
 	}
 	p.Line("  channel:  %s", strings.Join(parts, ", "))
+	if p.Wide && len(r.Kubernetes) > 0 {
+		parts = nil
+		for _, v := range r.Kubernetes {
+			parts = append(parts, fmt.Sprintf("%d with %s", v.Runtimes, v.Name))
+		}
+		p.Line("  kubernetes: %s", strings.Join(parts, ", "))
+	}
 	if r.Agents != nil {
 		p.Line("  agents:   %d connected, %d not", r.Agents.Heard, r.Agents.Silent)
 	}

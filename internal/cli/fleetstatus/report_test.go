@@ -41,6 +41,8 @@ func fleet() []*fleetlist.Member {
 		Reason: v1beta2.ReasonRuntimeUnreachable, Message: "not ready: no answer"}}
 	all[4].Status.Modules[0].Maintenance = true
 	all[4].Metadata.Annotations.Paused = new("ask Kim")
+	all[0].Status.KubernetesVersion, all[1].Status.KubernetesVersion = "v1.34.2", "v1.33.5-gke.1125000"
+	all[4].Status.KubernetesVersion = "v1.34.0"
 	all[0].Status.Agent = &fleetlist.MemberAgent{Heard: true}
 	return all
 }

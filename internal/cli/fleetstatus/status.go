@@ -53,8 +53,7 @@ klm status --watch`,
 			}
 			return r.Manager.Err()
 		})
-	l.Register(c, fleetlist.Filters...)
-	fleetlist.CompleteFilters(a, c)
+	fleetlist.RegisterFilters(a, c, &l)
 	connection.RegisterContexts(c, &contexts)
 	c.Flags().IntVar(&worst, "worst", 10, "how many of the worst runtimes are shown")
 	return c

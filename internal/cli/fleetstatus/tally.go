@@ -17,6 +17,7 @@ type tally struct {
 	agents           agentCount
 	states, channels map[string]int
 	reasons          map[string]int
+	kubernetes       map[string]int
 	modules          map[fleetlist.ModuleVersion]*moduleCount
 	worst            []*fleetlist.Member
 	changed          time.Time // the newest change of a state
@@ -25,8 +26,9 @@ type tally struct {
 // add counts one runtime.
 func (t *tally) add(m *fleetlist.Member) {
 	if t.states == nil {
-		t.states, t.channels, t.reasons, t.modules = map[string]int{}, map[string]int{}, map[string]int{},
-			map[fleetlist.ModuleVersion]*moduleCount{}
+		t.states, t.channels, t.reasons, t.kubernetes = map[string]int{}, map[string]int{}, map[string]int{},
+			map[string]int{}
+		t.modules = map[fleetlist.ModuleVersion]*moduleCount{}
 	}
 	t.runtimes++
 	if since := m.Since(); since.After(t.changed) {
@@ -34,6 +36,9 @@ func (t *tally) add(m *fleetlist.Member) {
 	}
 	t.states[string(m.State())]++
 	t.channels[m.Spec.Channel]++
+	if version := minorOf(m.Status.KubernetesVersion); version != "" {
+		t.kubernetes[version]++
+	}
 	if m.IsPaused() {
 		t.paused++
 	}
@@ -81,7 +86,7 @@ func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 	r := &fleetReport{
 		Cluster: c.Context, Namespace: c.Namespace, Runtimes: t.runtimes, Paused: t.paused,
 		States: byCount(t.states), Channels: byCount(t.channels), Reasons: byCount(t.reasons),
-		Modules: []moduleCount{}, Worst: []worstRuntime{},
+		Kubernetes: byCount(t.kubernetes), Modules: []moduleCount{}, Worst: []worstRuntime{},
 	}
 	sortBySeverity(r.States)
 	if t.agents != (agentCount{}) {
@@ -97,6 +102,16 @@ func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 			Reason: reason, Message: cmp.Or(message, m.Status.LastOperation.Operation)})
 	}
 	return r
+}
+
+// minorOf returns the minor version of a version of Kubernetes: 1.34 for v1.34.2.
+func minorOf(version string) string {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	if major == "" || minor == "" {
+		return ""
+	}
+	return major + "." + minor
 }
 
 // byCount returns the counts with their names. The largest count is first.
