@@ -51,6 +51,8 @@ func TestDeferral(t *testing.T) {
 		"NotAllowed": {reason: "the policy has no maxDeferral", value: "2027-01-01", turn: func(t *Turn) {
 			t.DeferUntil = time.Time{}
 		}},
+		"Emergency": {reason: "an emergency keeps the promise, even if it ignores windows", value: "2027-01-01",
+			code: "UpdateDeferred", until: limit, turn: func(t *Turn) { t.IgnoreWindows = true }},
 		"Begun": {reason: "what has begun finishes", value: "2027-01-01", request: func(r *Request) {
 			r.ManifestVersion = "2.0.0"
 		}},

@@ -19,8 +19,9 @@ func RequestFor(kyma, runtimeKyma *v1beta2.Kyma, module *v1beta2.Module) Request
 		Kyma: kyma.Name, Module: module.Name, Channel: module.Channel, Version: module.Version,
 		Blocker: cmp.Or(PauseBlocker(kyma, module.Name), PauseBlocker(runtimeKyma, module.Name)),
 		Labels:  kyma.Labels, Beta: kyma.IsBeta(), Internal: kyma.IsInternal(),
-		AllowDowngrade: allowsDowngrade(kyma, module.Name) || allowsDowngrade(runtimeKyma, module.Name),
-		SkipWindows:    kyma.Spec.SkipMaintenanceWindows,
+		KubernetesVersion: kyma.Status.KubernetesVersion,
+		AllowDowngrade:    allowsDowngrade(kyma, module.Name) || allowsDowngrade(runtimeKyma, module.Name),
+		SkipWindows:       kyma.Spec.SkipMaintenanceWindows,
 		NotBefore: cmp.Or(declaration.NotBefore(runtimeKyma.Annotations, module.Name),
 			declaration.NotBefore(kyma.Annotations, module.Name)),
 	}
@@ -83,7 +84,8 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	for _, r := range releases {
 		w := Request{
 			Kyma: kyma.Name, Module: r.Name, Mandatory: true, Labels: kyma.Labels,
-			Blocker: PauseBlocker(kyma, r.Name),
+			KubernetesVersion: kyma.Status.KubernetesVersion,
+			Blocker:           PauseBlocker(kyma, r.Name),
 			AllowDowngrade: r.Annotations[v1beta2.AnnotationAllowDowngrade] == v1beta2.ValueTrue ||
 				allowsDowngrade(kyma, r.Name),
 		}

@@ -174,6 +174,9 @@ type Request struct {
 	Blocker *Blocker
 	// Labels are the labels of the Kyma in the control plane. They are matched by selectors and the maintenance policy.
 	Labels map[string]string
+	// KubernetesVersion is the version of Kubernetes in the runtime, such as v1.34.2, or "" if it is not known. The
+	// conditions of risks can use it.
+	KubernetesVersion string
 	// Beta and Internal report whether the runtime may have beta and internal modules.
 	Beta, Internal bool
 	// Installed is the version that the runtime has now, "" if none.

@@ -3,8 +3,11 @@ package channel
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+
+	"github.com/Masterminds/semver/v3"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel/internal/declaration"
@@ -176,9 +179,27 @@ func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
 	return nil
 }
 
-// factLabels are the labels of a Kyma that expressions and the maintenance policy know by the same short names.
+// factLabels are the labels of a Kyma that expressions know by short names. All but provider have the same names in the
+// maintenance policy.
 var factLabels = map[string]string{"region": v1beta2.LabelRegion, "platformRegion": v1beta2.LabelPlatformRegion,
-	"plan": v1beta2.LabelBrokerPlanName}
+	"plan": v1beta2.LabelBrokerPlanName, "provider": v1beta2.LabelProvider}
+
+// factsOf returns what an expression can use about a runtime. A fact that is not known is left out, so that the
+// evaluation of an expression that needs it fails.
+func (s *search) factsOf(w *Request) map[string]any {
+	facts := map[string]any{"labels": labelsOf(w.Labels), "kyma": w.Kyma, "channel": s.Channel,
+		"installed": s.Installed}
+	for name, label := range factLabels {
+		if value, found := w.Labels[label]; found {
+			facts[name] = value
+		}
+	}
+	if v, err := semver.NewVersion(w.KubernetesVersion); err == nil && v.Major() <= math.MaxInt32 &&
+		v.Minor() <= math.MaxInt32 {
+		facts["k8s.major"], facts["k8s.minor"] = int64(v.Major()), int64(v.Minor()) //nolint:gosec // they are limited
+	}
+	return facts
+}
 
 // checkRisks blocks a version that has a known problem in this runtime. A risk that cannot be evaluated blocks, too.
 func (s *search) checkRisks() *Blocker {
@@ -186,28 +207,23 @@ func (s *search) checkRisks() *Blocker {
 	if u == nil || s.Version == s.Installed || s.Version == w.ManifestVersion {
 		return nil
 	}
-	facts := map[string]any{"labels": labelsOf(w.Labels), "kyma": w.Kyma, "channel": s.Channel,
-		"installed": s.Installed}
-	for name, label := range factLabels {
-		if value, found := w.Labels[label]; found { // a fact that is not known stops the evaluation
-			facts[name] = value
-		}
-	}
+	facts := s.factsOf(&w)
 	for i := range u.Risks {
 		r := &u.Risks[i]
 		is, err := declaration.Evaluate(r.When, facts)
 		if !is && err == nil {
 			continue
 		}
-		about := fmt.Sprintf("%.512s", r.Message)
+		has, about := "has", fmt.Sprintf("%.512s", r.Message)
 		if r.URL != "" {
 			about += fmt.Sprintf(" (%.512s)", r.URL)
 		}
 		if err != nil {
-			about = fmt.Sprintf("it cannot be evaluated for this runtime: %.256s: %s", err.Error(), about)
+			has = "may have"
+			about = fmt.Sprintf("its condition cannot be evaluated for this runtime: %.256s: %s", err.Error(), about)
 		}
 		return newBlocker(v1beta2.ReasonKnownRisk, "ModuleTemplate "+s.Template.Name,
-			"version %s of module %s has the known risk %s in this runtime: %s", s.Version, s.Module, r.Name, about)
+			"version %s of module %s %s the known risk %s in this runtime: %s", s.Version, s.Module, has, r.Name, about)
 	}
 	return nil
 }

@@ -192,7 +192,14 @@ func TestRisks(t *testing.T) {
 		"UnderWay":   {`true`, Request{Installed: "1.0.0", ManifestVersion: "2.0.0"}, false, ""},
 		"NotCEL":     {`labels.region is eu`, Request{}, true, "is not a valid CEL expression"},
 		"NotABool":   {`kyma`, Request{}, true, "is not true or false"},
-		"OtherFacts": {`k8s.minor < 31`, Request{}, true, "undeclared reference"},
+		"OtherFacts": {`k8s.minr < 31`, Request{}, true, "undeclared reference"},
+		"OldKubernetes": {`k8s.minor < 31 && provider == "AWS"`, Request{KubernetesVersion: "v1.30.4+k3s1",
+			Labels: map[string]string{v1beta2.LabelProvider: "AWS"}}, true, "it is slow"},
+		"NewKubernetes": {`k8s.major == 1 && k8s.minor < 31`, Request{KubernetesVersion: "v1.31.0"}, false, ""},
+		"NoKubernetes": {`k8s.minor < 31`, Request{}, true,
+			"cannot be evaluated for this runtime: no such attribute(s): k8s.minor"},
+		"StrangeKubernetes": {`k8s.minor < 31`, Request{KubernetesVersion: "v1.99999999999"}, true, "no such attribute"},
+		"NotANumber":        {`k8s.minor < "31"`, Request{KubernetesVersion: "v1.31.0"}, true, "no matching overload"},
 		"Endless": {`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, ` +
 			`[1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, a+b+c+d+e > 0)))))`, Request{}, true, "cost limit"},
 	} {
@@ -215,7 +222,7 @@ func TestRisks(t *testing.T) {
 				t.Errorf("blocker %+v", d.Blocker)
 			}
 			if isValid := ValidateUpgrade(u) == nil; isValid != (name != "NotCEL" && name != "NotABool" &&
-				name != "OtherFacts") {
+				name != "OtherFacts" && name != "NotANumber") {
 				t.Errorf("valid: %v", isValid)
 			}
 		})

@@ -91,6 +91,8 @@ const (
 	LabelPlatformRegion = "kyma-project.io/platform-region"
 	// LabelBrokerPlanName is matched by maintenance policies as the plan.
 	LabelBrokerPlanName = "kyma-project.io/broker-plan-name"
+	// LabelProvider is the cloud provider of the runtime, for example AWS. Expressions of risks ask for it.
+	LabelProvider = "kyma-project.io/provider"
 	// LabelInstanceID appears in metrics.
 	LabelInstanceID = "kyma-project.io/instance-id"
 )

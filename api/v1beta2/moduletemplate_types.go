@@ -148,10 +148,11 @@ type UpgradeRisk struct {
 	Name string `json:"name"`
 
 	// when is a CEL expression that is true for the runtimes with the risk. The expression can use labels (those of the
-	// Kyma), region, platformRegion and plan (the labels that the maintenance policy knows by these names), kyma (the
-	// name of the Kyma), channel and installed (the version of the module, "" if it is not installed). If the
-	// expression cannot be evaluated for a runtime, for example because such a label is missing, this runtime does not
-	// get the version.
+	// Kyma), region, platformRegion and plan (the labels that the maintenance policy knows by these names), provider
+	// (the label kyma-project.io/provider), k8s.major and k8s.minor (integers, of the version of Kubernetes in the
+	// runtime), kyma (the name of the Kyma), channel and installed (the version of the module, "" if it is not
+	// installed). If the expression cannot be evaluated for a runtime, for example because such a label is missing or
+	// the version of Kubernetes is not known yet, this runtime does not get the version.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=1024
 	When string `json:"when"`

@@ -159,8 +159,8 @@ type Upgrade struct {
 type Risk struct {
 	// Name identifies the risk.
 	Name string `yaml:"name" doc:"required"`
-	// When is a CEL expression with labels, region, platformRegion, plan, kyma, channel and installed that is true for
-	// the runtimes with the risk.
+	// When is a CEL expression with labels, region, platformRegion, plan, provider, k8s.major, k8s.minor, kyma, channel
+	// and installed that is true for the runtimes with the risk.
 	When string `yaml:"when" doc:"required"`
 	// Message states what happens, for users.
 	Message string `yaml:"message" doc:"required"`

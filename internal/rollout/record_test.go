@@ -206,14 +206,14 @@ func TestOnlyFailed(t *testing.T) {
 }
 
 // TestUrgentStages checks that an emergency leaves out soaks and gates, that a hotfix leaves out the steps that the
-// policy allows, and that neither leaves out a limit.
+// policy allows, and that neither leaves out a limit or the time for which admins may defer the version.
 func TestUrgentStages(t *testing.T) {
 	hour := metav1.Duration{Duration: time.Hour}
 	gates := []v1beta2.RolloutGate{{Name: "go", Approval: &v1beta2.ApprovalGate{Count: 1}}}
 	policy := &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1beta2.RolloutPolicySpec{
 		Stages: []v1beta2.RolloutStage{{Name: "own", Percent: 10, Soak: hour, Gates: gates, MaxStartsPerMinute: 3},
 			{Name: "half", Percent: 50, Soak: metav1.Duration{Duration: time.Minute}}, {Name: "rest"}},
-		Hotfix: &v1beta2.RolloutHotfix{Soak: &metav1.Duration{Duration: 15 * time.Minute}}}}
+		Hotfix: &v1beta2.RolloutHotfix{Soak: &metav1.Duration{Duration: 15 * time.Minute}}, MaxDeferral: hour}}
 	for name, c := range map[string]struct {
 		reason  string
 		urgency v1beta2.RolloutUrgency
@@ -241,6 +241,9 @@ func TestUrgentStages(t *testing.T) {
 			}
 			if r.Spec.Stages[0].Name == "own" && r.Spec.Stages[0].MaxStartsPerMinute != 3 {
 				t.Errorf("%s: a limit is left out", c.reason)
+			}
+			if r.Spec.MaxDeferral != hour {
+				t.Errorf("%s: admins may defer it for %v, want an hour", c.reason, r.Spec.MaxDeferral)
 			}
 			if last := r.Spec.Stages[len(r.Spec.Stages)-1]; last.Ranks != 65536 {
 				t.Errorf("%s: the last stage is not for all others: %+v", c.reason, last)

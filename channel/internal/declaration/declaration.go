@@ -98,8 +98,11 @@ type compiledRisk struct {
 
 var riskEnvironment = sync.OnceValues(func() (*cel.Env, error) {
 	options := []cel.EnvOption{cel.Variable("labels", cel.MapType(cel.StringType, cel.StringType))}
-	for _, name := range []string{"kyma", "channel", "installed", "region", "platformRegion", "plan"} {
+	for _, name := range []string{"kyma", "channel", "installed", "region", "platformRegion", "plan", "provider"} {
 		options = append(options, cel.Variable(name, cel.StringType))
+	}
+	for _, name := range []string{"k8s.major", "k8s.minor"} {
+		options = append(options, cel.Variable(name, cel.IntType))
 	}
 	return cel.NewEnv(options...)
 })

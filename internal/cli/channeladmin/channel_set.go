@@ -411,6 +411,8 @@ func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect 
 		e.Effect, e.Reason, e.Message = "blocked", b.Code, b.Message
 	case d.Next != "" && d.Next != has.requested:
 		e.Effect = "moves"
+	case d.Version == has.installed && has.requested != "" && has.requested != d.Version:
+		e.Effect, e.From, e.Message = "moves", has.requested, has.requested+" was not installed completely"
 	case has.requested != "" && has.installed != d.Version:
 		e.Effect, e.Message = "stays", "it is being upgraded to it already"
 	}

@@ -19,6 +19,9 @@ func TestEffects(t *testing.T) {
 	w := preview{setOptions: o, after: withAssignment(s, o).ForResolve()}
 	back := setOptions{module: "sample", channel: "fast", version: "1.0.0"}
 	backwards := preview{setOptions: back, after: withAssignment(s, back).ForResolve()}
+	lower, safe := setOptions{module: "sample", channel: "regular", version: "1.0.0"}, fixture.Catalog()
+	safe.Templates["sample-2.0.0"].Spec.Upgrade = &v1beta2.ModuleUpgrade{Back: "1.0.0"}
+	halfWay := preview{setOptions: lower, after: withAssignment(safe, lower).ForResolve()}
 	beta := setOptions{module: "sample", channel: "regular", version: "3.0.0"}
 	forBeta := preview{setOptions: beta, after: withAssignment(s, beta).ForResolve()}
 	paused := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a",
@@ -56,6 +59,13 @@ func TestEffects(t *testing.T) {
 			kyma:   plain,
 			has:    version{"1.0.0", "2.0.0"},
 			effect: "stays",
+		},
+		"HalfWay": {
+			reason: "its update to another version was not completed",
+			what:   halfWay,
+			kyma:   plain,
+			has:    version{"1.0.0", "2.0.0"},
+			effect: "moves",
 		},
 		"Window": {
 			reason: "2.0.0 needs a downtime",
@@ -101,7 +111,7 @@ func TestEffects(t *testing.T) {
 	a := &console.App{Now: func() time.Time { return fixture.Noon }}
 	r := &Effects{Module: "sample", Channel: "regular", From: "1.0.0", Version: "2.0.0", DryRun: true}
 	for _, name := range []string{"Beta", "Downgrade", "Paused", "Window", "Moves", "Installs",
-		"There", "OnItsWay", "Unmanaged"} {
+		"There", "OnItsWay", "HalfWay", "Unmanaged"} {
 		c := cases[name]
 		e := c.what.effectOn(c.kyma, c.has, a)
 		if e.Effect != c.effect || e.Reason != c.code {

@@ -298,6 +298,9 @@ func TestStages(t *testing.T) {
 		"Running": {fixture.Case{Reason: "the fleet needs longer", Args: set + "--yes --wait --timeout=400ms",
 			Code: console.ExitNotReady, Want: []string{"sample-regular-r2 is Running: 3 of 20"}},
 			[]client.Object{policy}, running},
+		"NotBegun": {fixture.Case{Reason: "the rollout has no status", Args: set + "--yes --wait --timeout=400ms",
+			Code: console.ExitNotReady, Want: []string{"ModuleRollout sample-regular-r2 has not begun yet"}},
+			[]client.Object{policy}, made("")},
 		"Halted": {fixture.Case{Reason: "a person has to decide", Args: set + "--yes --wait",
 			Code: console.ExitNotReady,
 			Want: []string{"rollout sample-regular-r2 is Halted: 3 of 20 have failed; see klm " +

@@ -390,6 +390,9 @@ func waitForRollout(ctx context.Context, a *console.App, c *connection.Cluster, 
 				"the channel is set, but rollout %s is %s: %s; see klm rollout show %s", name, r.Status.Phase,
 				r.Status.Message, name)}
 		}
+		if r.Status.Phase == "" {
+			return connection.Progress{Text: "ModuleRollout " + name + " has not begun yet"}
+		}
 		return connection.Progress{Text: fmt.Sprintf("%s is %s: %s", name, r.Status.Phase, r.Status.Message)}
 	})
 }

@@ -235,6 +235,54 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// TestRiskWithKubernetesVersion checks that a known risk holds only the runtimes that have it and those whose version
+// of Kubernetes is not known, also with the objects of the cache of a whole fleet.
+func TestRiskWithKubernetesVersion(t *testing.T) {
+	all := append(objects(3), onePolicy())
+	versions := map[string]string{"runtime-0": "v1.30.1", "runtime-1": "v1.31.0", "runtime-2": ""}
+	for _, o := range all {
+		if k, isKyma := o.(*v1beta2.Kyma); isKyma {
+			k.Status.KubernetesVersion = versions[k.Name]
+			slim(k)
+		}
+	}
+	f := newFleet(t, all...)
+	catalog := f.Catalog
+	f.Catalog = func(ctx context.Context) (channel.Catalog, func() error) {
+		is, failed := catalog(ctx)
+		template := is.Template
+		is.Template = func(name string) *v1beta2.ModuleTemplate {
+			t := template(name)
+			t.Spec.Upgrade = &v1beta2.ModuleUpgrade{Risks: []v1beta2.UpgradeRisk{{Name: "Slow", When: "k8s.minor < 31",
+				Message: "it is slow"}}}
+			return t
+		}
+		return is, failed
+	}
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	r := f.rollout("keda-regular-r2")
+	if r.Status.Runtimes.Waiting != 2 || r.Status.Runtimes.Updating != 1 || len(r.Status.Blockers) != 1 ||
+		r.Status.Blockers[0].Code != v1beta2.ReasonKnownRisk || r.Status.Blockers[0].Runtimes != 2 {
+		t.Fatalf("one runtime may begin: %+v", r.Status)
+	}
+	k := &v1beta2.Kyma{}
+	key := types.NamespacedName{Namespace: namespace, Name: "runtime-2"}
+	if err := f.control.Get(t.Context(), key, k); err != nil {
+		t.Fatal(err)
+	}
+	k.Status.KubernetesVersion = "v1.32.0"
+	if err := f.control.Update(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	f.order("runtime-1", "2.0.0", v1beta2.StateReady)
+	f.pass()
+	if c := f.rollout("keda-regular-r2").Status.Runtimes; c.Proven != 1 || c.Updating != 1 || c.Waiting != 1 {
+		t.Errorf("the version of runtime-2 is known: %+v", c)
+	}
+}
+
 // TestMaintenancePolicyChanges checks that a change of the maintenance policy enqueues the modules with an active
 // rollout only, and that it does not shorten the time between two reconciles.
 func TestMaintenancePolicyChanges(t *testing.T) {

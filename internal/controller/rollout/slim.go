@@ -34,7 +34,7 @@ func slim(raw any) any {
 			modules[i] = v1beta2.ModuleStatus{Name: m.Name, Channel: m.Channel, Reason: m.Reason}
 		}
 		o.Status = v1beta2.KymaStatus{State: o.Status.State, Conditions: readyOf(o.Status.Conditions), Modules: modules,
-			MandatoryModules: o.Status.MandatoryModules}
+			MandatoryModules: o.Status.MandatoryModules, KubernetesVersion: o.Status.KubernetesVersion}
 	}
 	return raw
 }

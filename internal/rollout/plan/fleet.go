@@ -86,7 +86,7 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	var request channel.Request
 	if f.Channel == v1beta2.MandatoryChannel {
 		request = channel.Request{Kyma: k.Name, Module: f.Release.Name, Mandatory: true, Labels: k.Labels,
-			Blocker: channel.PauseBlocker(k, f.Release.Name)}
+			KubernetesVersion: k.Status.KubernetesVersion, Blocker: channel.PauseBlocker(k, f.Release.Name)}
 	} else {
 		module := v1beta2.Module{Name: f.Release.Name, Channel: f.Channel}
 		request = channel.RequestFor(k, channel.LastKymaOf(k), &module)
