@@ -343,7 +343,7 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 				return
 			}
 			k.ManagedFields, k.Status = nil, v1beta2.KymaStatus{Modules: k.Status.Modules,
-				Conditions: k.Status.Conditions}
+				Conditions: k.Status.Conditions, KubernetesVersion: k.Status.KubernetesVersion}
 			all[k.Name] = k
 			requested := connection.WithRequest(k)
 			switch m := requested.Module(w.module); {

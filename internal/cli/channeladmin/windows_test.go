@@ -95,3 +95,29 @@ func TestWindowsAreFound(t *testing.T) {
 		})
 	}
 }
+
+// TestRiskWithKubernetesVersion checks that klm knows the version of Kubernetes of a runtime when it evaluates the
+// conditions of known risks.
+func TestRiskWithKubernetesVersion(t *testing.T) {
+	const kyma = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a"
+	for name, c := range map[string]struct {
+		version string
+		fixture.Case
+	}{
+		"Old": {"v1.30.1", fixture.Case{Reason: "the runtime has the problem", Want: []string{"0 to move", "1 blocked",
+			"KnownRisk", "has the known risk slow"}}},
+		"New": {"v1.31.0", fixture.Case{Reason: "the runtime does not have the problem", Want: []string{"1 to move",
+			"0 blocked"}}},
+		"Unknown": {"", fixture.Case{Reason: "unknown never passes", Want: []string{"0 to move", "1 blocked",
+			"may have the known risk slow", "no such attribute"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newControlPlane(t)
+			put(t, s, newer, []any{map[string]any{"name": "slow", "when": "k8s.minor < 31", "message": "it is slow"}},
+				"spec", "upgrade", "risks")
+			put(t, s, kyma, c.version, "status", "kubernetesVersion")
+			c.Args = "channel set sample regular 2.0.0 --dry-run -o wide"
+			c.Check(t, Commands, s.Kubeconfig)
+		})
+	}
+}
