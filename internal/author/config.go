@@ -328,6 +328,14 @@ func (r *configParser) decode(key string, value *yaml.Node, into any) {
 		return
 	}
 	r.checkUnknownKeys(key, value, into)
+	if _, isChart := into.(*ChartSettings); isChart {
+		for i := 0; i+1 < len(value.Content); i += 2 {
+			if k, v := value.Content[i].Value, value.Content[i+1]; k == "values" && v.Kind == yaml.MappingNode {
+				r.addError(v.Line, "chart: values has to be the path of a file: write the values into a file beside this one")
+				return
+			}
+		}
+	}
 	if err := value.Decode(into); err != nil {
 		text := strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "yaml: unmarshal errors:")
 		r.addError(value.Line, "%s: %s", key, strings.TrimSpace(

@@ -97,6 +97,11 @@ func TestOddInput(t *testing.T) {
 			config:  goodConfigWith("name", "name: example.com/module/widget_x"),
 			problem: `:1: name "example.com/module/widget_x": the last part, "widget_x"`,
 		},
+		"InlineValues": {
+			reason:  "as in other tools",
+			config:  good + "chart: {values: {replicas: 2}}\n",
+			problem: "chart: values has to be the path of a file: write the values into a file",
+		},
 		"NoName": {reason: "required", config: goodConfigWith("name", ""), problem: "name is missing"},
 		"VersionWithV": {
 			reason:  "strict",

@@ -64,6 +64,21 @@ type worstRuntime struct {
 	Message string        `json:"message,omitempty"`
 }
 
+// err returns an error with ExitNotReady if --exit-code is given and a runtime is not Ready. A runtime that is not
+// managed does not count.
+func (r *fleetReport) err(exitCode bool) error {
+	n := 0
+	for _, s := range r.States {
+		if s.Name != string(v1beta2.StateReady) && s.Name != string(v1beta2.StateUnmanaged) {
+			n += s.Runtimes
+		}
+	}
+	if n == 0 || !exitCode {
+		return nil
+	}
+	return console.Fail(console.ExitNotReady, "%s: not Ready", console.Count(n, "runtime"))
+}
+
 func (r *fleetReport) Names() []string {
 	var all []string
 	for _, w := range r.Worst {

@@ -97,6 +97,9 @@ func TestContexts(t *testing.T) {
 		{Reason: "one control plane", Args: "status --context us",
 			Want: []string{"1 runtime in us, namespace kcp-system", "1 Ready"}},
 		{Reason: "selected runtimes", Args: "status --context us -l team=red", Want: []string{"0 runtimes"}},
+		{Reason: "all are Ready", Args: "status --contexts eu,us --exit-code", Want: []string{"2 Ready"}},
+		{Reason: "a watch has no exit code", Args: "status --context us --watch --exit-code", Code: console.ExitUsage,
+			Want: []string{"does not end by itself"}},
 		{Reason: "a module that nobody has", Args: "status --contexts eu,us --module keda", Want: []string{"0 runtimes"}},
 		{Reason: "three control planes", Args: "status --contexts eu,us,ap",
 			Want: []string{"3 runtimes in 3 control planes", "3 Ready", "eu", "us", "ap"}},
@@ -115,6 +118,12 @@ func TestContexts(t *testing.T) {
 	}
 	for _, c := range cases {
 		c.Check(t, commands, kubeconfig)
+	}
+	failing := fixture.NewServer(t, fixture.Kyma(v1beta2.StateError, v1beta2.Module{Name: "sample"},
+		v1beta2.ModuleStatus{Name: "sample", Version: "1.0.0", State: v1beta2.StateError}))
+	for args, code := range map[string]int{"status": console.ExitOK, "status --exit-code": console.ExitNotReady,
+		"status --exit-code --module keda": console.ExitOK} {
+		fixture.Case{Reason: "a runtime in state Error", Args: args, Code: code}.Check(t, commands, failing.Kubeconfig)
 	}
 	servers["us"].Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(http.StatusInternalServerError)

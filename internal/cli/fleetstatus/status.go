@@ -1,6 +1,7 @@
 package fleetstatus
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -18,6 +19,7 @@ func Command(a *console.App) *cobra.Command {
 	var l console.Listing
 	var contexts []string
 	var worst int
+	var exitCode bool
 	c := a.Command("status [-l SELECTOR] [--module MODULE] [--state STATE]… [--contexts A,B] [--watch]",
 		"the fleet at a glance: counts by state, module, version and channel, and the worst runtimes", `
 The first line is about the manager: its version, the leader or the replicas, and when it last renewed its Lease. If no manager works, the exit
@@ -29,13 +31,17 @@ klm status --module sample --version 2.0.0
 klm status --worst=50 -o wide
 klm status -l kyma-project.io/region=eu-central-1 -o json
 klm status --contexts=eu,us,ap
+klm status --module sample --exit-code || echo "not Ready everywhere"
 klm status --watch`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
+			if l.Watch && exitCode {
+				return console.Fail(console.ExitUsage, "--watch does not end by itself, so --exit-code has no effect")
+			}
 			if len(contexts) > 0 {
 				if l.Watch {
 					return console.Fail(console.ExitUsage, "--watch shows one control plane: choose it with --context")
 				}
-				return statusOf(cmd.Context(), a, contexts, &l, worst)
+				return statusOf(cmd.Context(), a, contexts, &l, worst, exitCode)
 			}
 			c, err := connection.ControlPlane(cmd.Context(), a)
 			if err != nil {
@@ -51,11 +57,12 @@ klm status --watch`,
 			if err := a.Print(r); err != nil {
 				return err
 			}
-			return r.Manager.Err()
+			return cmp.Or(r.Manager.Err(), r.err(exitCode))
 		})
 	fleetlist.RegisterFilters(a, c, &l)
 	connection.RegisterContexts(c, &contexts)
 	c.Flags().IntVar(&worst, "worst", 10, "how many of the worst runtimes are shown")
+	c.Flags().BoolVar(&exitCode, "exit-code", false, "end with exit code 3 if a runtime is not Ready")
 	return c
 }
 
@@ -79,7 +86,8 @@ func read(ctx context.Context, c *connection.Cluster, l *console.Listing, worst 
 }
 
 // statusOf prints the report about several control planes. If a control plane cannot be read, the others are counted.
-func statusOf(ctx context.Context, a *console.App, contexts []string, l *console.Listing, worst int) error {
+func statusOf(ctx context.Context, a *console.App, contexts []string, l *console.Listing, worst int,
+	exitCode bool) error {
 	reports := make([]*fleetReport, len(contexts))
 	err := connection.EachControlPlane(ctx, a, contexts, func(i int, c *connection.Cluster) (err error) {
 		reports[i], err = read(ctx, c, l, worst)
@@ -88,7 +96,8 @@ func statusOf(ctx context.Context, a *console.App, contexts []string, l *console
 	if !slices.ContainsFunc(reports, func(r *fleetReport) bool { return r != nil }) {
 		return err
 	}
-	if printErr := a.Print(merge(contexts, reports, worst)); printErr != nil {
+	sum := merge(contexts, reports, worst)
+	if printErr := a.Print(sum); printErr != nil {
 		return printErr
 	}
 	for _, r := range reports {
@@ -96,7 +105,7 @@ func statusOf(ctx context.Context, a *console.App, contexts []string, l *console
 			err = r.Manager.Err()
 		}
 	}
-	return err
+	return cmp.Or(err, sum.err(exitCode))
 }
 
 // watchStatus shows the fleet, and shows it again after each change, until ctx ends. The Leases of the manager are read
