@@ -109,7 +109,7 @@ func declaredCodes(f *ast.File, folder string) map[string]string {
 		if !is || block.Tok != token.CONST {
 			continue
 		}
-		isLibrary := strings.HasPrefix(block.Doc.Text(), "Reasons of an Error")
+		isLibrary := strings.Contains(strings.ToLower(block.Doc.Text()), "reasons of an error")
 		for _, spec := range block.Specs {
 			c := spec.(*ast.ValueSpec)
 			value, is := stringLiteral(c.Values)
