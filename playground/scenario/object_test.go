@@ -250,7 +250,7 @@ func (s *scenario) never(c *call) error {
 var volatile = map[string]bool{
 	"uid": true, "resourceVersion": true, "creationTimestamp": true, "managedFields": true,
 	"lastTransitionTime": true, "lastUpdateTime": true, "started": true, "ended": true,
-	"caBundle": true,
+	"caBundle": true, "kubernetesVersion": true,
 }
 
 var (
