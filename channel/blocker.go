@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// newBlocker returns a Blocker that keeps the installed version.
+// newBlocker returns a Blocker with which the installed version of the module stays.
 func newBlocker(code, object, format string, args ...any) *Blocker {
 	return &Blocker{Code: code, Object: object, Message: fmt.Sprintf(format, args...), KeepInstalled: true}
 }
 
-// joinChoices joins the values that a user can choose from, at most ten.
+// joinChoices joins at most ten of the values from which a user can choose.
 func joinChoices(names []string) string {
 	const most = 10
 	switch {

@@ -19,14 +19,15 @@ import (
 // Access is the set of access rights of a runtime. Runtimes with equal Access have the same catalog copy. Access is
 // comparable and can be a map key.
 type Access struct {
-	// Beta and Internal are true if beta and internal modules are allowed.
+	// Beta and Internal are true if the runtime may have beta and internal modules.
 	Beta, Internal bool
-	// Selected lists the names of the restricted modules that are allowed. The names are sorted and joined by commas.
+	// Selected lists the names of the restricted modules that the runtime may have. The names are sorted and joined by
+	// commas.
 	Selected string
 }
 
-// AccessOf returns the access rights of a runtime, which its Kyma in the control plane defines. AccessOf makes one
-// lookup for each restricted module.
+// AccessOf returns the access rights of a runtime, which its Kyma in the control plane defines. For each restricted
+// module, AccessOf looks up its ModuleReleaseMeta.
 func AccessOf(c Catalog, kyma *v1beta2.Kyma) Access {
 	var selected []string
 	for _, module := range c.Restricted {
@@ -40,7 +41,7 @@ func AccessOf(c Catalog, kyma *v1beta2.Kyma) Access {
 		Selected: strings.Join(slices.Compact(selected), ",")}
 }
 
-// Contents is the whole catalog of the control plane, in any order. It must not be changed.
+// Contents is the whole catalog of the control plane, in any order. The caller must not change the objects of Contents.
 type Contents struct {
 	// Releases are all ModuleReleaseMetas of the catalog.
 	Releases []*v1beta2.ModuleReleaseMeta
@@ -50,7 +51,7 @@ type Contents struct {
 	Restricted []string
 }
 
-// CatalogCopy is the part of the catalog that is copied to all runtimes with the same Access.
+// CatalogCopy is the part of the catalog that every runtime with the same Access gets as a copy.
 type CatalogCopy struct {
 	// Objects are the ModuleTemplates, sorted by name, followed by the ModuleReleaseMetas, sorted by name.
 	Objects []CopiedObject
@@ -68,9 +69,9 @@ type CopiedObject struct {
 	JSON []byte
 }
 
-// CatalogCopyFor returns the catalog copy for an Access. The copied objects are in the given namespace of the runtime.
-// CatalogCopyFor reads all Contents, so call it only once for each Access and change of the catalog. These rules are
-// consistent with Resolve:
+// CatalogCopyFor returns the catalog copy for an Access. The copied objects are in the given namespace, which is a
+// namespace of the runtime. CatalogCopyFor reads all Contents, so call it only once for each Access and change of the
+// catalog. These rules select the copied objects; they are consistent with Resolve:
 //
 //	1  a ModuleReleaseMeta that is not mandatory is copied with its allowed channels, unless no channel is allowed;
 //	   a channel is allowed if its version is allowed
@@ -78,7 +79,7 @@ type CopiedObject struct {
 //	3  a legacy ModuleTemplate is copied if its module has no ModuleReleaseMeta and the template is allowed
 //
 // The copy does not contain spec.kymaSelector, because a runtime must not reveal which Kymas may have a restricted
-// module. CatalogCopyFor returns an error if a descriptor is not JSON. An API server does not accept such a descriptor.
+// module. CatalogCopyFor returns an error if a descriptor is not JSON. An API server accepts no such descriptor.
 func CatalogCopyFor(access Access, all Contents, namespace string) (CatalogCopy, error) {
 	s := copyBuilder{access: access, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{},
 		hasRelease: map[string]bool{}, inChannel: map[string]bool{}}
@@ -186,8 +187,8 @@ func typeOf(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: kind}
 }
 
-// contentAnnotations are not copied: only the control plane compares the content of versions, and a copy would cost
-// writes in every runtime.
+// contentAnnotations are not copied: only the control plane compares the content of versions, and each copy of them
+// would cost writes in every runtime.
 var contentAnnotations = []string{v1beta2.AnnotationContentDigest, v1beta2.AnnotationReplacedBy,
 	v1beta2.AnnotationAcceptContent}
 
@@ -208,13 +209,14 @@ func copiedMetadata(o metav1.Object) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: o.GetName(), Labels: labels, Annotations: annotations}
 }
 
-// trackingPrefixes are prefixes of labels and annotations by which deployment tools find the objects that they manage.
+// trackingPrefixes are prefixes of labels and annotations with which deployment tools mark the objects that they
+// manage.
 var trackingPrefixes = []string{"argocd.argoproj.io/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/",
 	"meta.helm.sh/"}
 
 // isTracking reports whether a label or an annotation belongs to a tool that manages the catalog in the control plane.
-// Such a label or annotation is not copied: the same tool in a runtime would take the copies for objects of its own,
-// and prune them.
+// Such a label or annotation is not copied: the same tool in a runtime would treat the copies as its own objects, and
+// delete them.
 func isTracking(key, _ string) bool {
 	return key == "app.kubernetes.io/instance" ||
 		slices.ContainsFunc(trackingPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })

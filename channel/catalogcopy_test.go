@@ -33,7 +33,7 @@ func mustCopy(t testing.TB, g Access, s Contents) CatalogCopy {
 	return v
 }
 
-// channelsIn returns the channels in a catalog copy as module/channel.
+// channelsIn returns the channels in a catalog copy, each as module/channel.
 func channelsIn(t testing.TB, v CatalogCopy) []string {
 	t.Helper()
 	var all []string
@@ -166,7 +166,7 @@ func TestCopiedObjects(t *testing.T) {
 	}
 }
 
-// TestCatalogCopyDigest tests that the digest changes only if the copied objects change.
+// TestCatalogCopyDigest tests that the digest changes only if a copied object changes.
 func TestCatalogCopyDigest(t *testing.T) {
 	before := mustCopy(t, Access{}, shopStock()).Digest
 	cases := map[string]struct {
@@ -257,7 +257,7 @@ func TestCatalogCopyMatchesResolve(t *testing.T) {
 	}
 }
 
-// BenchmarkCatalogCopyFor measures the cost of a change of the catalog for each Access, with 50 templates and 20
+// BenchmarkCatalogCopyFor measures the cost that a change of the catalog has for each Access, with 50 templates and 20
 // releases.
 func BenchmarkCatalogCopyFor(b *testing.B) {
 	var s Contents

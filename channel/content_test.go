@@ -45,8 +45,8 @@ func TestCheckContent(t *testing.T) {
 	}
 }
 
-// TestReplacedVersion checks that Resolve blocks a replaced version, installed or not, and that other versions of the
-// module are not blocked.
+// TestReplacedVersion checks that Resolve blocks a replaced version, whether or not it is installed, and that other
+// versions of the module are not blocked.
 func TestReplacedVersion(t *testing.T) {
 	catalog := shop()
 	templates := catalog.Template

@@ -8,16 +8,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel/internal/declaration"
 )
 
-// Deferrals returns the annotations of a Kyma that defer updates, or nil if there are none.
+// Deferrals returns those annotations of a Kyma that defer updates, or nil if there are none.
 func Deferrals(k *v1beta2.Kyma) map[string]string { return declaration.Deferrals(k.Annotations) }
 
 // ParseDeferral parses the value of v1beta2.AnnotationNotBefore: a date, which begins in UTC, or a time.
 func ParseDeferral(value string) (time.Time, error) { return declaration.ParseTime(value) }
 
-// DeferredUntil returns the time until which the admin of the runtime has deferred a version, if admins may defer it
-// until a limit. DeferredUntil returns zero if the version is not deferred any more. An annotation that cannot be
-// parsed defers the version until limit, because the time that the admin wants is not known. DeferredUntil then also
-// returns an error.
+// DeferredUntil returns the time until which the admin of the runtime has deferred a version. limit is the time until
+// which admins may defer it. If the version is not deferred any more, DeferredUntil returns the zero time. An
+// annotation that cannot be parsed defers the version until limit, because the time that the admin wants is not known.
+// In this case, DeferredUntil also returns an error.
 func DeferredUntil(r Request, limit time.Time) (until time.Time, err error) {
 	if r.NotBefore == "" || r.Mandatory || !r.Now.Before(limit) {
 		return time.Time{}, nil
@@ -34,7 +34,8 @@ func DeferredUntil(r Request, limit time.Time) (until time.Time, err error) {
 	return until, nil
 }
 
-// checkDeferral blocks an update that the admin of the runtime has deferred, as long as the rollout allows that.
+// checkDeferral blocks an update that the admin of the runtime has deferred, as long as the rollout allows the
+// deferral.
 func (s *search) checkDeferral() *Blocker {
 	w := s.request
 	isUpdate := s.Installed != "" && s.Version != s.Installed && s.Version != w.ManifestVersion

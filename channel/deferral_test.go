@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestDeferral: an admin defers an update, as long as the rollout allows that.
+// TestDeferral checks that an admin can defer an update as long as the rollout allows that.
 func TestDeferral(t *testing.T) {
 	now := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 	limit := now.Add(72 * time.Hour)
@@ -97,8 +97,8 @@ func TestDeferral(t *testing.T) {
 	}
 }
 
-// TestDeferrals checks which of several annotations defers a module, and which annotations of a runtime's Kyma the
-// control plane stores.
+// TestDeferrals checks two things: which of several annotations defers a module, and which annotations of a runtime's
+// Kyma the control plane stores.
 func TestDeferrals(t *testing.T) {
 	const all, one = v1beta2.AnnotationNotBefore, v1beta2.AnnotationNotBeforeModulePrefix + "sample"
 	set := func(pairs ...string) *v1beta2.Kyma {

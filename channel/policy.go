@@ -14,10 +14,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Policy defines for all runtimes when updates that need a downtime may start. ParsePolicy creates a Policy. After
-// that, only MinRemaining may be changed. A nil Policy has no windows.
+// Policy defines when updates that need a downtime may start, for all runtimes. ParsePolicy creates a Policy. After
+// that, only the field MinRemaining may be changed. A nil Policy has no maintenance windows.
 type Policy struct {
-	// MinRemaining is the time that must remain in a window for an update to start. Windows that are not longer than
+	// MinRemaining is the time that must be left in a window when an update starts. Windows that are not longer than
 	// MinRemaining are ignored. The default is 0.
 	MinRemaining time.Duration
 
@@ -27,15 +27,16 @@ type Policy struct {
 	problem       error // why no policy is in force; nil for a policy that was parsed
 }
 
-// UnusablePolicy returns a Policy without windows, for the time in which the only configured policy cannot be parsed.
-// Updates that need a window are blocked, and the message of the Blocker contains the problem.
+// UnusablePolicy returns a Policy without windows. It is in force while the only configured policy cannot be parsed.
+// With this Policy, updates that need a window are blocked, and the message of the Blocker contains the problem.
 func UnusablePolicy(problem error) *Policy { return &Policy{problem: problem} }
 
-// IsUsable reports whether p is a policy that was parsed. A nil Policy and an UnusablePolicy are not usable.
+// IsUsable reports whether p is a policy that was parsed without an error. A nil Policy and an UnusablePolicy are not
+// usable.
 func (p *Policy) IsUsable() bool { return p != nil && p.problem == nil }
 
-// Warnings returns what ParsePolicy ignored: unknown keys, and rules that match no runtime. Each warning is one
-// sentence; there are at most 10 warnings. A nil Policy has none.
+// Warnings returns what ParsePolicy has ignored: unknown keys, and rules that match no runtime. Each warning is one
+// sentence; there are at most 10 warnings. A nil Policy has no warnings.
 func (p *Policy) Warnings() []string {
 	if p == nil {
 		return nil
@@ -54,7 +55,7 @@ const PolicyKey = "policy.json"
 // policyObject is the name of the policy in a Blocker.
 const policyObject = "maintenance policy"
 
-// Limits of a policy. They prevent an oversized policy from overloading the manager.
+// These are the limits for a policy. The limits prevent an oversized policy from overloading the manager.
 const (
 	maxPolicyBytes = 1 << 20
 	maxRules       = 1000
@@ -64,7 +65,7 @@ const (
 	maxWarnings    = 10
 )
 
-// MaintenancePolicyError states where a maintenance policy is invalid and why.
+// MaintenancePolicyError states where and why a maintenance policy is invalid.
 type MaintenancePolicyError struct {
 	// Path is the position of the error in the document, for example rules[0].windows[1].begin. An empty Path means the
 	// whole document.
@@ -73,7 +74,7 @@ type MaintenancePolicyError struct {
 	Problem string
 }
 
-// Error returns Path and Problem.
+// Error returns a text with Path and Problem.
 func (e *MaintenancePolicyError) Error() string {
 	if e.Path == "" {
 		return "reading the maintenance policy: " + e.Problem
@@ -81,7 +82,7 @@ func (e *MaintenancePolicyError) Error() string {
 	return "reading the maintenance policy: " + e.Path + ": " + e.Problem
 }
 
-// Reason returns v1beta2.ReasonInvalidPolicy.
+// Reason returns the reason code v1beta2.ReasonInvalidPolicy.
 func (e *MaintenancePolicyError) Reason() string { return v1beta2.ReasonInvalidPolicy }
 
 // PolicyFromConfigMap parses the policy in the data of a ConfigMap. All errors are of type *MaintenancePolicyError.
@@ -120,8 +121,9 @@ type (
 	}
 )
 
-// ParsePolicy parses a policy in its JSON format. Unknown keys are ignored and become [Policy.Warnings]; repeated keys
-// are errors. An empty default means that there is no default window. All errors are of type *MaintenancePolicyError.
+// ParsePolicy parses a policy in its JSON format. Unknown keys are ignored and reported in [Policy.Warnings]; repeated
+// keys are errors. An empty default means that there is no default window. All errors are of type
+// *MaintenancePolicyError.
 func ParsePolicy(data []byte) (*Policy, error) {
 	if len(data) > maxPolicyBytes {
 		return nil, &MaintenancePolicyError{"", fmt.Sprintf("it has %d bytes, %d are allowed: make it smaller",
@@ -179,7 +181,7 @@ func (p *Policy) warn(format string, args ...any) {
 	}
 }
 
-// isEmpty reports whether no key of the window is set.
+// isEmpty reports whether all keys of the window are missing.
 func (f windowFile) isEmpty() bool {
 	return len(f.Days) == 0 && f.Begin == "" && f.End == "" && f.TimeZone == ""
 }
@@ -283,8 +285,8 @@ func parseWindow(path string, file windowFile) (window, error) {
 	return w, nil
 }
 
-// parseTime parses the begin or the end of a window. The value is a time of day if the window has days; otherwise it is
-// a date with a time of day.
+// parseTime parses the begin or the end of a window. If the window has days, the value is a time of day; otherwise it
+// is a date with a time of day.
 func parseTime(path, text string, w window) (time.Time, error) {
 	var layouts []string
 	hint := ""

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// referencePolicy is a policy as the reference implementation reads it.
+// referencePolicy is a policy in the form that the reference implementation reads.
 const referencePolicy = `{
   "rules": [
     {"match": {"globalAccountID": "ga-1|ga-2"}, "windows": [{"days": ["Sat"], "begin": "06:00:00+00:00", "end": "10:00:00+00:00"}]},
@@ -127,7 +127,7 @@ func TestParsePolicyErrors(t *testing.T) {
 	}
 }
 
-// TestIgnoredInPolicy has policies that are in force although parts of them have no effect.
+// TestIgnoredInPolicy checks policies that are in force although parts of them have no effect.
 func TestIgnoredInPolicy(t *testing.T) {
 	cases := map[string]struct {
 		reason, text string
@@ -193,7 +193,7 @@ func TestIgnoredInPolicy(t *testing.T) {
 	}
 }
 
-// TestManyWarnings limits the warnings of a policy.
+// TestManyWarnings checks that the number of warnings of a policy is limited.
 func TestManyWarnings(t *testing.T) {
 	var text strings.Builder
 	for i := range 1000 {
@@ -575,7 +575,7 @@ func TestCurrentOrNextWindowUnknown(t *testing.T) {
 	}
 }
 
-// TestWindowByTheClock compares windows with the clock time of every minute, on days with a clock change.
+// TestWindowByTheClock compares windows with the clock time of every minute, on days on which the clock changes.
 func TestWindowByTheClock(t *testing.T) {
 	windows := []struct{ begin, end string }{{"22:00", "02:00"}, {"01:30", "03:30"}, {"00:00", "00:00"},
 		{"12:00", "11:59"}, {"02:10", "02:50"}}
@@ -616,7 +616,7 @@ func TestWindowByTheClock(t *testing.T) {
 
 func isWeekend(d time.Weekday) bool { return d == time.Saturday || d == time.Sunday }
 
-// zones are time zones with unusual clock changes.
+// zones are time zones with unusual changes of the clock.
 var zones = []string{
 	"Europe/Berlin", "Europe/London", "Europe/Moscow", "America/New_York", "America/Sao_Paulo", "America/Caracas",
 	"Africa/Casablanca", "Asia/Gaza",
@@ -624,9 +624,9 @@ var zones = []string{
 	"Pacific/Kiritimati", "Antarctica/Troll", "UTC",
 }
 
-// isFirst checks that an instant is the first instant that shows the requested clock time. If the clock change skips
-// that time, isFirst checks that the instant is the clock change. The parameter shown is the clock time as a time in
-// UTC.
+// isFirst checks that an instant is the first instant at which the clocks show the requested time. If the clocks skip
+// that time, isFirst checks that the instant is the one at which the clocks change. The parameter shown is the
+// requested clock time, as a time in UTC.
 func isFirst(t *testing.T, shown time.Time, zone *time.Location) {
 	t.Helper()
 	wall := func(t time.Time) time.Time {
@@ -644,7 +644,7 @@ func isFirst(t *testing.T, shown time.Time, zone *time.Location) {
 	}
 }
 
-// TestTimeOnDate checks all clock changes in 60 years.
+// TestTimeOnDate checks all changes of the clock in 60 years.
 func TestTimeOnDate(t *testing.T) {
 	for _, name := range zones {
 		zone, err := time.LoadLocation(name)

@@ -2,9 +2,9 @@ package channel
 
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
-// Remember returns a catalog that caches the results of its lookups. So thousands of requests are resolved with the
-// same objects, and without a copy for each request. Use the returned catalog for one decision about a fleet only,
-// because its objects become outdated, and in one goroutine only.
+// Remember returns a catalog that caches the results of its lookups. So thousands of requests can be resolved with the
+// same objects, and no object is copied for each request. Use the returned catalog only for one decision about a fleet,
+// because its objects become outdated. Use it only in one goroutine.
 func (c Catalog) Remember() Catalog {
 	c.Release = remember(c.Release)
 	c.Template = remember(c.Template)
@@ -14,7 +14,7 @@ func (c Catalog) Remember() Catalog {
 	return c
 }
 
-// remember returns a function that calls another one once for each argument.
+// remember returns a function that calls another function once for each argument.
 func remember[V *v1beta2.ModuleReleaseMeta | *v1beta2.ModuleTemplate | []*v1beta2.ModuleTemplate](
 	find func(string) V) func(string) V {
 	known := map[string]V{}

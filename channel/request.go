@@ -13,7 +13,7 @@ import (
 // RequestFor returns the Request of a runtime for one module. The channel is the channel of the module if set, else the
 // channel of the Kyma if set, else the default channel. kyma is the Kyma in the control plane; its labels define the
 // access rights. runtimeKyma is the Kyma in the runtime; it contains the spec. kyma and runtimeKyma may be the same
-// object. The caller sets Installed, ManifestVersion and Now.
+// object. The caller has to set the fields Installed, ManifestVersion and Now.
 func RequestFor(kyma, runtimeKyma *v1beta2.Kyma, module *v1beta2.Module) Request {
 	w := Request{
 		Kyma: kyma.Name, Module: module.Name, Channel: module.Channel, Version: module.Version,
@@ -35,12 +35,13 @@ func RequestFor(kyma, runtimeKyma *v1beta2.Kyma, module *v1beta2.Module) Request
 type LastRequest struct {
 	Channel string           `json:"channel"`
 	Modules []v1beta2.Module `json:"modules,omitempty"`
-	// Deferrals are the annotations of the Kyma in the runtime that defer updates.
+	// Deferrals are those annotations of the Kyma in the runtime that defer updates.
 	Deferrals map[string]string `json:"deferrals,omitempty"`
 }
 
-// LastRequestOf returns the spec that the Kyma in the runtime had when it was last read, from the Kyma in the control
-// plane. isStored reports whether it is stored because it differs from the spec in the control plane.
+// LastRequestOf returns the spec that the Kyma in the runtime had when it was last read. The spec is stored in the Kyma
+// in the control plane. isStored is true if the spec is stored separately, because it differs from the spec of that
+// Kyma.
 func LastRequestOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isStored bool) {
 	spec = *kyma.Spec.DeepCopy()
 	var last LastRequest
@@ -52,8 +53,8 @@ func LastRequestOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isStored bool) {
 	return spec, true
 }
 
-// LastKymaOf returns the parts of the runtime's Kyma that determine requests, as they were when the runtime's Kyma was
-// last read. They are stored in the Kyma in the control plane.
+// LastKymaOf returns those parts of the runtime's Kyma that determine requests, as they were at the last read. These
+// parts are stored in the Kyma in the control plane.
 func LastKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
 	var last LastRequest
 	spec, isStored := LastRequestOf(kyma)
@@ -66,9 +67,9 @@ func LastKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
 
 // MandatoryRequests returns a Request for each mandatory module of a runtime, sorted by name. A module is mandatory if
 // its ModuleReleaseMeta is mandatory; the access rights of the runtime are ignored. A ModuleReleaseMeta that is being
-// deleted is left out. If two ModuleReleaseMetas have the same module or OCM component, the older ModuleReleaseMeta is
-// used. If both have the same age, the ModuleReleaseMeta with the smaller name is used. The Request of the other
-// ModuleReleaseMeta has a Blocker.
+// deleted is left out. If two ModuleReleaseMetas have the same module or the same OCM component, the older one is used.
+// If both have the same age, the one with the smaller name is used. The Request of the other ModuleReleaseMeta has a
+// Blocker.
 func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	if c.Mandatory == nil {
 		return nil
@@ -108,8 +109,8 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 }
 
 // PauseBlocker returns the Blocker of a module that is paused by an annotation of the Kyma. PauseBlocker returns nil if
-// the module is not paused. If module is "", PauseBlocker considers only a pause of the whole Kyma. A paused Kyma or
-// module can be deleted, but is not changed otherwise.
+// the module is not paused. If module is "", PauseBlocker checks only whether the whole Kyma is paused. A paused Kyma
+// or module can be deleted, but is not changed in any other way.
 func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	if k == nil {
 		return nil
@@ -129,7 +130,7 @@ func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	return nil
 }
 
-// annotateKyma returns the command that changes an annotation of a Kyma, after the cluster in which it has to be run.
+// annotateKyma returns a text with the cluster and the command that changes an annotation of a Kyma there.
 func annotateKyma(k *v1beta2.Kyma, annotation string) string {
 	where := "the control plane"
 	if k.Namespace == v1beta2.RuntimeNamespace && k.Name == v1beta2.RuntimeKymaName {
@@ -138,8 +139,8 @@ func annotateKyma(k *v1beta2.Kyma, annotation string) string {
 	return "in " + where + ": " + annotateCommand("kyma", k.Namespace, k.Name, annotation)
 }
 
-// annotateCommand returns the command that changes an annotation of an object. The annotation is KEY=VALUE, or KEY- to
-// remove it.
+// annotateCommand returns the command that changes an annotation of an object. The annotation has the form KEY=VALUE,
+// or the form KEY- to remove the annotation.
 func annotateCommand(resource, namespace, name, annotation string) string {
 	if namespace != "" {
 		resource = "-n " + namespace + " " + resource
@@ -147,7 +148,7 @@ func annotateCommand(resource, namespace, name, annotation string) string {
 	return "kubectl annotate " + resource + " " + name + " " + annotation
 }
 
-// pauseReason returns the reason in an annotation and whether the annotation requests a pause.
+// pauseReason returns the reason in an annotation, and whether the annotation requests a pause.
 func pauseReason(k *v1beta2.Kyma, key string) (why string, paused bool) {
 	value, exists := k.Annotations[key]
 	value = strings.TrimSpace(value)

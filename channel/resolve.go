@@ -11,8 +11,8 @@
 //
 // A Request names a module and either a channel or a version. The ModuleReleaseMeta of the module maps a channel to a
 // version. The ModuleTemplate named <module>-<version> describes that version. A module without a ModuleReleaseMeta is
-// a legacy module: its ModuleTemplates contain their channel, see legacy.go. These rules are checked in order. The
-// first rule that is not met determines the Blocker:
+// a legacy module: its ModuleTemplates contain their channel, see legacy.go. Resolve checks these rules in their order.
+// The first rule that is not met determines the Blocker of the request:
 //
 //	 1  neither the Kyma nor the module is paused,     KymaPaused, ModulePaused
 //	    and a mandatory module is defined only once    ModuleConflict
@@ -41,32 +41,33 @@
 //	    update, or not as long as the rollout allows
 //	17  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
 //
-// If the version can be reached only through other versions (rule 10), the first of these is the version of the
-// Decision, and the later rules apply to it. Rules 9 and 15 apply to versions that the runtime does not have yet.
+// If the version can be reached only through other versions (rule 10), the first of these is the version of th If the
+// version can be reached only through other versions (rule 10), the first of these becomes the version of the Decision,
+// and the later rules apply to that version. Rules 9 and 15 apply to versions that the runtime does not have yet.
 //
 // While a rollout moves a channel, the channel has different versions for different runtimes, see Catalog.Turn. A
-// runtime that the rollout has not admitted yet is not blocked: the request is fulfilled with the former version, and
-// Decision.Turn states what the runtime waits for.
+// runtime that the rollout has not admitted yet is not blocked: it gets the former version, and Decision.Turn states
+// what the runtime waits for.
 //
 // For a request of a mandatory module, rule 4 requires that the module is mandatory, and rules 5, 11, 16 and 17 are
 // skipped, because the control plane makes this request, not a user.
 //
-// With a Blocker, the installed version stays and is kept up to date. There is one exception: the module is removed if
-// the runtime has lost the right to the module. That is the case if the labels of the Kyma are not selected any more
-// (rule 5), or if the runtime may not have beta or internal modules any more (rule 11).
+// If there is a Blocker, the installed version stays and is kept up to date. There is one exception: if the runtime has
+// lost the right to the module, the module is removed. A runtime loses the right if the labels of its Kyma are not
+// selected any more (rule 5), or if it may not have beta or internal modules any more (rule 11).
 //
 // A downgrade is a change to a version of lower precedence by semantic versioning. For example, 2.0.0-rc.1 precedes
 // 2.0.0; build metadata is ignored. The annotation v1beta2.AnnotationAllowDowngrade allows a downgrade. Pinning a
-// version does not allow a downgrade, because a pinned version may be lower than the installed version by accident.
+// version does not allow a downgrade, because a person may pin a lower version than the installed one by accident.
 //
-// Two other decisions are in this package, because they must be consistent with Resolve. Policy decides when the
+// Two further decisions are made in this package, because they must be consistent with Resolve. Policy decides when the
 // maintenance window is. CatalogCopyFor decides which part of the catalog is copied to a runtime.
 //
 // # What it does not do
 //
 // The package is pure: it has no client, no clock and no goroutine. The package resolves one module at a time and
-// ignores dependencies between modules. Package time looks up the names of time zones, so a program that runs without a
-// time zone database must import time/tzdata.
+// ignores dependencies between modules. Package time looks up the names of time zones, so a program must import
+// time/tzdata if it runs without a time zone database.
 package channel
 
 import (
@@ -78,16 +79,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Catalog looks up releases and templates, and contains the settings for all runtimes. A lookup that finds nothing
-// returns nil. Returned objects must not be changed.
+// Catalog looks up releases and templates, and contains the settings for all runtimes. A lookup function returns nil if
+// it finds nothing. The returned objects must not be changed.
 type Catalog struct {
-	// Release returns the ModuleReleaseMeta of a module by the name of the module. Release is required.
+	// Release returns the ModuleReleaseMeta of a module by the name of the module. Release must be set.
 	Release func(module string) *v1beta2.ModuleReleaseMeta
-	// Template returns a ModuleTemplate by its object name, <module>-<version>. Template is required.
+	// Template returns a ModuleTemplate by its object name, <module>-<version>. Template must be set.
 	Template func(name string) *v1beta2.ModuleTemplate
 	// Templates returns the ModuleTemplates of a module in any order. A ModuleTemplate belongs to the module whose name
-	// ModuleOf returns. Templates is called only for modules without a ModuleReleaseMeta and to list versions in a
-	// message. If Templates is nil, legacy modules are not found.
+	// ModuleOf returns. Templates is called only in two cases: for modules without a ModuleReleaseMeta, and to list
+	// versions in a message. If Templates is nil, legacy modules are not found.
 	Templates func(module string) []*v1beta2.ModuleTemplate
 	// Mandatory returns the ModuleReleaseMetas of mandatory modules in any order. Other ModuleReleaseMetas in the
 	// result are ignored. If Mandatory is nil, there are no mandatory modules.
@@ -95,40 +96,42 @@ type Catalog struct {
 	// Restricted lists the names of restricted modules. The ModuleReleaseMeta of a restricted module selects the Kymas
 	// that may have the module by spec.kymaSelector.
 	Restricted []string
-	// Policy defines when updates that need a downtime may start. Nil means that no policy is configured. Without a
-	// policy, such an update starts only with spec.skipMaintenanceWindows.
+	// Policy defines when updates that need a downtime may start. Nil means that there is no policy. Without a policy,
+	// such an update starts only with spec.skipMaintenanceWindows.
 	Policy *Policy
-	// ControlPlane defines whether templates with target control-plane are accepted. The zero value refuses them.
+	// ControlPlane defines whether templates with target control-plane are accepted. The zero value means that such
+	// templates are refused.
 	ControlPlane ControlPlane
 	// Turn returns which version a channel has for one runtime while a rollout moves the channel. Turn is called with
-	// the release of the module, and with a request that has no version of its own. If Turn is nil, a channel has the
-	// same version for every runtime.
+	// the release of the module and with a request that pins no version. If Turn is nil, a channel has the same version
+	// for every runtime.
 	Turn func(release *v1beta2.ModuleReleaseMeta, r Request) Turn
 }
 
 // Turn is the version that a channel has for one runtime.
 type Turn struct {
-	// Version is the version for this runtime. "" means that it is not known yet; Waiting is set then.
+	// Version is the version for this runtime. "" means that the version is not known yet; in this case Waiting is set.
 	Version string
-	// Waiting states why Version is not the version that the channel has in the ModuleReleaseMeta. It is nil if it is.
+	// Waiting states why Version differs from the version that the channel has in the ModuleReleaseMeta. Waiting is nil
+	// if the two versions are equal.
 	Waiting *Blocker
 	// Rollout is the name of the ModuleRollout that orders Version, a slash, and the name of the stage; see
 	// v1beta2.AnnotationRollout. Rollout is "" if no stage has ordered Version.
 	Rollout string
-	// RuntimeDeadline is the time that a runtime has to become Ready with Version. RuntimeDeadline is set if Rollout is
-	// set.
+	// RuntimeDeadline is the time within which a runtime has to become Ready with Version. RuntimeDeadline is set if
+	// Rollout is set.
 	RuntimeDeadline time.Duration
-	// IsBack means that Version may be lower than the installed version: the installed one declares that going back is
-	// safe, and the rollout takes the runtime back.
+	// IsBack means that Version may be lower than the installed version: the installed version declares that going back
+	// is safe, and the rollout takes the runtime back.
 	IsBack bool
-	// DeferUntil is the time until which the admin of the runtime may defer the version. Zero means that the admin may
-	// not defer it.
+	// DeferUntil is the latest time until which the admin of the runtime may defer the version. The zero time means
+	// that the admin may not defer the version.
 	DeferUntil time.Time
-	// IgnoreWindows means that the rollout is an emergency that waits for no maintenance window.
+	// IgnoreWindows means that the rollout is an emergency, so it does not wait for maintenance windows.
 	IgnoreWindows bool
-	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. Then a module
-	// that already fails before this rollout is excused (its failure does not count against the rollout) only if the
-	// earlier rollout had excused it too.
+	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. In this case, a
+	// module that already fails before this rollout is excused (its failure does not count against the rollout) only if
+	// the earlier rollout had excused it, too.
 	IsCorrection bool
 }
 
@@ -138,14 +141,14 @@ type ControlPlane string
 const (
 	// ControlPlaneRefused means that the manager installs no module on the control plane.
 	ControlPlaneRefused ControlPlane = ""
-	// ControlPlaneAllowed means that such modules are installed on the control plane.
+	// ControlPlaneAllowed means that modules for the control plane are installed there.
 	ControlPlaneAllowed ControlPlane = "allowed"
-	// ControlPlaneIsRuntime means that the control plane is the only runtime: both targets are the same cluster.
+	// ControlPlaneIsRuntime means that the control plane is the only runtime, so both targets are the same cluster.
 	ControlPlaneIsRuntime ControlPlane = "runtime"
 )
 
 // ControlPlaneFor returns how modules for the control plane are handled. isRuntime is true in in-cluster mode. allowed
-// is true if an administrator allows such modules.
+// is true if an administrator allows modules on the control plane.
 func ControlPlaneFor(isRuntime, allowed bool) ControlPlane {
 	switch {
 	case isRuntime:
@@ -156,9 +159,9 @@ func ControlPlaneFor(isRuntime, allowed bool) ControlPlane {
 	return ControlPlaneRefused
 }
 
-// Request describes a module that one runtime requests, and the installed version of that module.
+// Request describes a module that one runtime requests, and which version of it is installed.
 type Request struct {
-	// Kyma is the name of the Kyma in the control plane. A rollout admits runtimes by this name.
+	// Kyma is the name of the Kyma in the control plane. Rollouts admit runtimes by this name.
 	Kyma string
 	// Module is the name of the module.
 	Module string
@@ -167,35 +170,37 @@ type Request struct {
 	Channel string
 	// Version is the pinned version. If Version is set, Channel is empty.
 	Version string
-	// Mandatory means that the control plane requests the module for every runtime. Channel and Version are then empty.
+	// Mandatory means that the control plane requests the module for every runtime. In this case, Channel and Version
+	// are empty.
 	Mandatory bool
-	// Blocker blocks the module independently of the catalog, for example because of a pause or a conflict. Nil means
+	// Blocker blocks the module whatever the catalog contains, for example because of a pause or a conflict. Nil means
 	// that no such reason exists.
 	Blocker *Blocker
-	// Labels are the labels of the Kyma in the control plane. They are matched by selectors and the maintenance policy.
+	// Labels are the labels of the Kyma in the control plane. Selectors and the maintenance policy match these labels.
 	Labels map[string]string
 	// KubernetesVersion is the version of Kubernetes in the runtime, such as v1.34.2, or "" if it is not known. The
 	// conditions of risks can use it.
 	KubernetesVersion string
 	// Beta and Internal report whether the runtime may have beta and internal modules.
 	Beta, Internal bool
-	// Installed is the version that the runtime has now, "" if none.
+	// Installed is the version that the runtime has now, or "" if it has none.
 	Installed string
 	// ManifestVersion is the version in the spec of the Manifest. ManifestVersion equals Installed, or, during an
-	// update, it is the new version. ManifestVersion is "" if the version is unknown or no Manifest exists. An update
-	// in progress needs no maintenance window any more. Such an update may have changed objects already, so a return to
-	// Installed is a downgrade.
+	// update, it is the new version. ManifestVersion is "" if the version is unknown or no Manifest exists. If an
+	// update is in progress, it needs no maintenance window any more. Such an update may have changed objects already,
+	// so a return to Installed is a downgrade.
 	ManifestVersion string
 	// IsRestored means that Installed was found in the runtime after the control plane was restored from an older
 	// state.
 	IsRestored bool
-	// Target is the cluster on which the module is installed, "" if it is not installed.
+	// Target is the cluster on which the module is installed, or "" if the module is not installed.
 	Target v1beta2.Target
 	// AllowDowngrade allows a version that is lower than Installed or ManifestVersion.
 	AllowDowngrade bool
-	// NotBefore is the value of v1beta2.AnnotationNotBefore for this module, "" if there is none.
+	// NotBefore is the value of v1beta2.AnnotationNotBefore for this module, or "" if there is none.
 	NotBefore string
-	// IsFailing means that the module does not work. A rollout that takes it back then needs no window.
+	// IsFailing means that the installed module does not work. If a rollout takes such a module back, it needs no
+	// maintenance window.
 	IsFailing bool
 	// SkipWindows allows an update that needs a downtime to start outside of maintenance windows.
 	SkipWindows bool
@@ -211,21 +216,22 @@ type Decision struct {
 	Channel string
 	// Version is the desired version. Version is "" if the desired version could not be determined.
 	Version string
-	// Goal is the requested version, if Version is only a step on the upgrade path to it. Otherwise it is "".
+	// Goal is the requested version if Version is only a step on the upgrade path to the requested version. Otherwise
+	// Goal is "".
 	Goal string
-	// Installed is the version that the runtime has now, "" if none.
+	// Installed is the version that the runtime has now, or "" if it has none.
 	Installed string
-	// Next is the version to install now. Next equals Version if Version is not blocked and not installed yet.
-	// Otherwise it is "".
+	// Next is the version to install now, or "" if nothing has to be installed. Next equals Version if Version is
+	// neither blocked nor installed.
 	Next string
 	// Component is the name of the OCM component.
 	Component string
-	// Target is TargetControlPlane if Version is installed on the control plane, else "".
+	// Target is TargetControlPlane if Version is to be installed on the control plane, and "" otherwise.
 	Target v1beta2.Target
 	// Template is the ModuleTemplate that describes Version. Template is nil if Blocker is set.
 	Template *v1beta2.ModuleTemplate
-	// Turn is the version that the rollout of the channel has for the runtime. Turn is zero for pinned versions and
-	// legacy modules.
+	// Turn is the version that the channel has for this runtime while a rollout moves the channel. Turn is zero for
+	// pinned versions and legacy modules.
 	Turn Turn
 	// Blocker is the reason why the request is not fulfilled. Blocker is nil if the request is fulfilled.
 	Blocker *Blocker
@@ -233,19 +239,19 @@ type Decision struct {
 
 // Blocker is the reason why a module, an update or a policy is blocked.
 type Blocker struct {
-	// Code is one of the reasons in the package comment.
+	// Code is one of the reason codes in the package comment.
 	Code string
 	// Object is the kind and name of the object that a user has to change to remove the Blocker.
 	Object string
-	// Since is the time when the Blocker was first found. The caller sets Since; this package leaves it zero.
+	// Since is the time when the Blocker was first found. The caller sets Since; this package leaves it empty.
 	Since time.Time
-	// Until is the time when the Blocker ends without a change by a user, because a maintenance window opens. Zero
-	// means that the Blocker does not end without a change.
+	// Until is the time when the Blocker ends without a change by a user, because a maintenance window opens. The zero
+	// time means that the Blocker does not end by itself.
 	Until time.Time
 	// Message states what is wrong and how to fix it.
 	Message string
-	// KeepInstalled means that the installed version stays and is kept up to date. Without KeepInstalled, the module
-	// must not be installed.
+	// KeepInstalled means that the installed version stays and is kept up to date. If KeepInstalled is false, the
+	// module must not be installed in the runtime.
 	KeepInstalled bool
 }
 
@@ -258,7 +264,7 @@ func (b *Blocker) Reason() string { return b.Code }
 // TemplateName returns the name of the ModuleTemplate that describes a version of a module.
 func TemplateName(module, version string) string { return v1beta2.ModuleTemplateName(module, version) }
 
-// rules are rules 2 to 17 of the table in the package comment.
+// rules are the rules 2 to 17 of the table in the package comment.
 var rules = [...]func(*search) *Blocker{
 	(*search).checkRequest, (*search).findRelease, (*search).checkMandatory,
 	(*search).checkSelected, (*search).findVersion,
@@ -267,8 +273,8 @@ var rules = [...]func(*search) *Blocker{
 	(*search).checkRisks, (*search).checkDeferral, (*search).checkWindow,
 }
 
-// Resolve returns the Decision on a request by the rules in the package comment. For a paused module, the Decision
-// contains the desired version too.
+// Resolve decides on a request by the rules in the package comment, and returns the Decision. If the module is paused,
+// the Decision also has the desired version.
 func Resolve(c Catalog, w Request) Decision {
 	s := search{catalog: c, request: w, Decision: Decision{Module: w.Module,
 		Channel: w.Channel, Installed: w.Installed}}
@@ -289,7 +295,7 @@ func Resolve(c Catalog, w Request) Decision {
 	return s.Decision
 }
 
-// search is the state of Resolve while it determines a Decision.
+// search is the state of one call of Resolve.
 type search struct {
 	Decision
 	catalog Catalog
@@ -342,7 +348,7 @@ func (s *search) checkMandatory() *Blocker {
 	return nil
 }
 
-// checkSelected checks which Kymas may have a module that is restricted to some Kymas:
+// checkSelected checks whether the Kyma may have a module that is restricted to some Kymas, by this table:
 //
 //	restricted  selector       Kymas that may have the module
 //	no          none           all Kymas
@@ -390,8 +396,8 @@ func (s *search) findVersion() *Blocker {
 }
 
 // applyTurn replaces the version of the channel by the version that the rollout has for this runtime. If that version
-// is not known yet, Turn.Waiting blocks the module. Otherwise, a runtime that the rollout has not admitted yet is not
-// blocked: it keeps the version that it should have now.
+// is not known yet, Turn.Waiting blocks the module. A runtime that the rollout has not admitted yet is not blocked by
+// that: it keeps the version that it should have now.
 func (s *search) applyTurn() *Blocker {
 	if s.catalog.Turn == nil {
 		return nil
@@ -490,9 +496,9 @@ func (s *search) checkDowngrade() *Blocker {
 	if isLower(highest, s.request.ManifestVersion) {
 		highest = s.request.ManifestVersion
 	}
-	// the Manifest already requests this version
+	// isOrdered means that the Manifest already requests this version.
 	isOrdered := s.Turn.Waiting != nil && s.Version == s.request.ManifestVersion
-	// after a restore, that rollout may have ended long ago
+	// After a restore of the control plane, that rollout may have ended long ago.
 	isBack := s.Turn.IsBack && !s.request.IsRestored
 	if s.request.AllowDowngrade || isBack || isOrdered || !isLower(s.Version, highest) {
 		return nil
@@ -534,8 +540,8 @@ func (s *search) restoredOlder() *Blocker {
 		s.Installed, s.Module, s.Version, forward, s.Version, s.allowDowngradeCommand())
 }
 
-// allowDowngradeCommand returns the command that allows the downgrade, after the cluster in which it has to be run. The
-// admin of a runtime allows downgrades of the modules that the runtime requests.
+// allowDowngradeCommand returns a text with the cluster and the command that allows the downgrade there. The admin of a
+// runtime can allow downgrades of the modules that the runtime requests.
 func (s *search) allowDowngradeCommand() string {
 	if !s.request.Mandatory {
 		return "in the runtime: " + annotateCommand("kyma", v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,
@@ -584,7 +590,8 @@ func (s *search) releaseObject() string {
 	return "ModuleReleaseMeta " + s.Module
 }
 
-// availableVersions returns the versions of the module that this runtime may have. The highest version is first.
+// availableVersions returns the versions of the module that this runtime may have. The highest version is the first
+// one.
 func (s *search) availableVersions() []string {
 	var all []string
 	add := func(v string) {

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// at is the current time in tests, a Wednesday.
+// at is the current time in these tests, on a Wednesday.
 var at = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
 func selecting(key, value string) *v1beta2.Selector {
@@ -109,7 +109,8 @@ func shopTemplates() map[string]*v1beta2.ModuleTemplate {
 	return templates
 }
 
-// shop is a catalog of shopReleases and shopTemplates. Its maintenance window is on Sundays from 03:00 to 05:00.
+// shop is a catalog with shopReleases and shopTemplates. The maintenance window of shop is on Sundays from 03:00 to
+// 05:00.
 func shop() Catalog {
 	releases, templates := shopReleases(), shopTemplates()
 	policy, err := ParsePolicy([]byte(`{"default": {"days": ["Sun"], "begin": "03:00:00Z", "end": "05:00:00Z"}}`))
@@ -138,7 +139,7 @@ func shop() Catalog {
 	}
 }
 
-// answer is a Decision without its messages.
+// answer is a Decision without its messages, for comparisons.
 type answer struct {
 	Channel, Version, Next, Component, Template string
 	Blocker, Object                             string
@@ -156,7 +157,7 @@ func withoutMessages(d Decision) answer {
 	return a
 }
 
-// checkBlocker verifies the invariants of a Blocker.
+// checkBlocker checks what must be true for every Blocker.
 func checkBlocker(t *testing.T, w Request, d Decision) {
 	t.Helper()
 	if d.Module != w.Module || d.Installed != w.Installed {
@@ -402,8 +403,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestClockIsSet resolves a request twice and changes the clock in between. Only the current time is used, and an
-// update in progress is not stopped.
+// TestClockIsSet resolves a request twice, and sets the clock between the two calls. Only the current time may have an
+// effect, and an update in progress must not stop.
 func TestClockIsSet(t *testing.T) {
 	open := time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC) // every Sunday from 3:00 to 5:00
 	cases := map[string]struct {
@@ -581,7 +582,8 @@ func TestModuleOf(t *testing.T) {
 	}
 }
 
-// FuzzResolve tests that every Decision is well-formed, and that no version is lowered unless a downgrade is allowed.
+// FuzzResolve tests that every Decision is well-formed, and that a version becomes lower only if a downgrade is
+// allowed.
 func FuzzResolve(f *testing.F) {
 	f.Add("keda", "fast", "", "1.0.0", "", uint8(0), int64(0))
 	f.Add("pair", "", "1.0.0", "", "2.0.0", uint8(3), int64(1e9))
@@ -613,7 +615,7 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// BenchmarkResolve measures the cost of one module of one runtime.
+// BenchmarkResolve measures the time to resolve one module of one runtime.
 func BenchmarkResolve(b *testing.B) {
 	catalog, w := shop(), Request{Module: "keda", Channel: "fast", Installed: "1.0.0",
 		ManifestVersion: "1.0.0", Now: at}

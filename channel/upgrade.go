@@ -13,17 +13,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel/internal/declaration"
 )
 
-// maxSteps is the maximum number of intermediate versions on an upgrade path.
+// maxSteps is the maximum number of versions between the first and the last version of an upgrade path.
 const maxSteps = 16
 
-// IsWithdrawn reports whether the version of a template was withdrawn, and why.
+// IsWithdrawn reports whether the version of a template was withdrawn, and returns the reason.
 func IsWithdrawn(t *v1beta2.ModuleTemplate) (is bool, reason string) {
 	reason, is = t.Annotations[v1beta2.AnnotationWithdrawn]
 	return is, reason
 }
 
-// GoesBack returns nil if a version of a module declares that a downgrade from it to the lower version to is safe.
-// Otherwise it returns an error that explains the reason to users.
+// GoesBack returns nil if a version of a module declares that a downgrade to the lower version to is safe. Otherwise
+// GoesBack returns an error that explains the reason to users.
 func (c *Catalog) GoesBack(module, version, to string) error {
 	newer := c.Template(TemplateName(module, version))
 	object := "ModuleTemplate " + TemplateName(module, version)
@@ -69,7 +69,7 @@ func ValidateUpgrade(u *v1beta2.ModuleUpgrade) error {
 // the range is not valid.
 func IsInRange(version, text string) (bool, error) { return declaration.InRange(version, text) }
 
-// checkWithdrawn blocks a withdrawn version, unless the runtime has it already.
+// checkWithdrawn blocks a withdrawn version, unless the runtime already has this version.
 func (s *search) checkWithdrawn() *Blocker {
 	w := s.request
 	is, why := IsWithdrawn(s.Template)
@@ -84,9 +84,9 @@ func (s *search) checkWithdrawn() *Blocker {
 			"%s %s --undo", s.Version, s.Module, why, s.Module, s.Version)
 }
 
-// checkEdge checks that the version can be installed on top of the installed version. If it cannot, the first version
-// of the shortest upgrade path becomes the version of the Decision, and Goal becomes the requested version. The next
-// version of the path must wait until a version that is being installed is installed.
+// checkEdge checks that the requested version can be installed on top of the installed version. If this is not
+// possible, the first version of the shortest upgrade path becomes the version of the Decision, and Goal becomes the
+// requested version. While one version of the path is being installed, the next version has to wait.
 func (s *search) checkEdge() *Blocker {
 	installed, ordered := s.Installed, s.request.ManifestVersion
 	if installed == "" || s.meta == nil || !isLower(installed, s.Version) || s.Version == ordered {
@@ -146,7 +146,7 @@ func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
 	slices.SortFunc(between, func(a, b *v1beta2.ModuleTemplate) int {
 		return cmp.Or(compareVersions(b.Spec.Version, a.Spec.Version), strings.Compare(a.Name, b.Name))
 	})
-	// reached has the versions from which the requested version can be reached, nearest first.
+	// reached has the versions from which the requested version can be reached, the nearest one first.
 	reached, seen := []*v1beta2.ModuleTemplate{s.Template}, map[string]bool{}
 	for range maxSteps {
 		var next []*v1beta2.ModuleTemplate
@@ -201,7 +201,8 @@ func (s *search) factsOf(w *Request) map[string]any {
 	return facts
 }
 
-// checkRisks blocks a version that has a known problem in this runtime. A risk that cannot be evaluated blocks, too.
+// checkRisks blocks a version that has a known problem in runtimes like this one. If a risk cannot be evaluated, it
+// blocks, too.
 func (s *search) checkRisks() *Blocker {
 	w, u := s.request, s.Template.Spec.Upgrade
 	if u == nil || s.Version == s.Installed || s.Version == w.ManifestVersion {

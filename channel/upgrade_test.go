@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// versions returns a catalog with one module. Its channel regular has the last version of entries. An entry is a
-// version, optionally followed by a bar and the range of versions on top of which it can be installed.
+// versions returns a catalog with one module. The channel regular of the module has the last of the given versions. An
+// entry is a version, optionally followed by a bar and the range of versions on top of which it can be installed.
 func versions(entries ...string) Catalog {
 	templates := map[string]*v1beta2.ModuleTemplate{}
 	last := ""
@@ -40,7 +40,7 @@ func versions(entries ...string) Catalog {
 	}
 }
 
-// TestSteps covers rule 10: on top of which versions the version of a channel can be installed, and the upgrade path
+// TestSteps tests rule 10: on top of which versions the version of a channel can be installed, and the upgrade path
 // from other versions.
 func TestSteps(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -138,8 +138,8 @@ func TestGoesBackWithoutTemplate(t *testing.T) {
 	}
 }
 
-// TestBack: only a rollout that moves a runtime back lowers the version of a module. Only a module that does not work
-// is moved back without a maintenance window.
+// TestBack checks that the version of a module becomes lower only by a rollout that moves the runtime back. Such a
+// rollout ignores maintenance windows only for a module that does not work.
 func TestBack(t *testing.T) {
 	catalog := versions("2.0.0", "1.0.0")
 	catalog.Template("sample-1.0.0").Spec.RequiresDowntime = true
@@ -240,8 +240,8 @@ func FuzzRange(f *testing.F) {
 	})
 }
 
-// BenchmarkSteps resolves a version that can be reached through one of 100 others. The measured time is the cost of
-// each runtime that follows the channel.
+// BenchmarkSteps resolves a version that can be reached through any of 100 other versions. The measured time is the
+// cost of each runtime that follows the channel.
 func BenchmarkSteps(b *testing.B) {
 	entries := []string{"1.0.0"}
 	for i := range 100 {

@@ -8,7 +8,7 @@ func isVersion(v string) bool {
 	return err == nil
 }
 
-// isLower reports whether version a precedes version b by semantic versioning. If one of the versions is invalid,
+// isLower reports whether version a precedes version b by semantic versioning. If one of the two versions is invalid,
 // isLower returns false, because an invalid version cannot be compared.
 func isLower(a, b string) bool { return compareVersions(a, b) < 0 }
 
@@ -16,8 +16,8 @@ func isLower(a, b string) bool { return compareVersions(a, b) < 0 }
 // valid version.
 func IsLower(a, b string) bool { return isLower(a, b) }
 
-// Highest returns the version with the highest precedence, the first of equal versions. Invalid versions do not count.
-// If no version is valid, it returns "".
+// Highest returns the version with the highest precedence. Of equal versions it returns the first one. Invalid versions
+// are ignored. If no version is valid, Highest returns "".
 func Highest(versions ...string) string {
 	highest := ""
 	for _, v := range versions {
@@ -28,8 +28,8 @@ func Highest(versions ...string) string {
 	return highest
 }
 
-// compareVersions returns -1, 0 or +1 if version a precedes, equals or follows version b. compareVersions returns 0 if
-// one of the versions is invalid.
+// compareVersions returns -1, 0 or +1 if version a precedes, equals or follows version b. If one of the versions is
+// invalid, compareVersions returns 0.
 func compareVersions(a, b string) int {
 	if a == b {
 		return 0

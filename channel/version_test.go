@@ -6,7 +6,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// TestPrecedence tests the order of the example in semver.org, chapter 11.
+// TestPrecedence tests the order of the example in chapter 11 of semver.org.
 func TestPrecedence(t *testing.T) {
 	rising := []string{
 		"0.0.1", "0.1.0", "0.9.9", "0.10.0", "1.0.0-0", "1.0.0-1", "1.0.0-2", "1.0.0-10", "1.0.0-alpha",

@@ -10,20 +10,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// MaintenanceWindow is one occurrence of a maintenance window. An update may start at Begin or later, but must start
-// before End.
+// MaintenanceWindow is one occurrence of a maintenance window, with its begin and its end. An update may start at Begin
+// or later, but must start before End.
 type MaintenanceWindow struct {
 	Begin, End time.Time
 }
 
-// IsOpen reports whether now is in the maintenance window.
+// IsOpen reports whether the time now is in the maintenance window.
 func (o MaintenanceWindow) IsOpen(now time.Time) bool {
 	return !now.Before(o.Begin) && now.Before(o.End)
 }
 
-// CurrentOrNextWindow returns the maintenance window that is open now for a Kyma with these labels. If several windows
-// are open, it returns the open window that ends last. If no window is open, it returns the window that opens next. The
-// error is a *Blocker with the reason v1beta2.ReasonWindowUnknown.
+// CurrentOrNextWindow returns the maintenance window that is open now for a Kyma with the given labels. If several
+// windows are open, CurrentOrNextWindow returns the open window that ends last. If no window is open,
+// CurrentOrNextWindow returns the window that opens next. The error is a *Blocker with the reason
+// v1beta2.ReasonWindowUnknown.
 func (p *Policy) CurrentOrNextWindow(labels map[string]string, now time.Time) (MaintenanceWindow, error) {
 	if p == nil {
 		return MaintenanceWindow{}, windowUnknown(
@@ -67,9 +68,10 @@ func (p *Policy) ruleFor(labels map[string]string) int {
 	return -1
 }
 
-// RuleFinder returns a function that returns the index of the first rule that matches the labels of a Kyma, or -1 if no
-// rule matches, so that it has the default window. All Kymas with the same result have the same windows. The returned
-// function matches equal values of the labels in question once; it must be used by one goroutine only.
+// RuleFinder returns a function that finds the rule of a Kyma: it returns the index of the first rule that matches the
+// labels of the Kyma. The index is -1 if no rule matches and the Kyma has the default window. All Kymas with the same
+// index have the same windows. The returned function matches equal values of the labels only once; it must be used by
+// one goroutine only.
 func (p *Policy) RuleFinder() func(labels map[string]string) int {
 	if p == nil {
 		return func(map[string]string) int { return -1 }
@@ -105,7 +107,8 @@ func (r *rule) matches(labels map[string]string) bool {
 	return true
 }
 
-// firstWindow returns the open window that ends last. If no window is open, it returns the window that opens first.
+// firstWindow returns the open window that ends last. If no window is open, firstWindow returns the window that opens
+// first.
 func firstWindow(windows []window, now time.Time, least time.Duration) (best MaintenanceWindow, found bool) {
 	before := func(a, b MaintenanceWindow) bool {
 		switch isOpen := a.IsOpen(now); {
@@ -132,8 +135,8 @@ type window struct {
 	once       MaintenanceWindow // set if the window occurs once
 }
 
-// next returns the occurrence of the window that is open now or opens next. Occurrences of which at most least remains
-// are skipped. next returns false if there is no such occurrence.
+// next returns the occurrence of the window that is open now or opens next. Occurrences in which at most the time least
+// remains are skipped. next returns false if there is no such occurrence.
 func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bool) {
 	fits := func(o MaintenanceWindow) bool {
 		from := o.Begin
@@ -149,8 +152,8 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 	if w.end <= w.begin {
 		nights = 1
 	}
-	// The open occurrence may have begun yesterday. A weekly window occurs within one week, or within two weeks if a
-	// clock change skips the occurrence of this week.
+	// The open occurrence of a window may have begun yesterday. A weekly window occurs within one week, or within two
+	// weeks if the clocks skip the occurrence of this week.
 	const from, to = -1, 15
 	year, month, day := now.In(w.zone).Date()
 	for i := from; i <= to; i++ {
@@ -167,11 +170,12 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 }
 
 // timeOnDate returns the instant at which the clocks of a zone show a time of day on a date. If the clocks show the
-// time of day twice, it returns the first instant. If the clocks skip the time of day, it returns the instant of the
-// clock change.
+// time of day twice, timeOnDate returns the first instant. If the clocks skip the time of day, timeOnDate returns the
+// instant at which the clocks change.
 func timeOnDate(year int, month time.Month, day int, clock time.Duration, zone *time.Location) time.Time {
 	local := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Add(clock)
-	// No zone differs from UTC by more than this limit. So a clock change on that date is between the two instants.
+	// The time of no zone differs from UTC by more than this limit. So a change of the clocks on that date is between
+	// these two instants.
 	_, before := local.Add(-15 * time.Hour).In(zone).Zone()
 	_, after := local.Add(15 * time.Hour).In(zone).Zone()
 	for _, offset := range []int{before, after} {
@@ -184,7 +188,7 @@ func timeOnDate(year int, month time.Month, day int, clock time.Duration, zone *
 	return change
 }
 
-// timeOfDay returns the time of day of t.
+// timeOfDay returns the time of day of the instant t.
 func timeOfDay(t time.Time) time.Duration {
 	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute + time.Duration(
 		t.Second())*time.Second + time.Duration(t.Nanosecond())

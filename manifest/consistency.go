@@ -7,8 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// ConsistencyCheck compares an installation with info and writes nothing. Status is ready if InstallChart would change
-// nothing, which means:
+// ConsistencyCheck compares an installation with the InstallInfo info, and writes nothing. Status is ready if
+// InstallChart would change nothing, which means:
 //
 //   - All objects are applied as in the chart, and nobody changed or deleted an object since.
 //   - No objects of an earlier version remain.
@@ -46,7 +46,7 @@ func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...Objec
 }
 
 // Diff returns the changes that InstallChart would make, and writes nothing. The changes are in the order of the chart;
-// deletions are last. Changes by admission webhooks of the cluster are not included.
+// deletions are last. Changes that admission webhooks of the cluster would make are not included.
 //
 // Diff returns the same errors as InstallChart.
 func Diff(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) ([]Change, error) {
@@ -57,7 +57,7 @@ func Diff(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) 
 	return r.findChanges(ctx, before)
 }
 
-// prepareReadOnly prepares a release without writing to the cluster.
+// prepareReadOnly prepares an operation on a release without writing to the cluster.
 func prepareReadOnly(ctx context.Context, info InstallInfo, transforms []ObjectTransform) (
 	*release, *inventory, error) {
 	r, err := newRelease(info)
@@ -77,7 +77,7 @@ func prepareReadOnly(ctx context.Context, info InstallInfo, transforms []ObjectT
 	return r, before, err
 }
 
-// findChanges returns the differences between the cluster and the desired state.
+// findChanges returns the differences between the objects in the cluster and their desired state.
 func (r *release) findChanges(ctx context.Context, before *inventory) ([]Change, error) {
 	var changes []Change
 	drifted, err := r.cluster.FindDrift(ctx, r.set, &r.done)

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Reasons of an Error. The reasons are stable: conditions and events may contain them.
+// Reasons of an Error. The reason codes do not change: conditions and events may contain them.
 const (
-	// InvalidInfo: an InstallInfo is incomplete or invalid.
+	// InvalidInfo: the InstallInfo is incomplete or invalid.
 	InvalidInfo = "InvalidInfo"
 	// InvalidInventory: the inventory of an installation cannot be read.
 	InvalidInventory = "InvalidInventory"
@@ -36,7 +36,7 @@ type Error struct {
 	err     error
 }
 
-// Reason returns one of the reasons defined above.
+// Reason returns one of the reason codes above.
 func (e *Error) Reason() string { return e.reason }
 
 // Unwrap returns the wrapped error of another package, or nil.

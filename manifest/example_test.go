@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/manifest"
 )
 
-// This example finds charts by range, in a repository and in a registry.
+// This example finds charts by a range of versions, in a repository and in a registry.
 func ExampleRepository() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(
@@ -37,8 +37,8 @@ func ExampleRepository() {
 	// ChartNotFound
 }
 
-// An operator that installs a chart on behalf of its own custom resource calls this in each reconciliation; nothing is
-// written if there is nothing to do. The tests in playground/library run it on real API servers.
+// An operator that installs a chart for its own custom resource calls this function in each reconcile. If there is
+// nothing to do, nothing is written. The tests in playground/library run this code on real API servers.
 func ExampleInstallChart() {
 	reconcile := func(ctx context.Context, config *rest.Config) (requeue bool, err error) {
 		status, err := manifest.InstallChart(ctx, manifest.InstallInfo{

@@ -8,15 +8,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// waitInterval is the delay between two attempts of InstallChart with the flag Wait.
+// waitInterval is the delay between two attempts of InstallChart if the flag Wait is set.
 const waitInterval = time.Second
 
-// InstallChart brings an installation to the state in info. InstallChart installs the chart, upgrades it, reverts
-// changes by others, and deletes objects that are no longer in the chart. One call does all that is possible now. Call
-// InstallChart again as long as Status is not ready. With the flags Wait and Timeout, InstallChart repeats the attempts
-// itself, for at most Timeout.
+// InstallChart brings an installation to the state that info describes. InstallChart installs the chart, upgrades it,
+// reverts changes by others, and deletes objects that are no longer in the chart. One call does everything that is
+// possible at that time. Call InstallChart again as long as Status is not ready. If the flags Wait and Timeout are set,
+// InstallChart repeats the attempts itself, for at most Timeout.
 //
-// Errors have a method Reason. They are errors of this package, [render.Error] or [apply.Error]. After an error,
+// Errors have a method Reason. Errors are those of this package, [render.Error] or [apply.Error]. After an error,
 // objects that were applied before the error stay in the cluster and in the inventory.
 func InstallChart(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) (Status, error) {
 	r, err := newRelease(info)
@@ -92,7 +92,7 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	return r.callCheckFn(ctx, status)
 }
 
-// apply applies the objects that are not in the desired state. If before is true, all objects were applied before, and
+// apply applies those objects that are not in the desired state. If before is true, all objects were applied before, so
 // apply reads them first.
 func (r *release) apply(ctx context.Context, before bool, status *Status) error {
 	if before {

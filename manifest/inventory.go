@@ -23,15 +23,16 @@ type inventory struct {
 	CustomResources []apply.Ref `json:"customResources,omitempty"`
 }
 
-// labelRelease is a label of the inventory ConfigMap and of a namespace that InstallChart created for a release.
+// labelRelease is a label with the name of the release. The inventory ConfigMap has it, and so does a namespace that
+// InstallChart created for a release.
 const labelRelease = "operator.kyma-project.io/release"
 
 // annotationNamespaceOnly is an annotation of a namespace that InstallChart created for a release. The annotation is
-// removed when the objects of the release are applied. A namespace with this annotation and without an inventory means
-// that the installation was interrupted after the namespace was created and before the inventory was written.
+// removed when the objects of the release are applied. If a namespace has this annotation and there is no inventory,
+// the installation was interrupted: after the namespace was created and before the inventory was written.
 const annotationNamespaceOnly = "operator.kyma-project.io/release-empty"
 
-// inventoryKey is the key of the inventory in the ConfigMap.
+// inventoryKey is the key in the ConfigMap under which the inventory is stored.
 const inventoryKey = "inventory.json"
 
 // inventoryRef returns the Ref of the inventory ConfigMap.
@@ -57,7 +58,7 @@ func (r *release) loadInventory(ctx context.Context) (*inventory, error) {
 	return &rec, nil
 }
 
-// storeInventory writes the inventory now if it differs from the inventory before.
+// storeInventory writes the inventory now to the cluster if it differs from the inventory before.
 func (r *release) storeInventory(ctx context.Context, before *inventory, now inventory) error {
 	text, err := json.Marshal(now)
 	if err != nil {
@@ -101,13 +102,13 @@ func (r *release) wrapError(doing string, err error) error {
 	return fmt.Errorf("%s of release %q in namespace %q: %w", doing, r.name, r.namespace, err)
 }
 
-// isReason reports whether err is an error of package apply with this reason.
+// isReason reports whether err is an error of package apply that has this reason.
 func isReason(err error, reason string) bool {
 	e, ok := errors.AsType[*apply.Error](err)
 	return ok && e.Reason() == reason
 }
 
-// contains reports whether refs contains the object. API versions are not compared.
+// contains reports whether refs contains the object. API versions are ignored in this comparison.
 func contains(refs []apply.Ref, ref apply.Ref) bool {
 	for _, r := range refs {
 		if r.SameObject(ref) {

@@ -21,31 +21,34 @@
 //
 // # How it works
 //
-// Each call does all that is possible now and returns. No call waits, unless the flags Wait and Timeout are set. If
-// everything is in the desired state, a call writes nothing. A call after an error or a crash continues where the last
-// call ended; calling again is safe at any time. Two concurrent calls for one release do no harm. If the charts of the
-// two calls differ, the calls may revert each other's changes.
+// Each call does everything that is possible at that time, and returns. No call waits, unless the flags Wait and
+// Timeout are set. If every object is in the desired state, a call writes nothing. A call after an error or a crash
+// continues where the last call ended; calling again is safe at any time. Two concurrent calls for one release do no
+// harm. If the charts of the two calls differ, the calls may revert each other's changes.
 //
-// InstallChart renders the chart; package render documents which parts of Helm are supported. Then transforms may
-// change the objects. Then InstallChart applies the objects with server-side apply in the order of package apply, with
-// one request for each object and change. To upgrade, call InstallChart with the new version. Objects that the new
-// version does not contain are deleted after all other objects are applied. CRDs are applied with the first objects and
-// upgraded with the chart. CustomResources are created when all other objects are ready (with CheckReadyStates) or
-// applied (without it). InstallChart never changes a custom resource after creating it: from then on the user owns it.
+// InstallChart renders the chart; package render documents which parts of Helm are supported. After that, transforms
+// may change the objects. After that, InstallChart applies the objects with server-side apply, in the order of package
+// apply, with one request for each object and change. To upgrade, call InstallChart with the new version. Objects that
+// the new version does not contain are deleted after all other objects are applied. CRDs are applied together with the
+// first objects, and upgraded with the chart. CustomResources are created when all other objects are ready (with
+// CheckReadyStates), or when all other objects are applied (without CheckReadyStates). InstallChart never changes a
+// custom resource after it has created it: from then on the user owns the custom resource.
 //
-// The inventory is the list of applied objects. It is a ConfigMap in the namespace of the release. An object is added
-// to the inventory before the object is created. So UninstallChart needs neither the chart nor its repository; it reads
-// only the cluster, the name of the release and the namespace from an InstallInfo. The inventory contains names only,
-// no values. To keep an inventory elsewhere, use packages render and apply directly; this package mainly calls them.
+// The inventory is the list of applied objects. The inventory is stored in a ConfigMap in the namespace of the release.
+// An object is added to the inventory before the object is created. So UninstallChart needs neither the chart nor its
+// repository; of an InstallInfo, it reads only the cluster, the name of the release and the namespace. The inventory
+// contains only names of objects, and no values. If you want to store the inventory elsewhere, use packages render and
+// apply directly; this package mainly calls them.
 //
 // UninstallChart deletes the CustomResources first and waits until they are deleted, because their operator has to
-// clean up. Then it deletes all other objects: workloads before access rights, access rights before CRDs, CRDs before
-// namespaces. The namespace of the release is deleted only if InstallChart created it or the chart contains it.
+// clean up before it is deleted. After that, UninstallChart deletes all other objects: workloads before access rights,
+// access rights before CRDs, CRDs before namespaces. The namespace of the release is deleted only if InstallChart
+// created it or the chart contains it.
 //
 // # What it does not do
 //
 // The package stores no releases for the helm command, runs no hooks, rolls nothing back and watches nothing. Each call
-// renders the chart again; operators with many clusters should share bundles through [render.Cache] and use package
+// renders the chart again; an operator for many clusters should share bundles through [render.Cache] and use package
 // apply.
 package manifest
 
@@ -59,36 +62,37 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// InstallInfo defines what to install and where. The embedded structs document their fields.
+// InstallInfo defines what to install and where. The comments of the embedded structs describe their fields.
 type InstallInfo struct {
 	ChartInfo
 	ResourceInfo
 	ClusterInfo
-	// CheckFn, if set, is called by InstallChart, ConsistencyCheck and UninstallChart. It is the last check: it is
+	// CheckFn, if set, is called by InstallChart, ConsistencyCheck and UninstallChart. CheckFn is the last check: it is
 	// called only when all other checks have passed.
 	CheckFn CheckFn
 	// CheckReadyStates adds a check of the readiness of workloads, Jobs, volumes and CRDs; see
-	// [apply.Cluster.CheckReady]. Without CheckReadyStates, an installation is ready when all objects are applied.
+	// [apply.Cluster.CheckReady]. Without CheckReadyStates, an installation is ready as soon as all objects are
+	// applied.
 	CheckReadyStates bool
 }
 
-// ChartInfo defines the chart and its rendering. Instead of a chart, it may define a set of manifests or a Kustomize
-// directory, but then SetFlags must be empty.
+// ChartInfo defines the chart and how it is rendered. Instead of a chart, ChartInfo may define a set of manifests or a
+// Kustomize directory; in this case, SetFlags must be empty.
 type ChartInfo struct {
 	// Path is a local folder or file. If Path is set, Repository and Version are ignored.
 	Path string
-	// Repository is the repository that contains the chart. Use the same Repository for several calls, because it
-	// caches the index.
+	// Repository is the repository that contains the chart. Use the same Repository for several calls, because a
+	// Repository caches its index.
 	Repository *Repository
-	// Name is the name of the chart in the repository. A prefix up to a slash is ignored: the helm command puts the
-	// name of the repository there.
+	// Name is the name of the chart in the repository. A prefix up to a slash is ignored, because the helm command puts
+	// the name of the repository there.
 	Name string
 	// Version is an exact version or a range such as "1.x". "" means the newest version that is not a pre-release.
 	Version string
 	// ReleaseName identifies the installation in its namespace. "" means Name, or, without Name, the last element of
 	// Path without its extension.
 	ReleaseName string
-	// ConfigFlags are options of Helm's install action. Keys are the field names of that action: Namespace,
+	// ConfigFlags are options of Helm's install action. The keys are the field names of that action: Namespace,
 	// CreateNamespace, Wait, Timeout and the other fields of [render.ClientConfig]. Other keys have no effect.
 	ConfigFlags map[string]any
 	// SetFlags are values that override the values of the chart. Dots in a key separate nested keys, and a leading dot
@@ -99,24 +103,24 @@ type ChartInfo struct {
 // ResourceInfo defines the objects of an installation that are not in the chart.
 type ResourceInfo struct {
 	// BaseResource is the object for which the chart is installed. BaseResource is passed to transforms and CheckFn,
-	// and is not changed. It may be nil.
+	// and is not changed. BaseResource may be nil.
 	BaseResource client.Object
-	// CustomResources are created after all other objects, if they do not exist. They are deleted before all other
-	// objects.
+	// CustomResources are created after all other objects, if they do not exist. CustomResources are deleted before all
+	// other objects.
 	CustomResources []*unstructured.Unstructured
 	// CRDs are applied with the first objects of the chart, upgraded with the chart, and deleted with the last objects.
 	CRDs []*unstructured.Unstructured
 }
 
-// ClusterInfo defines the cluster.
+// ClusterInfo defines the cluster in which the chart is installed.
 type ClusterInfo struct {
-	// Config is the connection to the cluster. It is required.
+	// Config is the connection to the cluster. Config is required.
 	Config *rest.Config
 	// Client is passed to CheckFn and not used otherwise. Client may be nil if CheckFn does not need it.
 	Client client.Client
 }
 
-// CheckFn reports whether an installation is ready by the rules of the caller. UninstallChart calls CheckFn when all
+// CheckFn reports whether an installation is ready by the rules of the caller. UninstallChart calls CheckFn after all
 // objects are deleted. An error of CheckFn becomes an error of the operation.
 type CheckFn func(ctx context.Context, base client.Object, cluster ClusterInfo) (bool, error)
 
@@ -130,12 +134,12 @@ type Resources struct {
 	Items []*unstructured.Unstructured
 }
 
-// Status is the result of an operation.
+// Status is the result of InstallChart, ConsistencyCheck or UninstallChart.
 type Status struct {
 	// Ready means that the operation has nothing left to do: the installation is complete, consistent or deleted.
 	Ready bool
 	// Pending states why the operation is not ready. Pending has one sentence for each object, with the name of the
-	// object. The sentences stay the same as long as the causes stay the same.
+	// object. The sentences stay the same as long as their causes stay the same.
 	Pending []string
 	// LeftOut names the parts of the chart that are not applied, such as hooks; see package render.
 	LeftOut []string
@@ -143,16 +147,16 @@ type Status struct {
 	Objects []apply.Ref
 }
 
-// addPending adds a reason why an operation is not ready.
+// addPending adds a reason to Pending why an operation is not ready.
 func (s *Status) addPending(why string) { s.Pending = append(s.Pending, why) }
 
-// Change is a change of one object that InstallChart would make.
+// Change is a change that InstallChart would make to one object.
 type Change struct {
 	Ref apply.Ref
 	// Action is Create, Update or Delete.
 	Action string
-	// Fields are the names of the fields that differ, at most ten. Only an Update has Fields. Values are left out,
-	// because they may be secret.
+	// Fields are the names of the fields that differ, at most ten. Only an Update has values in Fields. The values of
+	// the fields are left out, because they may be secret.
 	Fields []string
 	// Managers are the field managers that own these fields now.
 	Managers []string

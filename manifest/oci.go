@@ -22,8 +22,8 @@ import (
 // original media type.
 var chartLayerTypes = []string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip"}
 
-// findImage finds a chart in a registry. A tag cannot contain a plus sign; Helm replaces the plus sign by an
-// underscore.
+// findImage finds a chart in a registry. A tag cannot contain a plus sign, so Helm replaces the plus sign of a version
+// by an underscore.
 func (r *Repository) findImage(ctx context.Context, chart, version string) (ChartVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -48,7 +48,8 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 	if err != nil {
 		return ChartVersion{}, err
 	}
-	// The URL contains the digest of the layer. So Fetch downloads this layer even if the tag has changed since.
+	// The URL contains the digest of the layer. So Fetch downloads this layer even if the tag points to another layer
+	// by then.
 	return ChartVersion{Name: chart, Version: version, Digest: descriptor.Digest.String(),
 		URL: "oci://" + repository.Name() + "@" + descriptor.Digest.String()}, nil
 }
@@ -131,7 +132,7 @@ func (r *Repository) fetchImage(ctx context.Context, chart ChartVersion, limit i
 	return data, nil
 }
 
-// resolveTag finds the layer of a chart whose URL in an index is oci://host/path/name:version.
+// resolveTag finds the layer of a chart if its URL in an index is oci://host/path/name:version.
 func (r *Repository) resolveTag(ctx context.Context, chart ChartVersion) (ChartVersion, error) {
 	tag, err := name.NewTag(strings.TrimPrefix(chart.URL, "oci://"), name.StrictValidation)
 	if err != nil {
@@ -160,7 +161,7 @@ func (r *Repository) remoteOptions(ctx context.Context) []remote.Option {
 	return options
 }
 
-// registryError converts an error of a registry to an Error.
+// registryError converts an error of package registry to an Error of this package.
 func (r *Repository) registryError(ctx context.Context, err error, what string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

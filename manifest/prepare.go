@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// release is one operation on one installation.
+// release has the inputs and the state of one operation on one installation.
 type release struct {
 	InstallInfo
 	name, namespace string
@@ -36,7 +36,7 @@ type release struct {
 	asked   apply.DeletionProgress
 }
 
-// newRelease validates the fields of an InstallInfo that every operation needs. It sends no request.
+// newRelease validates the fields of an InstallInfo that every operation needs. newRelease sends no request.
 func newRelease(info InstallInfo) (*release, error) {
 	if info.Config == nil {
 		return nil, invalidInfo("no cluster is given: set ClusterInfo.Config")
@@ -71,14 +71,14 @@ func newRelease(info InstallInfo) (*release, error) {
 	return r, nil
 }
 
-// render renders and transforms the objects of the installation.
+// render renders the objects of the installation and applies the transforms to them.
 func (r *release) render(ctx context.Context, transforms []ObjectTransform) error {
 	artefact, err := r.loadArtefact(ctx)
 	if err != nil {
 		return err
 	}
 	settings := r.flags.ApplyTo(render.Settings{})
-	// ensureNamespace creates the namespace, so Render does not add it.
+	// The function ensureNamespace creates the namespace, so Render must not add it.
 	settings.Release, settings.Namespace, settings.CreateNamespace = r.name, r.namespace, false
 	if settings.Values, err = valuesOf(r.SetFlags); err != nil {
 		return err
@@ -106,8 +106,8 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 
 // ensureNamespace adds the namespace of the release to the objects if the namespace belongs to the installation. A
 // namespace that InstallChart creates belongs to the installation; a namespace that existed before does not. The
-// namespace contains the inventory, so the namespace must exist before the inventory is written. With write set,
-// ensureNamespace creates a missing namespace if the flag CreateNamespace allows it.
+// namespace contains the inventory, so the namespace must exist before the inventory is written. If write is set,
+// ensureNamespace creates a missing namespace, provided that the flag CreateNamespace allows this.
 func (r *release) ensureNamespace(ctx context.Context, write bool) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{
@@ -159,7 +159,7 @@ func (r *release) resolve(ctx context.Context) error {
 	if len(bundle.Objects) < len(r.CustomResources) {
 		return invalidInfo("one of the CustomResources is repeated: remove it")
 	}
-	// The set includes the CRDs, so the kinds of the custom resources can be resolved even if the cluster does not
+	// The set includes the CRDs. So the kinds of the custom resources can be resolved even if the cluster does not
 	// serve these kinds yet.
 	both := slices.Clone(r.CustomResources)
 	for _, o := range r.objects {
@@ -233,7 +233,8 @@ func (r *release) downloadChart(ctx context.Context) (*render.Artefact, error) {
 	return render.Load(data, render.Limits{})
 }
 
-// valuesOf returns a values document for flags. A key of flags may contain dots, which separate nested keys.
+// valuesOf returns a YAML document with the values of flags. A key of flags may contain dots, which separate nested
+// keys.
 func valuesOf(flags map[string]any) ([]byte, error) {
 	if len(flags) == 0 {
 		return nil, nil
@@ -269,8 +270,8 @@ func splitKey(key string) []string {
 	return parts
 }
 
-// mergeValues adds the values of from to into. mergeValues returns the first key found that has a value in both maps,
-// or "" if there is no such key.
+// mergeValues adds the values of the map from to the map into. mergeValues returns the first key that has a value in
+// both maps, or "" if there is none.
 func mergeValues(into, from map[string]any) (duplicate string) {
 	for key, value := range from {
 		old, exists := into[key]

@@ -132,7 +132,7 @@ func TestNewRelease(t *testing.T) {
 	}
 }
 
-// TestNoChart tests that errors of the chart are returned before a request is sent to the cluster.
+// TestNoChart tests that an error about the chart is returned before any request is sent to the cluster.
 func TestNoChart(t *testing.T) {
 	dir := t.TempDir()
 	large := filepath.Join(t.TempDir(), "large.tgz")
@@ -169,7 +169,7 @@ func TestNoChart(t *testing.T) {
 	}
 }
 
-// TestUnreachable tests that all operations return an error with a reason for an unreachable cluster.
+// TestUnreachable tests that all operations return an error with a reason if the cluster is unreachable.
 func TestUnreachable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"), 0o600); err != nil {

@@ -27,22 +27,22 @@ import (
 )
 
 // Repository is a source of charts. Repository is either a chart repository with an index (https://, http://) or a
-// registry (oci://host/path). In a registry, a chart is the repository path/name, and the versions of the chart are
-// tags. A Repository caches the index for MaxAge, so use one Repository for all charts of a chart repository. A
-// Repository must not be copied after first use. Repository is safe for concurrent use.
+// registry (oci://host/path). In a registry, each chart is the repository path/name, and its versions are tags. A
+// Repository caches the index for MaxAge, so use one Repository for all charts of a chart repository. A Repository must
+// not be copied after first use. Repository is safe for concurrent use.
 type Repository struct {
 	// URL is the address of the repository.
 	URL string
-	// Username and Password are sent only to the host of URL. If they are empty, Keychain is used if set; otherwise
-	// requests are anonymous.
+	// Username and Password are sent only to the host of URL. If Username and Password are empty, the Repository uses
+	// Keychain if set; otherwise requests are anonymous.
 	Username, Password string
-	// Keychain finds credentials for oci://. Nil means anonymous requests. The caller decides where Keychain reads
-	// credentials from.
+	// Keychain finds credentials for oci://. Nil means anonymous requests. The caller decides from where Keychain reads
+	// credentials.
 	Keychain authn.Keychain
-	// Transport sends the requests. Nil means a transport that sends requests to the host of URL, and refuses other
-	// hosts on loopback, on link-local addresses, and on addresses with metadata of cloud providers.
+	// Transport sends the requests. Nil means a transport that refuses other hosts than that of URL if they are on
+	// loopback, on link-local addresses, or on addresses with metadata of cloud providers.
 	Transport http.RoundTripper
-	// MaxBytes limits the size of a packaged chart. 0 means 32 MiB.
+	// MaxBytes is the maximum size of a packaged chart. 0 means 32 MiB.
 	MaxBytes int64
 	// MaxAge is how long the index is cached. 0 means 5 minutes; a negative MaxAge means that the index is not cached.
 	MaxAge time.Duration
@@ -67,15 +67,15 @@ type ChartVersion struct {
 const (
 	defaultMaxBytes = 32 << 20
 	maxIndexBytes   = 32 << 20
-	// maxIndexValues is the maximum number of values in an index. Decoding needs up to 350 bytes for each of them. An
-	// index with 20,000 versions of charts has about 600,000.
+	// maxIndexValues is the maximum number of values in an index. Decoding needs up to 350 bytes for each of these
+	// values. An index with 20,000 versions of charts has about 600,000 values.
 	maxIndexValues = 1_000_000
 	defaultMaxAge  = 5 * time.Minute
 	// requestTimeout is the timeout of one request. requestTimeout includes the time to read the response.
 	requestTimeout = time.Minute
 )
 
-// Find returns the newest version of a chart that matches version. The parameter version is an exact version or a range
+// Find returns the newest version of a chart that version allows. The parameter version is an exact version or a range
 // such as "1.x" or ">=1.2 <2". "" means any version except pre-releases; ">0.0.0-0" includes pre-releases.
 //
 // For oci://, Find sends one small request for an exact version or a digest sha256:<hex>, and lists the tags for a
@@ -106,8 +106,8 @@ func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersi
 	return versions[i], nil
 }
 
-// choose returns the index of one of n versions, which are sorted newest first. choose chooses the version that is
-// equal to wanted. If there is none, it chooses the newest version in the range wanted.
+// choose returns the index of one of n versions, which are sorted with the newest first. choose returns the version
+// that is equal to wanted. If no version is equal, choose returns the newest version in the range wanted.
 func (r *Repository) choose(name, wanted string, n int, versionOf func(int) string) (int, error) {
 	for i := range n {
 		if versionOf(i) == wanted {
@@ -132,7 +132,7 @@ func (r *Repository) choose(name, wanted string, n int, versionOf func(int) stri
 		cmp.Or(wanted, "*"), name, newest), nil)
 }
 
-// Fetch downloads a chart that Find returned, and verifies the digest of the chart.
+// Fetch downloads a chart that Find has returned, and verifies the digest of the chart.
 //
 // Errors are of type *Error, or are errors of ctx.
 func (r *Repository) Fetch(ctx context.Context, chart ChartVersion) ([]byte, error) {
@@ -157,7 +157,8 @@ func (r *Repository) Fetch(ctx context.Context, chart ChartVersion) ([]byte, err
 	return data, nil
 }
 
-// readIndex returns the index from the cache, or requests it. Concurrent callers wait for the same request.
+// readIndex returns the index from the cache, or requests it from the repository. Concurrent callers wait for the same
+// request.
 func (r *Repository) readIndex(ctx context.Context) (map[string][]ChartVersion, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +185,7 @@ func (r *Repository) readIndex(ctx context.Context) (map[string][]ChartVersion, 
 	return index, nil
 }
 
-// parseIndex parses an index in YAML or JSON. As in Helm, an invalid version is ignored.
+// parseIndex parses an index in YAML or JSON. As in Helm, versions that are not valid are ignored.
 func parseIndex(data []byte, base *url.URL) (map[string][]ChartVersion, error) {
 	var raw struct {
 		APIVersion string `json:"apiVersion" yaml:"apiVersion"`
@@ -303,8 +304,9 @@ func (r *Repository) download(ctx context.Context, location string, limit int64)
 // maxRedirects is the maximum number of redirects of one request.
 const maxRedirects = 5
 
-// checkRedirect allows redirects, for example to the storage of a repository. The credentials stay with the host, port
-// and scheme of the first request; net/http would also send them to other ports of the same host.
+// checkRedirect allows redirects, because a repository may redirect requests, for example to its storage. The
+// credentials are sent only to the host, port and scheme of the first request; net/http would also send them to other
+// ports of the same host.
 func checkRedirect(request *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if len(via) > maxRedirects {
@@ -324,7 +326,7 @@ func checkScheme(from, to *url.URL) error {
 	return nil
 }
 
-// transport returns the transport of all requests.
+// transport returns the transport with which all requests are sent.
 func (r *Repository) transport() http.RoundTripper {
 	if r.Transport != nil {
 		return r.Transport
@@ -333,7 +335,7 @@ func (r *Repository) transport() http.RoundTripper {
 	return r.byDefault
 }
 
-// connectError converts an error of a request without an answer.
+// connectError converts the error of a request that got no answer.
 func (r *Repository) connectError(err error) error {
 	if refused, ok := errors.AsType[*egress.Error](err); ok {
 		return r.repositoryError(EgressRefused, refused.Error(), nil)

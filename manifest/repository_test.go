@@ -49,7 +49,7 @@ func digestOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// shopAt is a chart repository with several versions of one chart. It requires a password.
+// shopAt is a chart repository with several versions of one chart. This repository requires a password.
 type shopAt struct {
 	*httptest.Server
 	asked atomic.Int32
@@ -196,7 +196,7 @@ func TestRepositoryFails(t *testing.T) {
 	}
 }
 
-// TestIndexIsRemembered tests that the index is requested once for many charts, and again after MaxAge.
+// TestIndexIsRemembered tests that the index is requested once for many charts, and requested again after MaxAge.
 func TestIndexIsRemembered(t *testing.T) {
 	shop := newShop(t)
 	find := func(r *Repository, times int) int32 {
@@ -225,7 +225,7 @@ func TestIndexIsRemembered(t *testing.T) {
 	}
 }
 
-// TestCredentialsStayHome tests that a chart on another host is requested without credentials, also after a redirect.
+// TestCredentialsStayHome tests that a chart on another host is requested without credentials, even after a redirect.
 func TestCredentialsStayHome(t *testing.T) {
 	var leaked atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -260,7 +260,7 @@ func TestCredentialsStayHome(t *testing.T) {
 	}
 }
 
-// TestEgress checks that an index and a redirect lead neither to loopback nor to metadata of cloud providers, although
+// TestEgress checks that neither an index nor a redirect leads to loopback or to metadata of cloud providers, although
 // the repository itself is on loopback.
 func TestEgress(t *testing.T) {
 	var requests atomic.Int32
@@ -281,8 +281,8 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// TestRedirect checks which addresses a repository may redirect to, and which of them get the credentials. No request
-// is sent.
+// TestRedirect checks to which addresses a repository may redirect, and which of these addresses get the credentials.
+// The test sends no request.
 func TestRedirect(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to string
@@ -461,7 +461,7 @@ func TestRegistry(t *testing.T) {
 	})
 }
 
-// TestLargeIndex: an index whose values would need gigabytes is refused before they are decoded.
+// TestLargeIndex checks that an index is refused before its values are decoded, if the values would need gigabytes.
 func TestLargeIndex(t *testing.T) {
 	base, err := url.Parse("https://example.com/charts/")
 	if err != nil {

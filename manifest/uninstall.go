@@ -6,11 +6,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// UninstallChart deletes an installation by its inventory. UninstallChart uses only these fields of info: the cluster,
-// the name of the release, the flag Namespace, and CheckFn. The chart need not exist any more. CustomResources are
-// deleted first. The other objects are deleted when no CustomResources exist any more. One call does all that is
-// possible now. Call UninstallChart again as long as Status is not ready. If the installation does not exist, Status is
-// ready at once.
+// UninstallChart deletes the objects in the inventory of an installation. UninstallChart uses only these fields of
+// info: the cluster, the name of the release, the flag Namespace, and CheckFn. The chart need not exist any more.
+// CustomResources are deleted first. The other objects are deleted when no CustomResources are left. One call does
+// everything that is possible at that time. Call UninstallChart again as long as Status is not ready. If the
+// installation does not exist, Status is ready at once.
 //
 // UninstallChart returns the same errors as InstallChart, except errors of rendering.
 func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
@@ -33,8 +33,8 @@ func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 	return r.callCheckFn(ctx, status)
 }
 
-// uninstall deletes custom resources, then all objects, then the inventory. Each step begins when the objects of the
-// step before are deleted.
+// uninstall deletes the custom resources, after that all objects, and at the end the inventory. Each step begins when
+// the objects of the step before are deleted.
 func (r *release) uninstall(ctx context.Context, before *inventory, status *Status) error {
 	status.Objects = union(before.Objects, before.CustomResources)
 	delete := func(refs []apply.Ref) (done bool, err error) {
@@ -61,7 +61,7 @@ func (r *release) uninstall(ctx context.Context, before *inventory, status *Stat
 }
 
 // deleteLeftoverNamespace deletes the namespace of a release without an inventory, if the namespace belongs to the
-// installation. There are two such cases: the namespace is being deleted and its inventory was deleted first, or the
+// installation. There are two cases: the namespace is being deleted and its inventory was deleted first, or the
 // installation was interrupted after the namespace was created.
 func (r *release) deleteLeftoverNamespace(ctx context.Context, status *Status) error {
 	ref := apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace}

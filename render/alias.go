@@ -23,7 +23,7 @@ type (
 	Error = input.Error
 )
 
-// These are the reasons of an Error, see package input.
+// Reasons of an Error, see package input.
 const (
 	InvalidYAML          = input.InvalidYAML
 	InvalidObject        = input.InvalidObject

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// These are the reasons of an Error about an Injection.
+// Reasons of an Error of Injection.
 const (
 	// InjectionFailed: a Secret of the artefact needs data that Injection does not have.
 	InjectionFailed = "InjectionFailed"

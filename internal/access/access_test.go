@@ -20,7 +20,7 @@ func token(claims string) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
 }
 
-// TestToken: lifetime and account are read from the token itself.
+// TestToken checks that the lifetime and the account of a token are read from the token itself.
 func TestToken(t *testing.T) {
 	begins, ends := time.Unix(1700000000, 0), time.Unix(1800000000, 0)
 	const full = `{"iat":1700000000,"exp":1800000000,"sub":"system:serviceaccount:ops:klm"}`
@@ -54,7 +54,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestWarningTime: users are warned when a tenth of the lifetime is left, at most seven days before the expiry.
+// TestWarningTime checks that users are warned when a tenth of the lifetime is left, but at most seven days before the
+// expiry.
 func TestWarningTime(t *testing.T) {
 	begins := time.Unix(1700000000, 0)
 	for lifetime, want := range map[time.Duration]time.Duration{
@@ -74,7 +75,8 @@ func TestWarningTime(t *testing.T) {
 	}
 }
 
-// rule returns a rule; its parts are separated by spaces, their elements by commas.
+// rule returns a rule of a review; the text has its parts, separated by spaces, and the elements of each part are
+// separated by commas.
 func rule(text string) authorizationv1.ResourceRule {
 	parts := strings.Split(text, " ")
 	r := authorizationv1.ResourceRule{Verbs: strings.Split(parts[0], ","), APIGroups: strings.Split(parts[1], ","),
@@ -143,7 +145,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestRights checks the properties of rights.
+// TestRights checks the methods of Rights.
 func TestRights(t *testing.T) {
 	if a, b := rights(t, "get,list a b", "* c d"), rights(t, "* c d", "list,get a b", "* c d"); a != b {
 		t.Error("equal rules in another order differ")
@@ -182,7 +184,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// FuzzParseRights checks that no answer gives rights that are too large.
+// FuzzParseRights checks that no answer of an API server gives rights that are too large.
 func FuzzParseRights(f *testing.F) {
 	f.Add([]byte(`{"kind":"SelfSubjectRulesReview","status":{"resourceRules":[{"verbs":["*"],"apiGroups":["*"]}]}}`))
 	f.Fuzz(func(t *testing.T, answer []byte) {
@@ -197,7 +199,7 @@ func FuzzParseRights(f *testing.F) {
 	})
 }
 
-// TestCondition has a case for each row of the table at Condition.
+// TestCondition has one case for each row of the table at Condition.
 func TestCondition(t *testing.T) {
 	now := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
 	saved := func(reason string) *metav1.Condition {

@@ -11,24 +11,24 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Finding has the known facts about the credential of an open connection to a runtime.
+// Finding is what is known about the credential of an open connection to a runtime.
 type Finding struct {
 	// Secret is the name of the access Secret.
 	Secret string
-	// Lifetime is the lifetime of the credential.
+	// Lifetime is the time in which the credential is valid.
 	Lifetime Lifetime
-	// Had are all rights that the credential has had since the connection was made, and Has are its current rights. Had
-	// and Has are unknown if there are no reviews.
+	// Had are all rights that the credential has had since the connection was opened, and Has are the rights that it
+	// has now. Had and Has are unknown if the rights were not reviewed.
 	Had, Has Rights
-	// IsFirst is true if the connection is the first one of this process. Rights may then have been lost before this
-	// process started.
+	// IsFirst is true if this is the first connection to the runtime in this process. In this case, rights may have
+	// been lost before this process started.
 	IsFirst bool
 	// Resources are the resources that the manager needs rights for.
 	Resources []schema.GroupResource
 }
 
-// Condition returns the condition ConditionCredentialHealthy that follows from a finding, without generation and time,
-// or nil if nothing is wrong. saved is the condition in the status, or nil. The first row that matches decides:
+// Condition returns the condition ConditionCredentialHealthy for a finding, without generation and time, or nil if
+// nothing is wrong. saved is the condition in the status, or nil. The first row that matches decides the condition:
 //
 //	1  the credential has lost rights that are needed            RightsReduced
 //	2  the saved condition has reason RightsReduced, the

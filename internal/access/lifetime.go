@@ -1,5 +1,5 @@
-// Package access reads the lifetime and the account of the credential in a kubeconfig, and compares its former rights
-// with its present ones.
+// Package access reads the lifetime and the account of the credential in a kubeconfig, and compares the rights that the
+// credential had before with the rights that it has now.
 //
 // # Use
 //
@@ -12,16 +12,17 @@
 // # How it works
 //
 // A client certificate and a token of a ServiceAccount contain their expiry and the name of their account, so neither
-// needs a request. The rights are the answer of the API server to one SelfSubjectRulesReview. The rights are kept as
+// needs a request. The rights are the answer of the API server to one SelfSubjectRulesReview. The rights are stored as
 // one text, which runtimes with the same rights share.
 //
 // Every function is pure.
 //
 // # What it does not do
 //
-// The package sends no request, and does not decide when the rights are reviewed: package runtimes does. The package
-// verifies neither certificates nor tokens. Rights for single objects, and rights in another namespace than that of the
-// review, are not known here. The loss of such a right is detected when a request that needs the right fails.
+// The package sends no request, and does not decide when the rights are reviewed: package runtimes decides that. The
+// package verifies neither certificates nor tokens. The package does not know rights for single objects, and rights in
+// another namespace than that of the review. If such a right is lost, this is detected when a request that needs the
+// right fails.
 package access
 
 import (
@@ -35,16 +36,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// maxWarningPeriod is the longest time between the warning and the expiry of a credential. If a tenth of the lifetime
-// is shorter, users are warned when a tenth of the lifetime is left.
+// maxWarningPeriod is the longest time between the warning that a credential expires and its expiry. If a tenth of the
+// lifetime is shorter, users are warned when a tenth of the lifetime is left.
 const maxWarningPeriod = 7 * 24 * time.Hour
 
-// Lifetime is the time in which a credential is valid. A zero time means that the time is not known, or that the
+// Lifetime is the time in which a credential is valid. A time that is zero means that it is not known, or that the
 // credential does not expire.
 type Lifetime struct{ Begins, Ends time.Time }
 
-// LifetimeOf returns the lifetime of the client certificate or of the token, whichever ends first. A token in a file
-// has no lifetime, because the file is replaced in time.
+// LifetimeOf returns the lifetime of the client certificate or of the token: of the one that ends first. A token in a
+// file has no lifetime, because the file is replaced before the token expires.
 func LifetimeOf(cfg *rest.Config) (life Lifetime) {
 	add := func(begins, ends time.Time) {
 		if !ends.IsZero() && (life.Ends.IsZero() || ends.Before(life.Ends)) {
@@ -66,8 +67,8 @@ func LifetimeOf(cfg *rest.Config) (life Lifetime) {
 	return life
 }
 
-// WarningTime returns the time at which users are warned that a credential expires. The result is zero if the lifetime
-// is not known.
+// WarningTime returns the time from which users are warned that a credential expires. The result is zero if the
+// lifetime is not known.
 func (l Lifetime) WarningTime() time.Time {
 	if l.Begins.IsZero() || !l.Begins.Before(l.Ends) {
 		return time.Time{}
@@ -75,8 +76,8 @@ func (l Lifetime) WarningTime() time.Time {
 	return l.Ends.Add(-min(maxWarningPeriod, l.Ends.Sub(l.Begins)/10))
 }
 
-// ServiceAccountOf returns the ServiceAccount whose token a kubeconfig has. The names are empty if the kubeconfig has
-// no such token.
+// ServiceAccountOf returns the ServiceAccount to which the token in a kubeconfig belongs. The names are empty if the
+// kubeconfig has no such token.
 func ServiceAccountOf(cfg *rest.Config) (namespace, name string) {
 	parts := strings.Split(claimsOf(cfg).Subject, ":")
 	if len(parts) != 4 || parts[0] != "system" || parts[1] != "serviceaccount" {
@@ -85,7 +86,7 @@ func ServiceAccountOf(cfg *rest.Config) (namespace, name string) {
 	return parts[2], parts[3]
 }
 
-// claims are the claims of a token.
+// claims are the claims of a ServiceAccount token that are used here.
 type claims struct {
 	Subject string `json:"sub"`
 	Issued  int64  `json:"iat"`

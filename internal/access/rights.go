@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// MaxReviewBytes is the maximum size of an answer to a review, and maxRightsBytes is the maximum size of the rights
-	// in it.
+	// MaxReviewBytes is the maximum size of the answer to a review, and maxRightsBytes is the maximum size of the
+	// rights in the answer.
 	MaxReviewBytes = 1 << 20
 	maxRightsBytes = 64 << 10
 	// maxLostTexts is the maximum number of resources that a message names.
@@ -25,13 +25,15 @@ const (
 // neededVerbs are the verbs that the manager needs for each resource of a module.
 var neededVerbs = []string{"create", "delete", "get", "list", "patch"}
 
-// watchVerbs are the verbs that the manager has to have for a resource to grant an agent the right to watch it.
+// watchVerbs are the verbs that the manager itself needs for a resource before it can grant an agent the right to watch
+// the resource.
 var watchVerbs = []string{"list", "watch"}
 
 // Rights are the rights of a credential in one cluster. The zero value means that the rights are not known. Equal
-// rights compare equal.
+// rights are equal in a comparison with ==.
 type Rights struct {
-	// Each line has verbs, API groups and resources, separated by spaces; the elements are separated by commas.
+	// Each line of rules has verbs, API groups and resources, separated by spaces; the elements of each are separated
+	// by commas.
 	rules unique.Handle[string]
 }
 
@@ -64,7 +66,7 @@ func ParseRights(answer []byte) (Rights, error) {
 	return rightsOf(lines), nil
 }
 
-// joinSorted returns the elements of a rule in a stable order.
+// joinSorted joins the elements of a rule in a stable order.
 func joinSorted(elements []string) string {
 	return strings.Join(slices.Compact(slices.Sorted(slices.Values(elements))), ",")
 }
@@ -77,11 +79,11 @@ func rightsOf(lines []string) Rights {
 // IsKnown reports whether the rights are known.
 func (r Rights) IsKnown() bool { return r != Rights{} }
 
-// lines returns the rules of known rights.
+// lines returns the rules of known rights, one per line.
 func (r Rights) lines() []string { return strings.Split(r.rules.Value(), "\n") }
 
-// Union returns the rights that former or latter contains. Unknown rights are handled as no rights. If there are too
-// many rights, the result is latter.
+// Union returns the rights that former or latter contains, or both contain. Rights that are not known count as no
+// rights. If there are too many rights to store, the result is latter.
 func Union(former, latter Rights) Rights {
 	switch {
 	case former == latter || !latter.IsKnown():
@@ -96,7 +98,7 @@ func Union(former, latter Rights) Rights {
 	return rightsOf(both)
 }
 
-// allows reports whether known rights include a verb for all objects of a resource.
+// allows reports whether the rights, which must be known, include a verb for all objects of a resource.
 func (r Rights) allows(verb string, of schema.GroupResource) bool {
 	return slices.ContainsFunc(r.lines(), func(line string) bool {
 		parts := strings.Split(line, " ")
@@ -105,24 +107,24 @@ func (r Rights) allows(verb string, of schema.GroupResource) bool {
 	})
 }
 
-// includes reports whether a part of a rule includes an element.
+// includes reports whether one part of a rule includes an element.
 func includes(part, element string) bool {
 	all := strings.Split(part, ",")
 	return slices.Contains(all, element) || slices.Contains(all, "*")
 }
 
-// IsUnlimited reports whether the rights include everything, like those of cluster-admin.
+// IsUnlimited reports whether the rights include everything, as those of cluster-admin do.
 func (r Rights) IsUnlimited() bool {
 	return r.IsKnown() && r.allows("*", schema.GroupResource{Group: "*", Resource: "*"})
 }
 
-// MayWatch reports whether known rights include the rights to list and watch a resource.
+// MayWatch reports whether the rights, which must be known, include listing and watching a resource.
 func (r Rights) MayWatch(of schema.GroupResource) bool {
 	return r.IsKnown() && !slices.ContainsFunc(watchVerbs, func(verb string) bool { return !r.allows(verb, of) })
 }
 
-// Lost returns texts about the rights for some resources that before contains and now does not contain. If before or
-// now is not known, the result is empty. The result is sorted and bounded.
+// Lost returns texts about rights for the given resources that before includes and now does not include. If before or
+// now is not known, the result is empty. The result is sorted and has a limited number of texts.
 func Lost(before, now Rights, resources []schema.GroupResource) []string {
 	if before == now || !before.IsKnown() || !now.IsKnown() {
 		return nil

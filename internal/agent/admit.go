@@ -19,16 +19,16 @@ import (
 
 const (
 	admitPath = "/validate/"
-	// maxReviewBytes is the maximum size of an admission review. A review contains an object twice, and each copy can
-	// be as large as the API server allows.
+	// maxReviewBytes is the maximum size of an admission review. A review contains an object twice: before and after
+	// the change. Each copy can be as large as the API server allows.
 	maxReviewBytes = 8 << 20
 	// The API server calls the webhook before it stores the change. An event that is sent at once would arrive before
-	// the change is stored. Therefore events are delayed by admitDelay. Other webhooks may take longer than that delay.
-	// Therefore each event is sent a second time after admitRepeat.
+	// the API server has stored the change. Therefore events are delayed by admitDelay. Other webhooks may delay the
+	// storing of the change by more than admitDelay. Therefore each event is sent a second time after admitRepeat.
 	admitDelay, admitRepeat = 200 * time.Millisecond, 3 * time.Second
 )
 
-// review is the part of an AdmissionReview that the webhook reads.
+// review has the parts of an AdmissionReview that the webhook reads.
 type review struct {
 	metav1.TypeMeta `json:",inline"`
 	Request         *struct {
@@ -44,7 +44,7 @@ type review struct {
 	} `json:"request"`
 }
 
-// admitted is the part of an object that the webhook reads.
+// admitted has the parts of an object that the webhook reads.
 type admitted struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
@@ -55,7 +55,7 @@ type admitted struct {
 	Status json.RawMessage `json:"status"`
 }
 
-// verdict is the result of a review.
+// verdict is what the webhook does about a review.
 type verdict int
 
 const (
@@ -65,7 +65,7 @@ const (
 	wrongOperation
 )
 
-// decide returns the verdict on a call of the webhook:
+// decide returns what the webhook does about a call, by this table:
 //
 //	CREATE, DELETE                   report the object
 //	UPDATE of the object             report if the spec changed, or if the old or the new object has no spec
@@ -93,7 +93,7 @@ func (v *review) decide() verdict {
 	return report
 }
 
-// subject returns the object for which the API server called the webhook.
+// subject returns the object about which the API server has called the webhook.
 func (v *review) subject() *admitted {
 	if v.Request.Operation == "DELETE" {
 		return &v.Request.OldObject
@@ -103,7 +103,7 @@ func (v *review) subject() *admitted {
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// equal reports whether two JSON values are equal. The order of keys does not matter.
+// equal reports whether two JSON values are equal. The order of the keys in a JSON object does not matter.
 func equal(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) || isNull(a) && isNull(b) {
 		return true
@@ -157,14 +157,14 @@ func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // if the caller has disconnected, the answer is not needed
 }
 
-// admission is the admission webhook for Watchers that request one.
+// admission is the admission webhook; it is for Watchers that request a webhook.
 type admission struct {
 	add     func(manager string, c outbox.Change)
 	metrics *metrics
 }
 
-// queueEvent queues an event about the object of a webhook call if the verdict is to report it. queueEvent returns the
-// message for the answer.
+// queueEvent queues an event about the object of a webhook call if the verdict is to report the object. queueEvent
+// returns the message for the answer.
 func (a *admission) queueEvent(manager string, v *review) string {
 	object := v.subject()
 	name := protocol.Name{Namespace: object.Metadata.Namespace, Name: object.Metadata.Name}

@@ -16,12 +16,12 @@ const (
 	bare = `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"team","labels":{"a":"LABEL"}}}`
 )
 
-// object returns an object with the given values.
+// object returns an object with the given fields.
 func object(template, spec, status, label string) string {
 	return strings.NewReplacer("SPEC", spec, "STATUS", status, "LABEL", label).Replace(template)
 }
 
-// called returns an AdmissionReview.
+// called returns an AdmissionReview, as the API server sends it.
 func called(operation, subresource, before, after string, more ...string) string {
 	r := `{"uid":"123","kind":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"},` +
 		`"resource":{"group":"operator.kyma-project.io","version":"v1beta2","resource":"kymas"},"name":"default","operation":"` + operation + `"`
@@ -246,7 +246,7 @@ func (m *metrics) value(t *testing.T, name string) float64 {
 	return sum
 }
 
-// answered checks an answer of the webhook.
+// answered checks the answer of the webhook to a call.
 func answered(t *testing.T, got, request, message string) {
 	t.Helper()
 	if message == "" {
@@ -285,7 +285,7 @@ type lastChange struct {
 
 func (l *lastChange) add(manager string, c outbox.Change) { l.manager, l.Change = manager, c }
 
-// posted returns the request for the last change.
+// posted returns the request in which the agent sends the last change.
 func (l *lastChange) posted(t *testing.T) (url, body string) {
 	t.Helper()
 	if l.manager == "" {

@@ -10,23 +10,23 @@
 // # How it works
 //
 // The watch list is in a ConfigMap of the runtime. The agent watches this ConfigMap (watchlist.go). For each resource
-// in the watch list, the agent opens one metadata watch (plan.go, streams.go, stream.go). The agent keeps a small
+// on the watch list, the agent opens one metadata watch (plan.go, streams.go, stream.go). The agent stores a small
 // record of each object (record.go). With these records, the agent detects after an interruption which objects have
-// changed. The agent reports the start of a watch as one event, not as one event for each object.
+// changed. The agent reports the start of a watch in one event, instead of one event for each object.
 //
-// Package outbox delivers the events. Heartbeats (heartbeat.go) contain the number of events, so that the control plane
-// can detect missing events. Heartbeats also contain the reasons why resources cannot be watched.
+// Package outbox delivers the events. Heartbeats (heartbeat.go) contain the number of sent events, so that the control
+// plane can detect missing events. Heartbeats also contain the reasons why resources cannot be watched.
 //
-// The admission webhook (admit.go) is for Watchers that request a webhook. Events of the webhook use the same queue.
+// The admission webhook (admit.go) is for Watchers that request a webhook. The events of the webhook are sent from the
+// same queue.
 //
-// The agent reads the certificate files again when they change (identity.go). The next connection uses the new
-// certificate.
+// The agent reads the certificate files again when they change (identity.go). New connections use the new certificate.
 //
 // # What it does not do
 //
 // The agent changes nothing in the runtime. Apart from its ConfigMap, the agent reads only the metadata of objects. The
-// agent does not depend on the purpose of an event. The agent uses neither controller-runtime nor the typed clients and
-// informers of client-go: these would need more memory than the rest of the agent.
+// agent does not need to know for which purpose an event is used. The agent uses neither controller-runtime nor the
+// typed clients and informers of client-go: these would need more memory than the rest of the agent.
 package agent
 
 import (
@@ -60,19 +60,20 @@ type Options struct {
 	Config *rest.Config
 	// Watchlist is the name of the ConfigMap with the watch list. Default kyma-system/skr-webhook-watches.
 	Watchlist types.NamespacedName
-	// Secret is the name of the Secret with the certificate files. Only its existence is watched. Default
-	// kyma-system/skr-webhook-tls.
+	// Secret is the name of the Secret with the certificate files. The agent watches only whether this Secret exists.
+	// Default kyma-system/skr-webhook-tls.
 	Secret types.NamespacedName
 	// Address is the host:port of the listener. The certificate of the listener must be valid for that host.
 	Address string
 	// Contract is the first segment of the URL paths of the listener. Default v2.
 	Contract string
-	// CA, Certificate and Key are file names. The listener's certificate is verified with the roots in CA. Certificate
-	// and Key are used by the agent as a client, and by the webhook as a server. The files may be created later and may
-	// be replaced.
+	// CA, Certificate and Key are file names. The listener's certificate is verified with the roots in CA. The agent
+	// uses Certificate and Key in two roles: as a client of the listener, and as the server of the webhook. The files
+	// may be created later and may be replaced.
 	CA, Certificate, Key string
 	// WebhookAddress is the address of the admission webhook, which uses TLS. MetricsAddress is the address of
-	// /metrics, /healthz and /readyz, which do not use TLS. With the address "", the server is not started.
+	// /metrics, /healthz and /readyz, which do not use TLS. If an address is "", the server for this address is not
+	// started.
 	WebhookAddress, MetricsAddress string
 	// Version is the version of the agent in heartbeats.
 	Version string
@@ -114,7 +115,8 @@ type Agent struct {
 
 	watchlist atomic.Pointer[protocol.Watchlist] // current watch list; nil before the first
 	reached   atomic.Pointer[bool]               // true if the last heartbeat was answered; nil before the first
-	// heartbeat interval that the last answer of the listener requested; 0 if the answer requested none
+	// requested is the heartbeat interval that the last answer of the listener requested; 0 means that it requested
+	// none.
 	requested atomic.Int64
 }
 
@@ -162,7 +164,8 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// setDefaults sets the defaults of missing options. The error names the option that is missing or invalid.
+// setDefaults sets the defaults of missing options. If an option without a default is missing, or an option is invalid,
+// the error names the option.
 func (o *Options) setDefaults() error {
 	if o.Config == nil {
 		return errors.New("Options.Config is missing")
@@ -245,7 +248,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// reportWatchlistError records the reason why the watch list cannot be read. nil clears the problem.
+// reportWatchlistError records the reason why the watch list cannot be read. nil means that it can be read again.
 func (a *Agent) reportWatchlistError(err error) {
 	if err == nil {
 		a.problems.set(" reading", "")
@@ -263,8 +266,8 @@ func (a *Agent) triggerHeartbeat() {
 }
 
 // heartbeatInterval returns the time between two heartbeats: the interval of the watch list, or a longer interval that
-// the listener requested. While recent deliveries may have to be repeated, the interval of the watch list is used. The
-// answers then show soon whether another process of the listener has replaced the former one.
+// the listener requested. As long as recent events may have to be sent again, the interval of the watch list is used.
+// Heartbeats at this interval show soon whether another process of the listener has replaced the former process.
 func (a *Agent) heartbeatInterval() time.Duration {
 	usual := protocol.DefaultHeartbeatInterval
 	if list := a.watchlist.Load(); list != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// freeAddress returns an address without a listener.
+// freeAddress returns an address on which no process listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -33,7 +33,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// get returns the status and the body of an answer; the status is 0 if the server does not answer.
+// get returns the status code and the body of an answer; the status code is 0 if the server does not answer.
 func get(client *http.Client, url string) (int, string) {
 	answer, err := client.Get(url)
 	if err != nil {
@@ -45,7 +45,7 @@ func get(client *http.Client, url string) (int, string) {
 }
 
 // TestRun runs all parts of the agent together. The API server of the test serves only a ConfigMap. Package
-// playground/agent uses a real API server.
+// playground/agent tests the agent with a real API server.
 func TestRun(t *testing.T) {
 	config, secret := make(chan string, 10), make(chan string, 10)
 	send := func(w http.ResponseWriter, r *http.Request, from <-chan string) {

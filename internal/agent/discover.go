@@ -23,8 +23,8 @@ type served struct {
 	hasStatus bool
 }
 
-// discovery requests from the API server which kinds it serves. Answers are cached for cacheTTL, because all streams
-// need them at the same time.
+// discovery requests from the API server which kinds it serves. The answers are cached for cacheTTL, because all
+// streams need them at the same time.
 type discovery struct {
 	client rest.Interface
 
@@ -39,7 +39,7 @@ type answer struct {
 	err  error
 }
 
-// cacheTTL is the time for which an answer is cached. The time is short, so that a new CRD is found soon.
+// cacheTTL is the time for which an answer of discovery is cached. This time is short, so that a new CRD is found soon.
 const cacheTTL = time.Second
 
 // get reads JSON from a path of the API server.
@@ -66,8 +66,8 @@ func (d *discovery) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// find returns the version and the kind under which a resource is served. The error is NotFound if the resource is not
-// served.
+// find returns the version and the kind under which a resource is served. If the resource is not served, the error is
+// NotFound.
 func (d *discovery) find(ctx context.Context, q query) (served, error) {
 	versions, err := d.versions(ctx, q.group)
 	if err != nil {
@@ -114,7 +114,8 @@ func (d *discovery) versions(ctx context.Context, group string) ([]string, error
 	return all, nil
 }
 
-// findKind returns the kind of a resource in one version. The kind is empty if the version does not have the resource.
+// findKind returns the kind of a resource in one version. If this version does not have the resource, the kind is
+// empty.
 func (d *discovery) findKind(ctx context.Context, version schema.GroupVersion, resource string) (
 	kind string, hasStatus bool, err error) {
 	path := "/apis/" + version.String()

@@ -59,8 +59,7 @@ func (a *Agent) sendHeartbeats(ctx context.Context) {
 	}
 }
 
-// sendHeartbeat sends one heartbeat. sendHeartbeat returns true if the next heartbeat may be sent after the usual
-// interval.
+// sendHeartbeat sends one heartbeat. sendHeartbeat returns true if the usual interval applies until the next heartbeat.
 func (a *Agent) sendHeartbeat(ctx context.Context) bool {
 	sequence, pending, lost := a.queue.State(protocol.ManagerName)
 	h := protocol.Heartbeat{
@@ -94,8 +93,8 @@ func (a *Agent) sendHeartbeat(ctx context.Context) bool {
 	return answer.RetryAfter > 0
 }
 
-// recordReached records in the log and the metrics whether the listener can be reached. problem is "" if it can be
-// reached. Only changes are logged.
+// recordReached records in the log and the metrics whether the listener can be reached. problem is "" if the listener
+// can be reached. Only changes are logged.
 func (a *Agent) recordReached(problem string) {
 	reached := problem == ""
 	a.metrics.setReached(reached)
@@ -110,7 +109,7 @@ func (a *Agent) recordReached(problem string) {
 	}
 }
 
-// encodeHeartbeat returns the body of a heartbeat. If the body would be too large, encodeHeartbeat cuts
+// encodeHeartbeat returns the body of a heartbeat. If the body would be too large, encodeHeartbeat shortens
 // Heartbeat.Problem.
 func encodeHeartbeat(h protocol.Heartbeat) ([]byte, error) {
 	for {
@@ -122,7 +121,7 @@ func encodeHeartbeat(h protocol.Heartbeat) ([]byte, error) {
 	}
 }
 
-// problems is the set of reasons why the agent does not work fully. Each reason has a key.
+// problems is the set of reasons why some parts of the agent do not work. Each reason has a key.
 type problems struct {
 	changed func()
 
@@ -130,7 +129,7 @@ type problems struct {
 	all map[string]string // guarded by mu
 }
 
-// set stores the problem with a key. The text "" removes the problem.
+// set stores the problem that has the given key. The text "" means that there is no problem with this key any more.
 func (p *problems) set(key, text string) {
 	p.mu.Lock()
 	changed := p.all[key] != text
@@ -145,7 +144,7 @@ func (p *problems) set(key, text string) {
 	}
 }
 
-// text returns all problems in one text, cut to the size that a heartbeat allows.
+// text returns all problems in one text, shortened to the size that a heartbeat allows.
 func (p *problems) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,7 +161,7 @@ func (p *problems) text() string {
 	return cut(text, maxProblemBytes-len(more)) + more
 }
 
-// cause returns the text of an error without the URL of the request, because the URL is long and not needed.
+// cause returns the text of an error without the URL of the request, because the URL is long and adds nothing.
 func cause(err error) string {
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		return request.Err.Error()
@@ -170,7 +169,7 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// cut returns the beginning of a text, at most size bytes, without an incomplete character at the end.
+// cut returns the beginning of a text with at most size bytes, without an incomplete character at its end.
 func cut(text string, size int) string {
 	if len(text) <= size {
 		return text

@@ -15,14 +15,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 )
 
-// material is the content of the certificate files at one time.
+// material is the content of the certificate files at one point in time.
 type material struct {
 	files       [3][]byte
 	certificate tls.Certificate
 	roots       *x509.CertPool
 }
 
-// use sets the certificate and the trusted roots of a Poster.
+// use makes a Poster use the certificate and the trusted roots in the files.
 func (m *material) use(p *outbox.Poster) { p.UseCertificate(m.roots, &m.certificate) }
 
 // identity holds the content of the certificate files. identity reads the files again when they change.
@@ -34,8 +34,8 @@ type identity struct {
 	current atomic.Pointer[material] // nil until the files were read without an error
 }
 
-// load reads the files and reports whether their content has changed. Invalid content is an error; the former content
-// then stays in use.
+// load reads the files and reports whether their content has changed. If the new content is invalid, load returns an
+// error, and the former content stays in use.
 func (i *identity) load() (changed bool, err error) {
 	var m material
 	for n, path := range []string{i.ca, i.certificate, i.key} {

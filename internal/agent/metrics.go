@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 )
 
-// Values of the label error_reason that are set by this package. Package outbox sets further values.
+// These are values of the label error_reason. Package outbox sets further values of this label.
 const (
 	reasonSubresource = "invalid-subresource"
 	reasonAddress     = "missing-address-or-contract"
@@ -71,7 +71,7 @@ func (m *metrics) registerPending(size func() float64) {
 	}, size))
 }
 
-// setReached sets whether the listener answered the last heartbeat.
+// setReached records in a metric whether the listener has answered the last heartbeat.
 func (m *metrics) setReached(reached bool) {
 	if reached {
 		m.listener.Set(1)

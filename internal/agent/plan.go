@@ -19,11 +19,10 @@ type query struct {
 	selector                 string
 }
 
-// scope limits a resource to some of its objects.
+// scope limits a watch of a resource to some of its objects.
 type scope struct{ namespace, name, selector string }
 
-// target is one entry of the watch list. target contains a manager, and the selection of changes for which that manager
-// gets events.
+// target is one entry of the watch list: a manager, and the changes about which this manager gets events.
 type target struct {
 	manager       string
 	version, kind string // values of the watch list: version may be *, kind may be empty
@@ -31,22 +30,22 @@ type target struct {
 	filter        int // index in plan.filters
 }
 
-// plan is one watch, and the targets that get its events.
+// plan is one watch, with the targets that get the events of the watch.
 type plan struct {
 	query   query
 	filters []scope // distinct, sorted scopes of the targets; the query includes all of them
 	targets []target
 }
 
-// hasSameWatch reports whether p and q are equal except for their targets.
+// hasSameWatch reports whether the plans p and q differ at most in their targets.
 func (p plan) hasSameWatch(q plan) bool {
 	return p.query == q.query && slices.Equal(p.filters, q.filters)
 }
 
-// plans returns the watches for a watch list: one watch for each group, version and resource. If entries select
-// different objects of one resource, the watch includes the objects of all entries, and a filter selects the objects of
-// each entry. If a resource has an entry with a version, entries for version * share the watch of that entry: the
-// objects are the same in all versions.
+// plans returns the watches for a watch list: one watch for each group, version and resource. If several entries select
+// different objects of one resource, the watch includes the objects of all these entries, and a filter for each entry
+// selects its objects. If a resource has an entry with a version, the entries for version * share the watch of that
+// entry, because the objects are the same in all versions.
 func plans(list protocol.Watchlist) []plan {
 	type resource struct{ group, version, name string }
 	named := map[resource]string{} // version of the watch that entries for version * share
@@ -87,7 +86,7 @@ func plans(list protocol.Watchlist) []plan {
 	return all
 }
 
-// scopeOf returns the objects that a watch selects within its kind.
+// scopeOf returns the scope of an entry of the watch list: which objects of the kind it selects.
 func scopeOf(w protocol.Watch) scope {
 	return scope{namespace: w.Namespace, name: w.Name, selector: w.Selector}
 }
@@ -109,9 +108,9 @@ func widest(scopes []scope) (namespace, name, selector string) {
 	return namespace, name, union(scopes)
 }
 
-// union returns a label selector that matches every object that one of the selectors matches. Label selectors have no
-// "or" between labels, so the result may match a few more objects. The result contains only the labels that all
-// selectors require. For each of these labels, the result allows all values that the selectors require.
+// union returns a label selector that matches every object that at least one of the selectors matches. Label selectors
+// have no "or" between labels, so the result may match a few more objects. The result contains only labels that all
+// selectors require. For each of these labels, the result allows every value that one of the selectors requires.
 func union(scopes []scope) string {
 	var wanted map[string]map[string]bool // required values by label; nil means any value
 	for n, s := range scopes {

@@ -72,7 +72,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// FuzzUnion checks that the union matches every object that one of the selectors matches.
+// FuzzUnion checks that the union matches every object that at least one of the selectors matches.
 func FuzzUnion(f *testing.F) {
 	f.Add("a=1", "a in (2,3),b", "a", "2", "b", "")
 	f.Add("a==1,a!=2", "!b", "a", "1", "c", "x")
@@ -204,8 +204,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestMatchMany checks that all filters beyond the number of bits share the last bit. This may cause too many events,
-// but never too few.
+// TestMatchMany checks that the filters for which there is no bit of their own share the last bit. Sharing a bit may
+// cause too many events, but never too few.
 func TestMatchMany(t *testing.T) {
 	var scopes []scope
 	for n := range 100 {

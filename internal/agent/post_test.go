@@ -68,7 +68,7 @@ func issue(t testing.TB, name string, parent *tls.Certificate) (certificate, key
 	return certificate, key, pair
 }
 
-// event is an event about an object.
+// event returns an event about an object.
 func event(name string) protocol.Event {
 	return protocol.Event{
 		Watched: protocol.Name{Namespace: "ns", Name: name}, WatchedGVK: metav1.GroupVersionKind{Version: "v1",
@@ -77,7 +77,7 @@ func event(name string) protocol.Event {
 	}
 }
 
-// remote is a listener that records requests.
+// remote is a listener for tests that records requests.
 type remote struct {
 	*httptest.Server
 	root     tls.Certificate
@@ -142,7 +142,7 @@ func (l *remote) give(t *testing.T, dir, name string) {
 	}
 }
 
-// agentFor returns an agent with certificates for the listener. The agent is not running.
+// agentFor returns an agent with certificates for the listener. The returned agent does not run yet.
 func agentFor(t *testing.T, l *remote) (a *Agent, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -222,7 +222,7 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
-// TestDeliverLarge checks that an event that is too large is sent without metadata.
+// TestDeliverLarge checks that an event is sent without metadata if it is too large.
 func TestDeliverLarge(t *testing.T) {
 	l := newRemote(t, 0)
 	a, _ := agentFor(t, l)
@@ -233,7 +233,7 @@ func TestDeliverLarge(t *testing.T) {
 	}
 }
 
-// TestConnection checks that all requests use one connection until the certificate changes.
+// TestConnection checks that all requests use the same connection until the certificate changes.
 func TestConnection(t *testing.T) {
 	l := newRemote(t, 0)
 	a, dir := agentFor(t, l)
@@ -290,7 +290,7 @@ func awaitText(t *testing.T, p *problems, part string) {
 	t.Fatalf("the problem is %q, want %q", p.text(), part)
 }
 
-// TestTrust checks which listeners the agent trusts, and with which version of TLS.
+// TestTrust checks which listeners the agent trusts, and which versions of TLS it accepts.
 func TestTrust(t *testing.T) {
 	good := newRemote(t, 0)
 	cases := map[string]struct {
@@ -414,8 +414,8 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// TestHeartbeatInterval checks that the interval that the listener requests is used, but not while recent deliveries
-// may have to be repeated.
+// TestHeartbeatInterval checks that the interval that the listener requests is used, except while recent events may
+// have to be sent again.
 func TestHeartbeatInterval(t *testing.T) {
 	l := newRemote(t, 0)
 	a, _ := agentFor(t, l)
@@ -458,7 +458,7 @@ func TestHeartbeatInterval(t *testing.T) {
 	}
 }
 
-// TestBeatClosesConnections checks that connections are closed if the next heartbeat is sent much later.
+// TestBeatClosesConnections checks that the connections are closed if the next heartbeat is sent only much later.
 func TestBeatClosesConnections(t *testing.T) {
 	for _, c := range []struct {
 		next string

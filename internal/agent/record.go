@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// record is the stored state of an object. record is sufficient to detect whether the spec or the status of the object
-// has changed.
+// record is what the agent stores about an object: enough to detect whether the spec or the status of the object has
+// changed.
 type record struct {
 	uid, version uint64 // hashes
 	generation   int64
@@ -24,7 +24,7 @@ type recorder struct {
 	filters []filter
 }
 
-// filter is a scope with the parsed form of its label selector.
+// filter is a scope whose label selector is parsed.
 type filter struct {
 	scope
 	selector labels.Selector
@@ -42,7 +42,7 @@ func newRecorder(scopes []scope) (*recorder, error) {
 	return r, nil
 }
 
-// bit returns the bit of a filter in record.matched.
+// bit returns the bit that a filter has in record.matched.
 func bit(filter int) uint64 { return 1 << min(filter, 63) }
 
 func (r *recorder) record(o *metav1.ObjectMeta) record {
@@ -52,7 +52,8 @@ func (r *recorder) record(o *metav1.ObjectMeta) record {
 	}
 }
 
-// hash returns a hash of labels, annotations, finalizers and whether the object is being deleted.
+// hash returns a hash of the labels, the annotations and the finalizers of an object, and of whether it is being
+// deleted.
 func (r *recorder) hash(o *metav1.ObjectMeta) uint64 {
 	var h maphash.Hash
 	h.SetSeed(r.seed)
@@ -78,8 +79,8 @@ func (r *recorder) hash(o *metav1.ObjectMeta) uint64 {
 	return sum
 }
 
-// match returns the bits of the filters that match the object. If there is only one filter, it is part of the query,
-// and so it matches every object.
+// match returns the bits of the filters that match an object. If there is only one filter, it is part of the query of
+// the watch, so it matches every object.
 func (r *recorder) match(o *metav1.ObjectMeta) uint64 {
 	if len(r.filters) == 1 {
 		return bit(0)
@@ -95,13 +96,13 @@ func (r *recorder) match(o *metav1.ObjectMeta) uint64 {
 	return matched
 }
 
-// difference describes the change of an object.
+// difference describes how an object has changed.
 type difference struct {
 	spec, status bool
 }
 
-// compare returns the difference between two records of an object. If hasStatus is false, the kind has no status
-// subresource, and every change may be a change of the spec and of the status. missed is true if the object may have
+// compare returns the difference between two records of the same object. If hasStatus is false, the kind has no status
+// subresource, so every change may be a change of the spec and of the status. missed is true if the object may have
 // changed several times between the two records.
 func compare(before, after record, hasStatus, missed bool) difference {
 	switch {

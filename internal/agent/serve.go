@@ -39,8 +39,7 @@ func (a *Agent) health() *http.Server {
 		WriteTimeout: 30 * time.Second}
 }
 
-// checkReady returns an error that names the condition that the agent waits for. checkReady returns nil if the agent is
-// ready.
+// checkReady returns an error that names what the agent still waits for, or nil if the agent is ready.
 func (a *Agent) checkReady() error {
 	if a.identity.current.Load() == nil {
 		return errors.New("waiting for the certificate files")
@@ -51,7 +50,7 @@ func (a *Agent) checkReady() error {
 	return nil
 }
 
-// serve answers requests until ctx ends.
+// serve runs an HTTP server until ctx ends.
 func serve(ctx context.Context, s *http.Server, listener net.Listener) error {
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)

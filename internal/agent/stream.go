@@ -23,7 +23,8 @@ import (
 const (
 	pageSize     = 200   // number of objects in one page of a list
 	maxListPages = 5_000 // maximum number of pages of one list
-	// after a failed request; short, because a missing CRD may be created at any time
+	// maxRetryDelay is the maximum delay after a failed request; it is short, because a missing CRD may be created at
+	// any time.
 	maxRetryDelay       = 5 * time.Second
 	defaultProblemDelay = 5 * time.Second  // after this time, a temporary failure is a problem
 	defaultRemovalDelay = 30 * time.Second // after this time, the removal of a watched CRD is a problem
@@ -32,7 +33,7 @@ const (
 	defaultWatchTimeout = 20 * time.Minute // a watch ends at a random time between half and all of it
 )
 
-// stream is the watch of one resource. stream keeps a record of each object of that resource.
+// stream is the watch of one resource. stream has a record of each object of this resource.
 type stream struct {
 	*streams
 	plan     plan
@@ -46,14 +47,14 @@ type stream struct {
 	served    *served // nil until discovery has found the resource
 	announced bool    // the start of the watch was reported; targets that are added later get their own report
 
-	// Only run uses the fields below. run holds mu when it changes them.
+	// Only run uses the fields below. run holds mu while it changes them.
 	known    map[string]record // by namespace/name
 	partial  bool              // known is incomplete, because there are too many objects
 	outdated bool              // after the last list, the stream reported that any object may have changed
 	listing  listing           // list that is being read
 }
 
-// listing is the state of a list that is being read.
+// listing is the state of a list while its pages are read.
 type listing struct {
 	first   bool   // this is the first list
 	ours    uint64 // bits of the filters of the targets of the lifecycle manager
@@ -83,7 +84,7 @@ func (s *stream) run(ctx context.Context) {
 	})
 }
 
-// name returns the name of the resource for the texts of problems.
+// name returns the name of the resource as texts about problems contain it.
 func (s *stream) name() string {
 	return schema.GroupResource{Group: s.plan.query.group, Resource: s.plan.query.resource}.String()
 }
@@ -98,9 +99,9 @@ func (s *stream) recordOpened() {
 	s.problems.set(s.problemKey(), "")
 }
 
-// reportFailure records the reason why the resource is not watched. A temporary failure becomes a problem only after a
-// delay. Most CRDs are deleted because their module is removed: the next watch list lacks the resource, and the rights
-// of the agent lack it, too.
+// reportFailure records the reason why the resource is not watched. A temporary failure is reported as a problem only
+// after a delay. The usual case is that a CRD is deleted because its module is removed: the next watch list and the
+// rights of the agent do not contain the resource any more.
 func (s *stream) reportFailure(err error, since time.Time) error {
 	s.log.V(1).Info("a watch failed", "resource", s.name(), "error", err.Error())
 	switch {
@@ -117,7 +118,7 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 	return nil
 }
 
-// delayAfter returns the delay before a failure becomes a problem. The delay depends on whether the resource was
+// delayAfter returns the delay until a failure is reported as a problem. The delay depends on whether the resource was
 // watched before.
 func (s *stream) delayAfter(first, watched time.Duration) time.Duration {
 	s.mu.Lock()
@@ -128,9 +129,8 @@ func (s *stream) delayAfter(first, watched time.Duration) time.Duration {
 	return first
 }
 
-// reportRemovedResource reports, when the CRD of a resource was deleted, that any object may have changed.
-// reportRemovedResource reports this once. If the CRD is created again, the stream compares the next list with its
-// records.
+// reportRemovedResource is called when the CRD of a resource was deleted: it reports once that any object of the
+// resource may have changed. If the CRD is created again, the stream compares the next list with its records.
 func (s *stream) reportRemovedResource() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *stream) reportRemovedResource() {
 }
 
 // resource returns the client of the resource. Discovery finds the resource before the first list, and again after the
-// resource was removed.
+// resource was removed from the API server.
 func (s *stream) resource(ctx context.Context) (metadata.ResourceInterface, error) {
 	s.mu.Lock()
 	found := s.served
@@ -224,7 +224,8 @@ func (s *stream) beginList() {
 	}
 }
 
-// endList reports the start of the watch after the first list. After later lists, endList reports the differences.
+// endList is called at the end of a list. After the first list, endList reports the start of the watch. After later
+// lists, endList reports the differences.
 func (s *stream) endList(complete bool) {
 	l := s.listing
 	s.listing = listing{}
@@ -253,7 +254,7 @@ func (s *stream) endList(complete bool) {
 	s.metrics.objects.Set(float64(s.records.Load()))
 }
 
-// introduction is the metadata of all objects of a resource at the start of its watch. introduction is used only if it
+// introduction is the metadata of all objects of a resource at the start of the watch. introduction is used only if it
 // fits into one event.
 type introduction struct {
 	objects  []metav1.ObjectMeta
@@ -275,7 +276,7 @@ func (i *introduction) add(o *metav1.ObjectMeta) {
 	i.objects = append(i.objects, *trimmed)
 }
 
-// receive records and reports one event of the watch.
+// receive handles one event of the watch: it records the object and reports the change.
 func (s *stream) receive(e watch.Event[metav1.PartialObjectMetadata]) {
 	o, deleted := &e.Object.ObjectMeta, e.Deleted
 	s.mu.Lock()
@@ -308,15 +309,16 @@ func (s *stream) receive(e watch.Event[metav1.PartialObjectMetadata]) {
 	s.metrics.objects.Set(float64(s.records.Load()))
 }
 
-// addressee is a manager and the name of the kind in events for that manager. Each addressee gets one event, even if
-// several of its targets match.
+// addressee is a manager that gets events, with the name that the kind has in these events. Each addressee gets one
+// event, even if several of its targets match.
 type addressee struct {
 	manager string
 	kind    metav1.GroupVersionKind
 }
 
-// reportLocked queues an event about an object for each target that the change concerns: matched has the bit of the
-// filter of the target, and the field of the target has changed. o may be nil. The caller holds mu.
+// reportLocked queues an event about an object for each target that the change concerns: the filter of the target
+// matches the object (its bit is in matched), and the field of the target has changed. o may be nil. The caller of
+// reportLocked must hold mu.
 func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, o *metav1.ObjectMeta, deleted bool) {
 	if matched == 0 {
 		return
@@ -342,10 +344,10 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 	}
 }
 
-// announceLocked queues one event for each target, with the meaning that any object may have changed. For the lifecycle
-// manager, this event contains the objects if they fit into it; nil means that they are unknown. Other managers support
-// only events about single objects. If complete is true, these managers get one event for each of records. The caller
-// holds mu.
+// announceLocked queues one event for each target, which means that any object of the resource may have changed. For
+// the lifecycle manager, the event contains the objects if they fit into it; nil means that the objects are not known.
+// Other managers support only events about single objects. If complete is true, other managers get one event for each
+// of the given records. The caller of announceLocked must hold mu.
 func (s *stream) announceLocked(targets []target, records map[string]record, objects *introduction, complete bool) {
 	var done []addressee
 	for _, t := range targets {
@@ -366,7 +368,8 @@ func (s *stream) announceLocked(targets []target, records map[string]record, obj
 	}
 }
 
-// introduceLocked queues an event about each object that matches the filter of a target. The caller holds mu.
+// introduceLocked queues one event for each object that the filter of a target matches. The caller of introduceLocked
+// must hold mu.
 func (s *stream) introduceLocked(t target, to addressee, records map[string]record) {
 	for key, r := range records {
 		if r.matched&bit(t.filter) == 0 {
@@ -392,7 +395,7 @@ func (s *stream) addresseeLocked(t target) addressee {
 	return to
 }
 
-// ifSmall returns metadata unchanged if it fits into an event. ifSmall returns nil for larger metadata.
+// ifSmall returns metadata if it fits into an event, and nil if it is larger.
 func ifSmall(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	if size(o) > maxMetadataBytes {
 		return nil
@@ -400,7 +403,7 @@ func ifSmall(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	return o
 }
 
-// size estimates how many bytes the metadata of an object takes in an event, without its name.
+// size estimates how many bytes the metadata of an object takes in an event; its name does not count.
 func size(o *metav1.ObjectMeta) int {
 	bytes := 150 * len(o.ManagedFields)
 	for _, texts := range []map[string]string{o.Labels, o.Annotations} {
@@ -411,8 +414,8 @@ func size(o *metav1.ObjectMeta) int {
 	return bytes
 }
 
-// setTargets replaces the targets of the stream. The watch continues. New targets get a report that the watch has
-// started.
+// setTargets replaces the targets of the stream. The watch continues without an interruption. Each new target gets a
+// report that the watch has started.
 func (s *stream) setTargets(targets []target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -436,7 +439,7 @@ func (s *stream) setTargets(targets []target) {
 	s.announceLocked(added, s.known, nil, !s.partial)
 }
 
-// dropRecords subtracts the number of records of this stream from the total of all streams.
+// dropRecords subtracts the records of this stream from the number of records of all streams.
 func (s *stream) dropRecords() {
 	s.records.Add(-int64(len(s.known)))
 	s.known = nil

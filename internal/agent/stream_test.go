@@ -26,7 +26,7 @@ import (
 // deadline is the timeout of every wait in the tests.
 const deadline = 20 * time.Second
 
-// fakeAPI is an API server that serves one resource, things.example.com/v1. Tests can change its answers.
+// fakeAPI is an API server that serves one resource, things.example.com/v1. Tests can change what fakeAPI answers.
 type fakeAPI struct {
 	*httptest.Server
 
@@ -66,7 +66,7 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 	return f
 }
 
-// write sends a JSON answer, or the configured status if there is one.
+// write sends a JSON answer, or the status code that the test has configured.
 func (f *fakeAPI) write(w http.ResponseWriter, body string) {
 	f.mu.Lock()
 	status := f.status
@@ -152,7 +152,7 @@ func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// set changes an object. If status is true, the generation of the object does not change.
+// set changes an object that fakeAPI has. If status is true, the generation of the object does not change.
 func (f *fakeAPI) set(name string, labels map[string]string, status bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -191,7 +191,7 @@ func (f *fakeAPI) changedLocked(kind string, o *metav1.PartialObjectMetadata) {
 	f.tick = make(chan struct{})
 }
 
-// forget removes the history of changes from the API server and closes all connections.
+// forget removes the history of changes from fakeAPI, and closes all connections.
 func (f *fakeAPI) forget(late bool) {
 	f.mu.Lock()
 	f.expired, f.late, f.changes = f.version, late, nil
@@ -206,7 +206,7 @@ func (f *fakeAPI) answer(status int) {
 	f.CloseClientConnections()
 }
 
-// stage is an agent without a listener. stage records the events that the agent would send.
+// stage is an agent without a listener. stage records the events that the agent would send to it.
 type stage struct {
 	*streams
 	api *fakeAPI
@@ -260,7 +260,7 @@ func (s *stage) apply(t *testing.T, watches ...protocol.Watch) {
 	}
 }
 
-// await waits until exactly the given events were delivered since the last call, in any order.
+// await waits until exactly the given events were delivered since the last call of await, in any order.
 func (s *stage) await(t *testing.T, want ...string) {
 	t.Helper()
 	slices.Sort(want)
@@ -305,7 +305,7 @@ func TestStream(t *testing.T) {
 	status.Manager, status.Field = "status", protocol.FieldStatus
 	other.Manager, other.Selector, other.Version, other.Kind = "other", "a=2", "v1", "Named"
 	s.apply(t, spec, status, other, things)
-	// other managers get an event for each object; one of them selects none
+	// Other managers get one event for each object; one of these managers selects no object.
 	begin := []string{"lifecycle-manager v2 Thing began with t0 t1 t2 t3 t4"}
 	for n := range 5 {
 		begin = append(begin, fmt.Sprint("spec v2 Thing t", n), fmt.Sprint("status v2 Thing t", n))
@@ -324,8 +324,8 @@ func TestStream(t *testing.T) {
 	s.api.remove("t1")
 	s.await(t, "spec v2 Thing t1 deleted", "status v2 Thing t1 deleted", "lifecycle-manager v2 Thing t1 deleted")
 
-	// The query is the same and the targets differ: the watch continues, and new targets get events about the existing
-	// objects.
+	// The query of the watch is the same and only the targets differ, so the watch continues, and new targets get
+	// events about the existing objects.
 	s.api.set("t0", map[string]string{"a": "2"}, true)
 	s.await(t, "spec v2 Thing t0", "lifecycle-manager v2 Thing t0", "other v1 Named t0")
 	other.Manager = "another"
@@ -341,7 +341,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamIntroduces checks that the event about the start of a watch contains the objects if they fit.
+// TestStreamIntroduces checks that the event about the start of a watch contains the objects if they fit into it.
 func TestStreamIntroduces(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -362,7 +362,7 @@ func TestStreamIntroduces(t *testing.T) {
 			s.api.set("t1", c.labels, false)
 			s.api.set("t2", nil, false)
 			wanted, other := things, things
-			// another one, so that the agent selects
+			// There is another target, so that the agent itself has to select the objects.
 			wanted.Selector, other.Manager, other.Selector = c.watch, "other", "never=1"
 			s.apply(t, wanted, other)
 			s.await(t, "lifecycle-manager v1 Thing began"+c.want)
@@ -370,8 +370,8 @@ func TestStreamIntroduces(t *testing.T) {
 	}
 }
 
-// TestStreamMissed checks the reports after an interruption if the API server no longer has the history of changes:
-// only differences are reported.
+// TestStreamMissed checks an interruption after which the API server no longer has the history of changes: only
+// differences are reported.
 func TestStreamMissed(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprint("Late", late), func(t *testing.T) {
@@ -398,7 +398,7 @@ func TestStreamMissed(t *testing.T) {
 	}
 }
 
-// TestStreamCut checks that no list is needed after an interruption if the API server still has the history of changes.
+// TestStreamCut checks an interruption after which the API server still has the history of changes: no list is needed.
 func TestStreamCut(t *testing.T) {
 	s := newStage(t)
 	s.api.set("t1", nil, false)
@@ -454,8 +454,8 @@ func TestStreamProblems(t *testing.T) {
 	}
 }
 
-// TestStreamOfRemovedModule checks that the removal of a module is no problem of the agent: first the CRD is deleted,
-// and the rights are withdrawn, and then the watch list lacks the resource.
+// TestStreamOfRemovedModule checks that the removal of a module causes no problem of the agent: first the CRD is
+// deleted and the rights are withdrawn, and after that the watch list lacks the resource.
 func TestStreamOfRemovedModule(t *testing.T) {
 	s := newStage(t)
 	s.problemDelay, s.removalDelay = time.Hour, time.Hour
@@ -472,7 +472,7 @@ func TestStreamOfRemovedModule(t *testing.T) {
 	s.wg.Wait()
 }
 
-// TestStreamRetriesWithNewList checks that a change of the watch list ends the delay after a failure.
+// TestStreamRetriesWithNewList checks that a new watch list ends the delay after a failure.
 func TestStreamRetriesWithNewList(t *testing.T) {
 	s := newStage(t)
 	s.api.set("t1", nil, false)
@@ -491,7 +491,8 @@ func TestStreamRetriesWithNewList(t *testing.T) {
 	s.await(t, "lifecycle-manager v1 Thing began with t1", "more v1 Thing t1")
 }
 
-// TestStreamProblemsOfVersions checks that the streams of two versions of a resource do not clear each other's problem.
+// TestStreamProblemsOfVersions checks that the streams of two versions of a resource do not clear each other's
+// problems.
 func TestStreamProblemsOfVersions(t *testing.T) {
 	s := newStage(t)
 	versions := map[string]*stream{}

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// maxLists is the maximum number of lists that are read at the same time.
+// maxLists is the maximum number of lists that are read concurrently.
 const maxLists = 2
 
 // streams are the watches that the current watch list requests.
@@ -34,11 +34,11 @@ type streams struct {
 	running map[versionedResource]*stream // used only by apply
 }
 
-// versionedResource is the key of a stream. version is the version in the watch list; it may be *.
+// versionedResource is the key of a stream. version is the version on the watch list; it may be *.
 type versionedResource struct{ group, version, resource string }
 
-// apply starts and stops streams so that they match a watch list. Streams that are the same in the new watch list keep
-// running. apply must not be called concurrently. When ctx ends, the streams end, too.
+// apply starts and stops streams so that they match a watch list. A stream that is the same in the new watch list keeps
+// running. apply must not be called concurrently. When ctx ends, all streams end, too.
 func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
 	wanted := map[versionedResource]plan{}
 	recorders := map[versionedResource]*recorder{}
@@ -80,7 +80,7 @@ func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
 	return nil
 }
 
-// retryNow ends the delay of a stream after a failure.
+// retryNow ends the delay that a stream makes after a failure.
 func (s *stream) retryNow() {
 	select {
 	case s.retry <- struct{}{}:

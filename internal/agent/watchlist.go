@@ -17,12 +17,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// configMap is the part of a ConfigMap that the agent reads.
+// configMap has the fields of a ConfigMap that the agent reads.
 type configMap struct {
 	Data map[string]string `json:"data"`
 }
 
-// objectWatch watches one object. T has the fields that are read.
+// objectWatch watches one object. T has the fields of the object that are read.
 type objectWatch[T any] struct {
 	client   rest.Interface
 	resource string // such as configmaps, in the core group
@@ -69,7 +69,7 @@ func (w *objectWatch[T]) run(ctx context.Context) {
 	})
 }
 
-// get requests the objects of the namespace.
+// get requests the objects of a namespace.
 func (w *objectWatch[T]) get(ctx context.Context, query url.Values) (io.ReadCloser, error) {
 	accept := "application/json"
 	if w.metadata && query.Get("watch") != "" {
@@ -85,8 +85,8 @@ func (w *objectWatch[T]) get(ctx context.Context, query url.Values) (io.ReadClos
 }
 
 // applySecret records a problem while the Secret with the certificate does not exist. The files that are mounted from
-// the Secret remain after its deletion. Without this problem, nobody would notice that the next pod of the agent cannot
-// start.
+// the Secret remain when the Secret is deleted. Without the recorded problem, nobody would notice that the next pod of
+// the agent cannot start.
 func (a *Agent) applySecret(s *metav1.PartialObjectMetadata) {
 	text := ""
 	if s == nil {
@@ -95,8 +95,8 @@ func (a *Agent) applySecret(s *metav1.PartialObjectMetadata) {
 	a.problems.set(" secret", text)
 }
 
-// applyWatchlist starts to use the watch list in the ConfigMap. If the watch list is missing or invalid, the former
-// watch list stays in use.
+// applyWatchlist starts to use the watch list in the ConfigMap. If the watch list is missing or invalid, the agent
+// continues to use the former watch list.
 func (a *Agent) applyWatchlist(ctx context.Context, c *configMap) {
 	const problemKey = " watch list" // sorts before all resources
 	if c == nil {

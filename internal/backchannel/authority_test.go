@@ -16,13 +16,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// root is a certificate authority of a test.
+// root is a certificate authority for tests.
 type root struct {
 	*x509.Certificate
 	key *ecdsa.PrivateKey
 }
 
-// certRequest describes a certificate. The zero value is a valid certificate of a client.
+// certRequest describes a certificate that a test needs. The zero value describes a valid certificate of a client.
 type certRequest struct {
 	name     string
 	uid      string // with the URI of our authority, and its back-dating
@@ -105,7 +105,7 @@ func (a *root) newIntermediate(t testing.TB) *root {
 	return &root{c.Leaf, c.PrivateKey.(*ecdsa.PrivateKey)}
 }
 
-// trustIn returns roots that do not change.
+// trustIn returns a function that always returns the same roots.
 func trustIn(roots ...*root) func() []*x509.Certificate {
 	var list []*x509.Certificate
 	for _, r := range roots {

@@ -20,8 +20,9 @@ import (
 )
 
 // connLimiter limits the number of connections. When there are too many connections, connLimiter closes the oldest
-// connection whose client is not identified. A client that is not identified therefore cannot displace an identified
-// one. When one runtime has too many connections, connLimiter closes the oldest connection of that runtime.
+// connection whose client is not identified yet. Therefore a client that is not identified cannot displace a client
+// that is identified. When one runtime has too many connections, connLimiter closes the oldest connection of that
+// runtime.
 type connLimiter struct {
 	limit      int // maximum number of connections
 	perRuntime int
@@ -36,7 +37,7 @@ type conn struct {
 	net.Conn
 	connLimiter *connLimiter
 	remote      netip.Addr
-	// certificate is the client certificate of the connection. certificate is nil until the certificate was verified.
+	// certificate is the client certificate of the connection. Until the certificate was verified, this field is nil.
 	certificate atomic.Pointer[clientcert.Certificate]
 
 	unidentified *list.Element          // guarded by connLimiter.mu; nil once the client is identified
@@ -45,11 +46,11 @@ type conn struct {
 	closed       bool                   // guarded by connLimiter.mu
 }
 
-// maxReadBytes limits the bytes of one read from a connection.
+// maxReadBytes is the maximum number of bytes of one read from a connection.
 const maxReadBytes = 1 << 10
 
-// Read implements [net.Conn]. Read reads at most maxReadBytes at a time. TLS keeps a buffer for the data beyond a
-// record as long as the connection is open, and small reads keep this buffer small.
+// Read implements [net.Conn]. One call of Read reads at most maxReadBytes. As long as a connection is open, TLS keeps a
+// buffer for the data beyond a record; small reads keep this buffer small.
 func (c *conn) Read(into []byte) (int, error) {
 	return c.Conn.Read(into[:min(len(into), maxReadBytes)])
 }
@@ -83,7 +84,7 @@ func (d limitedListener) Accept() (net.Conn, error) {
 }
 
 // add counts a new connection. If there are too many connections, add returns the connection that the caller must
-// close. ok is false if the caller must close the new connection instead.
+// close. If ok is false, the caller must close the new connection instead.
 func (d *connLimiter) add(c *conn) (evicted *conn, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +125,7 @@ func (d *connLimiter) removeLocked(c *conn) {
 	}
 }
 
-// markTrusted marks a connection as the connection of a peer, which forwards requests of many runtimes.
+// markTrusted marks a connection as the connection of a peer, which may forward requests of many runtimes.
 func (d *connLimiter) markTrusted(c *conn) {
 	if c.trusted.Swap(true) {
 		return
@@ -137,8 +138,8 @@ func (d *connLimiter) markTrusted(c *conn) {
 	}
 }
 
-// admit assigns a connection to a runtime. If that runtime then has too many connections, admit closes the oldest of
-// them.
+// admit records to which runtime a connection belongs. If this runtime has too many connections after that, admit
+// closes the oldest of them.
 func (d *connLimiter) admit(c *conn, r *record) {
 	if c.owner.Load() == r {
 		return
@@ -168,17 +169,17 @@ func (d *connLimiter) admit(c *conn, r *record) {
 	}
 }
 
-// connKey is the context key of the connection of a request.
+// connKey is the context key under which the connection of a request is stored.
 type connKey struct{}
 
-// connOf returns the connection of a request.
+// connOf returns the connection on which a request has arrived.
 func connOf(r *http.Request) *conn {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	return c
 }
 
 // isTrustedAddress reports whether a connection without TLS comes from one of the networks in ForwardedFrom. The header
-// of such a connection is accepted.
+// with a client certificate is accepted on such a connection.
 func (l *Listener) isTrustedAddress(c *conn) bool {
 	if !slices.ContainsFunc(l.forwardedFrom, func(p netip.Prefix) bool { return p.Contains(c.remote) }) {
 		return false
@@ -187,7 +188,7 @@ func (l *Listener) isTrustedAddress(c *conn) bool {
 	return true
 }
 
-// bind opens the addresses and returns their listeners.
+// bind opens the configured addresses and returns their listeners.
 func (l *Listener) bind(ctx context.Context) (secured, plain net.Listener, err error) {
 	var config net.ListenConfig
 	if l.opts.Address != "" {
@@ -210,9 +211,9 @@ func (l *Listener) bind(ctx context.Context) (secured, plain net.Listener, err e
 	return secured, plain, nil
 }
 
-// tlsConfig returns a configuration that requests a client certificate without verifying it. The certificate is
-// verified for each request, for two reasons. Roots, expiry and revocation can change while a connection is open. A
-// response can explain a refusal better than a failed handshake. Sessions are not resumed.
+// tlsConfig returns a TLS configuration that requests a client certificate without verifying it. The certificate is
+// verified later, for each request, for two reasons. Roots, expiry and revocation can change while a connection is
+// open. A response can explain a refusal better than a failed handshake can. TLS sessions are not resumed.
 func (l *Listener) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS12,
@@ -224,7 +225,7 @@ func (l *Listener) tlsConfig() *tls.Config {
 	}
 }
 
-// server returns the HTTP server of one address.
+// server returns the HTTP server for one address.
 func (l *Listener) server() *http.Server {
 	return &http.Server{
 		Handler:           http.HandlerFunc(l.serve),

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// maxForwarded limits the concurrent requests that are forwarded to the reconciling replica. maxRouted limits the
-	// concurrent requests that are forwarded to one other manager.
+	// maxForwarded is the maximum number of concurrent requests that are forwarded to the reconciling replica.
+	// maxRouted is the maximum number of concurrent requests that are forwarded to one other manager.
 	maxForwarded = 128
 	maxRouted    = 32
-	// maxResponseBytes limits the bytes that are read of a response to a forwarded request.
+	// maxResponseBytes is the maximum number of bytes that are read of the response to a forwarded request.
 	maxResponseBytes = 4096
-	// headerForwarded is the header with the instance of the listener that forwards a request. The receiving listener
-	// repeats the header in its response. This confirms that the receiving listener has accepted the forwarded
-	// certificate.
+	// headerForwarded is the header that contains the name of the listener process that forwards a request. The
+	// receiving listener sends the same header in its response. This confirms that the receiving listener has accepted
+	// the forwarded certificate.
 	headerForwarded = "X-Listener-Forwarded"
 )
 
-// relay forwards requests to the reconciling replica and to other managers.
+// relay forwards requests to the reconciling replica, and to other managers.
 type relay struct {
 	leader   *http.Transport // to the reconciling replica
 	managers *http.Transport // to other managers
@@ -62,7 +62,7 @@ func (r *relay) close() {
 	r.managers.CloseIdleConnections()
 }
 
-// slot reserves one of n places for concurrent requests to a manager, if a place is free. The caller calls free at the
+// slot reserves one of n places for concurrent requests to a manager, if one is free. The caller must call free at the
 // end of its request.
 func (r *relay) slot(manager string, n int) (free func(), ok bool) {
 	r.mu.Lock()
@@ -80,7 +80,7 @@ func (r *relay) slot(manager string, n int) (free func(), ok bool) {
 	}
 }
 
-// closeOutdated closes idle connections if the roots or the certificate with which they were opened are outdated.
+// closeOutdated closes idle connections that were opened with other roots or another certificate than the current ones.
 func (r *relay) closeOutdated(t *clientcert.Roots, own *tls.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +90,7 @@ func (r *relay) closeOutdated(t *clientcert.Roots, own *tls.Certificate) {
 	r.trust, r.own = t, own
 }
 
-// dialLeader connects to the reconciling replica. The certificate of that replica must be issued by our roots, for the
+// dialLeader connects to the reconciling replica. Our roots must have issued the certificate of that replica, for the
 // name in our own certificate.
 func (l *Listener) dialLeader(ctx context.Context, network, address string) (net.Conn, error) {
 	own, err := l.opts.Certificate()
@@ -199,7 +199,7 @@ func (l *Listener) route(w http.ResponseWriter, r *http.Request, manager string,
 	return nil
 }
 
-// response is the response to a forwarded request.
+// response is what the other side has answered to a forwarded request.
 type response struct {
 	status             int
 	body               []byte
@@ -240,7 +240,7 @@ func (l *Listener) passOn(ctx context.Context, transport *http.Transport, to str
 		next: h.Get(protocol.HeaderNextHeartbeat)}, nil
 }
 
-// write copies a response to the client.
+// write copies a response to the client of the request.
 func (a response) write(w http.ResponseWriter) {
 	if a.contentType != "" {
 		w.Header().Set("Content-Type", a.contentType)

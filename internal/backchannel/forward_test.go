@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// TestReplicas checks that a report reaches the replica of the runtime's shard through every replica.
+// TestReplicas checks that every replica forwards a report to the replica that holds the shard of the runtime.
 func TestReplicas(t *testing.T) {
 	ca := newRoot(t, "ca")
 	var address atomic.Value
@@ -145,7 +145,7 @@ func TestReplicasRotate(t *testing.T) {
 	}
 }
 
-// kymaListener reads requests as the listener library of the Kyma project does.
+// kymaListener reads requests in the same way as the listener library of the Kyma project.
 func kymaListener(w http.ResponseWriter, r *http.Request) {
 	values := r.Header.Values(clientcert.Header)
 	if r.Method != "POST" || r.URL.Path != "/v2/compass-manager/event" || len(values) == 0 || len(values[0]) > 32<<10 {
@@ -175,7 +175,7 @@ func kymaListener(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(200)
 }
 
-// TestRoute: other managers receive their events as if an ingress had sent these events.
+// TestRoute checks that another manager receives its events as if an ingress had sent them.
 func TestRoute(t *testing.T) {
 	ca := newRoot(t, "ca")
 	middle := ca.newIntermediate(t)
@@ -195,7 +195,7 @@ func TestRoute(t *testing.T) {
 		o.Limits.RouteTimeout = 200 * time.Millisecond
 		o.Limits.PerRuntime = 100
 		o.Route = func(manager string) (string, bool) { to, ok := routes[manager]; return to, ok }
-		// no replica reconciles runtimes; events for other managers must be forwarded anyway
+		// In this test no replica reconciles runtimes; events for other managers must be forwarded nevertheless.
 		o.Leader = func(string) (string, bool) { return "", false }
 	}, ca)
 	e.add("a")

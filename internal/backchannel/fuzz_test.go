@@ -12,10 +12,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// small is a fixed certificate. A certificate that differs in each run would look like new coverage to the fuzzer.
+// small is a certificate that is the same in each run. A new certificate in each run would look like new coverage to
+// the fuzzer.
 const small = "MIHFMHmgAwIBAgIBATAFBgMrZXAwDDEKMAgGA1UEAxMBYTAgFw0yMzExMTQyMjEzMjBaGA8yMDk2MTAwMjA3MDY0MFowDDEKMAgGA1UEAxMBYTAqMAUGAytlcAMhALLVgy0ZlRrAgA9sKyY5nFOglaSVJUV/2nUBqYPM7jnjMAUGAytlcANBAPEUV6IDIf/Y0EqsTYi57cyn/vCXUbeyW3BxkzMQg+kXtHwwr1EWkIm9Isrd7SmW8iJgysVQurXRvKeO+dMtgAw="
 
-// FuzzHeader parses any header of an ingress. A header that is accepted can be formatted, and parsed again.
+// FuzzHeader parses fuzzed headers of an ingress. If a header is accepted, it can be formatted, and the result can be
+// parsed again.
 func FuzzHeader(f *testing.F) {
 	der, err := base64.StdEncoding.DecodeString(small)
 	if err != nil {
@@ -42,7 +44,8 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// FuzzRequest posts any body. The answer has the right status, and the body is never delivered for another runtime.
+// FuzzRequest posts fuzzed bodies. The answer must have the right status, and the body must never be delivered for
+// another runtime.
 func FuzzRequest(f *testing.F) {
 	ca := newRoot(f, "ca")
 	header := clientcert.FormatHeader(ca.issue(f, certRequest{name: "a"}).Certificate)

@@ -13,33 +13,34 @@ import (
 )
 
 const (
-	// maxBoots limits the number of boots that are tracked at the same time for one runtime. A boot is one process of
-	// an agent. Several boots exist while a new process has started and old ones still terminate.
+	// maxBoots is the maximum number of boots of one runtime that are tracked at the same time. A boot is one process
+	// of an agent. There are several boots while a new process has started and an old one still terminates.
 	maxBoots = 3
-	// maxProblemBytes limits the length of the problem that an agent reports. The problem is shown in the status of the
-	// Kyma.
+	// maxProblemBytes is the maximum length of the problem text that an agent reports. The status of the Kyma shows
+	// this text.
 	maxProblemBytes = 300
-	// recordRetention is the time for which the record of a runtime is kept after its last request.
+	// recordRetention is how long the record of a runtime is kept after its last request.
 	recordRetention = 24 * time.Hour
 )
 
-// State describes the last heartbeat of a runtime.
+// State describes the last heartbeat of one runtime.
 type State struct {
-	// Identity is the identity in the client certificate of the heartbeat.
+	// Identity is the identity in the client certificate of this heartbeat.
 	Identity protocol.Identity
-	// Last is the time of the heartbeat.
+	// Last is the time of the last heartbeat.
 	Last time.Time
-	// Since is the time of the first heartbeat of an uninterrupted series.
+	// Since is the time of the first heartbeat in an uninterrupted series.
 	Since time.Time
-	// Heartbeat is the heartbeat itself. The Problem of the heartbeat is one line of at most 300 bytes.
+	// Heartbeat is the content of the last heartbeat. The Problem of the heartbeat is one line of at most 300 bytes.
 	Heartbeat protocol.Heartbeat
 }
 
 // tracker records the last heartbeat of each runtime.
 //
-// The receipt of a heartbeat only records its time. One goroutine checks all runtimes. Each runtime has at most one
-// timer, in a heap that is ordered by time. When a timer expires and a heartbeat has arrived in the meantime, the
-// goroutine sets a new timer. A runtime therefore costs one check per HeartbeatTimeout.
+// When a heartbeat arrives, only its time is recorded. One goroutine checks whether the heartbeats of all runtimes are
+// in time. Each runtime has at most one timer, in a heap that is ordered by time. When a timer expires although a
+// heartbeat has arrived in the meantime, the goroutine sets a new timer. Therefore a runtime costs one check per
+// HeartbeatTimeout.
 type tracker struct {
 	silence   time.Duration
 	byRuntime bool // enables metrics per runtime
@@ -54,7 +55,7 @@ type tracker struct {
 	rescheduled chan struct{} // has an element if the first timer has changed
 }
 
-// record is the state of one runtime.
+// record is what the tracker stores about one runtime.
 type record struct {
 	kyma  string
 	dueAt time.Time // time at which the timer of the runtime expires; guarded by tracker.timerMu
@@ -109,7 +110,7 @@ func (b *tracker) lock(kyma string) *record {
 	return r
 }
 
-// state returns the last heartbeat of a runtime, and whether the runtime is alive.
+// state returns the last heartbeat of a runtime, and whether the runtime counts as alive.
 func (b *tracker) state(kyma string) (State, bool) {
 	b.mu.RLock()
 	r := b.records[kyma]
@@ -122,7 +123,7 @@ func (b *tracker) state(kyma string) (State, bool) {
 	return r.state, b.isAliveLocked(r, time.Now())
 }
 
-// isAliveLocked reports whether the last heartbeat is recent enough for the runtime to be alive.
+// isAliveLocked reports whether the last heartbeat is recent enough, so that the runtime counts as alive.
 func (b *tracker) isAliveLocked(r *record, now time.Time) bool {
 	return !r.state.Last.IsZero() && now.Sub(r.state.Last) < b.silence+r.pace
 }
@@ -138,7 +139,8 @@ func (b *tracker) forget(kyma string) {
 	}
 }
 
-// dropLocked removes a record. The caller holds the mutex of the tracker and the mutex of the record.
+// dropLocked removes the record of a runtime. The caller of dropLocked must hold the mutex of the tracker and the mutex
+// of the record.
 func (b *tracker) dropLocked(r *record) {
 	delete(b.records, r.kyma)
 	r.removed = true
@@ -153,7 +155,7 @@ func (b *tracker) dropLocked(r *record) {
 	}
 }
 
-// countRuntime adds n to the metric of alive runtimes or to the metric of lost runtimes.
+// countRuntime adds n to the metric of alive runtimes or to the metric of lost runtimes, as the record shows.
 func countRuntime(alive bool, n float64) {
 	if alive {
 		metrics.AgentsConnected.Add(n)
@@ -174,8 +176,8 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 		r.mu.Unlock()
 		return
 	}
-	// Earlier events of this boot count as received: another process has acknowledged them, or they have not arrived
-	// yet.
+	// Events that this boot sent earlier count as received: either another process has acknowledged them, or they have
+	// not arrived yet.
 	replaced := r.addBoot(sequenceLog{boot: boot, done: sequence})
 	notify := replaced && r.missed.due(time.Now())
 	b.setTimerLocked(r)
@@ -185,7 +187,7 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 	}
 }
 
-// bootIndex returns the index of the boot with this name in boots.
+// bootIndex returns the index in boots of the boot with the given name.
 func (r *record) bootIndex(boot string) (index int, known bool) {
 	for i := range r.boots {
 		if r.boots[i].boot == boot {
@@ -195,8 +197,8 @@ func (r *record) bootIndex(boot string) (index int, known bool) {
 	return 0, false
 }
 
-// addBoot adds a boot as the newest one. addBoot reports whether there was a boot before. The process of the former
-// boot may have ended before it sent all its events.
+// addBoot adds a boot as the newest one of the runtime. addBoot reports whether there was an older boot. The process of
+// the older boot may have ended before it sent all its events.
 func (r *record) addBoot(l sequenceLog) (replaced bool) {
 	replaced = len(r.boots) > 0
 	r.boots = slices.Insert(r.boots, 0, l)
@@ -206,8 +208,9 @@ func (r *record) addBoot(l sequenceLog) (replaced bool) {
 	return replaced
 }
 
-// recordHeartbeat records a heartbeat whose response delays the next one by delay. The boot of the heartbeat determines
-// whether events were missed, and whether the heartbeat becomes the state of the runtime:
+// recordHeartbeat records a heartbeat; delay is the time that its response adds until the next heartbeat. The boot of
+// the heartbeat determines two things: whether events were missed, and whether the heartbeat becomes the state of the
+// runtime:
 //
 //	 boot of the heartbeat                           events were missed                 becomes the state
 //	1 the first boot in this process                 if the agent lost some             yes; its number is the start
@@ -253,7 +256,7 @@ func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.He
 	}
 }
 
-// setStateLocked replaces the state. setStateLocked reports whether Changed must be called for the change.
+// setStateLocked replaces the state of the runtime. setStateLocked reports whether Changed must be called for this.
 func (b *tracker) setStateLocked(r *record, s State) (changed bool) {
 	old := r.state
 	alive := b.isAliveLocked(r, s.Last)
@@ -273,7 +276,7 @@ func (b *tracker) setStateLocked(r *record, s State) (changed bool) {
 	return changed
 }
 
-// setGaugeLocked exports the time of the last heartbeat of a runtime as a metric while the runtime is lost.
+// setGaugeLocked sets a metric with the time of the last heartbeat while the runtime is lost.
 func (b *tracker) setGaugeLocked(r *record, lost bool) {
 	switch {
 	case lost && b.byRuntime:
@@ -290,7 +293,7 @@ func (b *tracker) notifyMissed(kyma string) {
 	b.missed(kyma)
 }
 
-// watch checks runtimes when their timers expire, until ctx ends.
+// watch runs until ctx ends: it checks each runtime when the timer of the runtime expires.
 func (b *tracker) watch(ctx context.Context) {
 	timer := time.NewTimer(recordRetention)
 	defer timer.Stop()
@@ -310,8 +313,8 @@ func (b *tracker) watch(ctx context.Context) {
 	}
 }
 
-// nextTimer removes the first timer and returns its record if the timer has expired. Otherwise nextTimer returns the
-// time until the timer expires.
+// nextTimer removes the first timer if it has expired, and returns its record. If the first timer has not expired,
+// nextTimer returns the time until it expires.
 func (b *tracker) nextTimer(now time.Time) (*record, time.Duration) {
 	b.timerMu.Lock()
 	defer b.timerMu.Unlock()
@@ -324,8 +327,8 @@ func (b *tracker) nextTimer(now time.Time) (*record, time.Duration) {
 	return heap.Pop(&b.timers).(*record), 0
 }
 
-// check checks one runtime. check sends pending notifications, detects that the runtime is lost, and removes the record
-// if there was no recent request.
+// check checks one runtime: it sends pending notifications, detects that the runtime is lost, and removes the record if
+// there was no recent request.
 func (b *tracker) check(r *record) {
 	now := time.Now()
 	r.mu.Lock()
@@ -374,8 +377,8 @@ func (b *tracker) removeIdle(r *record, now time.Time) {
 	}
 }
 
-// setTimerLocked ensures that a runtime is checked in time. A timer that expires too early is kept, which is the normal
-// case at each heartbeat.
+// setTimerLocked makes sure that a runtime is checked in time. A timer that expires too early is not changed; at a
+// heartbeat, this is the normal case.
 func (b *tracker) setTimerLocked(r *record) {
 	at := r.last.Add(recordRetention)
 	earliest := func(t time.Time) {
@@ -413,7 +416,7 @@ func (b *tracker) setTimerLocked(r *record) {
 	}
 }
 
-// timers is a heap of records, the earliest first.
+// timers is a heap of records, ordered by the time of their timers.
 type timers []*record
 
 func (a timers) Len() int           { return len(a) }

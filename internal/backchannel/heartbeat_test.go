@@ -14,10 +14,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// notified counts the notifications of a tracker.
+// notified counts the notifications that a tracker has sent.
 type notified struct{ missed, changed int }
 
-// newCountingTracker returns a tracker, and a function that returns its notifications.
+// newCountingTracker returns a tracker, and the counter of its notifications.
 func newCountingTracker() (*tracker, func() notified) {
 	var missed, changed atomic.Int64
 	o := Options{Missed: func(string) { missed.Add(1) }, Changed: func(string) { changed.Add(1) }}
@@ -164,8 +164,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestLongInterval checks that a runtime with a longer heartbeat interval counts as lost after a correspondingly longer
-// time.
+// TestLongInterval checks a runtime with a longer heartbeat interval: it counts as lost only after a correspondingly
+// longer time.
 func TestLongInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, got := newCountingTracker()
@@ -191,7 +191,7 @@ func TestLongInterval(t *testing.T) {
 	})
 }
 
-// TestNotificationRate checks that notifications about a runtime whose heartbeats all differ are rate-limited, and that
+// TestNotificationRate checks a runtime whose heartbeats all differ: the rate of notifications about it is limited, and
 // the last state is always notified.
 func TestNotificationRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestNotificationRate(t *testing.T) {
 	})
 }
 
-// TestFleet checks that one goroutine finds all runtimes without heartbeats in time.
+// TestFleet checks that one goroutine detects in time all runtimes whose heartbeats have stopped.
 func TestFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := map[string]time.Time{}
@@ -281,7 +281,7 @@ func TestLivesAreBounded(t *testing.T) {
 	}
 }
 
-// TestBucket checks that a bucket admits its burst at once, and then its rate.
+// TestBucket checks that a bucket admits its burst at once, and after that one call per interval.
 func TestBucket(t *testing.T) {
 	var b bucket
 	now := time.Unix(0, 0)

@@ -10,19 +10,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/clientcert"
 )
 
-// caller is the sender of a request.
+// caller describes the sender of a request.
 type caller struct {
 	*clientcert.Certificate
-	// forwarder is the instance of the listener that forwarded the request. forwarder is "" if the request was not
-	// forwarded.
+	// forwarder is the name of the listener process that forwarded the request, or "" if the request was not forwarded.
 	forwarder string
-	// sent is the certificate chain of the connection. header is the certificate chain in the request header. One of
-	// them is empty.
+	// sent is the certificate chain of the connection. header is the certificate chain in the header of the request.
+	// Only one of the two is set.
 	sent   []*x509.Certificate
 	header string
 }
 
-// chain returns the client certificate and its intermediate certificates, in DER.
+// chain returns the client certificate and its intermediate certificates, in DER format.
 func (c caller) chain() ([][]byte, error) {
 	list := c.sent
 	if len(list) == 0 {
@@ -39,9 +38,9 @@ func (c caller) chain() ([][]byte, error) {
 	return chain, nil
 }
 
-// identify returns the sender of a request. The sender is identified by the certificate of the connection, or by the
-// header if a trusted ingress or peer has set it. If identify refuses the request, it sets at most the forwarder of the
-// caller.
+// identify finds out who has sent a request. The certificate of the connection identifies the sender. If a trusted
+// ingress or peer has set the header, the certificate in the header identifies the sender instead. If identify refuses
+// the request, at most the field forwarder of the caller is set.
 func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 	now := time.Now()
 	roots := l.verifier.Current()
@@ -75,13 +74,13 @@ func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 	return caller{Certificate: own, sent: sent}, nil
 }
 
-// isPeer reports whether a certificate belongs to a peer, which may forward requests. A certificate that our authority
-// issued for a runtime never belongs to a peer, whatever its common name.
+// isPeer reports whether a certificate belongs to a peer: a peer may forward requests of runtimes. A certificate that
+// our authority issued for a runtime never belongs to a peer, whatever its common name is.
 func (l *Listener) isPeer(c *clientcert.Certificate) bool {
 	return c.ID.UID == "" && c.ID.CommonName != "" && slices.Contains(l.opts.Peers, c.ID.CommonName)
 }
 
-// identifyHeader identifies the sender of a request by the certificate in the header.
+// identifyHeader identifies the sender of a request by the certificate in the header of the request.
 func (l *Listener) identifyHeader(r *http.Request, roots *clientcert.Roots, now time.Time) (caller, *refusal) {
 	header := r.Header.Get(clientcert.Header)
 	if len(header) > l.opts.Limits.HeaderBytes {
@@ -95,7 +94,7 @@ func (l *Listener) identifyHeader(r *http.Request, roots *clientcert.Roots, now 
 	return caller{Certificate: c, header: header}, nil
 }
 
-// unauthorized returns a refusal for a request whose sender is not identified.
+// unauthorized returns the refusal of a request whose sender is not identified.
 func unauthorized(reason, message string) *refusal {
 	return &refusal{status: http.StatusUnauthorized, reason: reason, message: message, closeConn: true}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// dial opens a connection to the TLS port and performs the handshake.
+// dial opens a connection to the TLS port and performs the TLS handshake.
 func dial(t testing.TB, e *testListener, trusted *root, own *tls.Certificate) *tls.Conn {
 	t.Helper()
 	c, err := tryDial(e, trusted, own)
@@ -65,7 +65,7 @@ func readToEnd(t testing.TB, c net.Conn) string {
 
 const postHead = "POST " + eventPath + " HTTP/1.1\r\nHost: x\r\n"
 
-// TestSlow checks that connections of slow clients are closed, and that nothing is kept for them.
+// TestSlow checks that the connections of slow clients are closed, and that nothing stays in memory for them.
 func TestSlow(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) {
@@ -179,8 +179,8 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
-// TestFlood checks that a runtime that sends as many requests as it can is limited, and that other runtimes are not
-// affected.
+// TestFlood checks a runtime that sends as many requests as it can: its requests are limited, and other runtimes are
+// not affected.
 func TestFlood(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Limits = Limits{Rate: 20, Burst: 30} }, ca)
@@ -242,7 +242,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestSlowRuntime checks that one runtime with many slow bodies uses at most its share of the requests.
+// TestSlowRuntime checks one runtime with many slow request bodies: it uses at most its share of the concurrent
+// requests.
 func TestSlowRuntime(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) {
@@ -292,7 +293,7 @@ func TestSlowRuntime(t *testing.T) {
 	eventually(t, "it is given back", func() bool { return e.inFlight.Load() == 0 })
 }
 
-// TestBusy checks the limit of all requests together.
+// TestBusy checks the limit for the requests of all runtimes together.
 func TestBusy(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Limits = Limits{InFlight: 1} }, ca)
@@ -367,7 +368,7 @@ func TestConnections(t *testing.T) {
 	call(t, clients[0], "POST", e.url(eventPath), recorded)
 }
 
-// BenchmarkHeartbeat measures a heartbeat over an open connection: the work of the listener and of the client.
+// BenchmarkHeartbeat measures a heartbeat over an open connection, including the work of the client.
 func BenchmarkHeartbeat(b *testing.B) {
 	ca := newRoot(b, "ca")
 	var names []string
@@ -396,7 +397,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// fromAddress returns the request as if it had arrived on a connection from the address.
+// fromAddress returns the request as if it had arrived on a connection from the given address.
 func (l *Listener) fromAddress(r *http.Request, from string) *http.Request {
 	c := &conn{connLimiter: l.connLimiter, remote: netip.MustParseAddr(from)}
 	return r.WithContext(context.WithValue(r.Context(), connKey{}, c))

@@ -8,28 +8,30 @@
 //
 // # How it works
 //
-// Agents post events and heartbeats (see package protocol) over TLS with a client certificate. The certificate alone
-// identifies the runtime; a body can name only objects of that runtime. Roots, validity, revocation and existence of
-// the runtime are checked for each request, mostly against results cached for the connection. A request on an open
-// connection is therefore refused if the certificate of the connection has expired or was revoked. Behind an ingress
-// that terminates TLS, a header carries the client certificate. The header is accepted only from the networks and peers
-// in the options, and the certificate in it is verified like the certificate of a connection.
+// Agents post events and heartbeats (see package protocol) over TLS with a client certificate. Only the certificate
+// identifies the runtime; the body of a request can name only objects of that runtime. For each request, four things
+// are checked: roots, validity, revocation, and whether the runtime exists. Most checks use results that are cached for
+// the connection. Therefore a request on an open connection is refused if the certificate of the connection has expired
+// or was revoked. Behind an ingress that terminates TLS, a header of each request contains the client certificate. The
+// listener accepts this header only from the networks and peers in the options, and verifies the certificate in it like
+// the certificate of a connection.
 //
-// An event is passed to Deliver, which does not block, and is then acknowledged. Sequence numbers of events show which
-// events were missed: see sequenceLog. Heartbeats are recorded in memory; one goroutine detects runtimes whose
-// heartbeats stop. Callbacks are called on changes only, at a limited rate.
+// An event is passed to Deliver, which does not block, and is then acknowledged. The sequence numbers of events show
+// which events were missed: see sequenceLog. Heartbeats are recorded in memory; one goroutine detects runtimes whose
+// heartbeats have stopped. Callbacks are called only on changes, and at a limited rate.
 //
-// All reports must reach the replica that reconciles the runtime. Other replicas forward requests to it, with the
-// client certificate in the header and their own serving certificate as client certificate. The listener forwards
-// events for other managers to these managers in the same way.
+// All reports of a runtime must reach the replica that reconciles the runtime. Other replicas forward requests to that
+// replica: with the client certificate in the header, and with their own serving certificate as the client certificate.
+// In the same way, the listener forwards events for other managers to these managers.
 //
-// Limits: the HTTP server of the standard library limits sizes and durations, connLimiter limits connections, and serve
-// limits requests per runtime and in total. Nothing is stored for clients that are not runtimes.
+// There are three kinds of limits: the HTTP server of the standard library limits sizes and durations, connLimiter
+// limits connections, and serve limits the requests per runtime and in total. Nothing is stored about clients that are
+// not runtimes.
 //
 // # What it does not do
 //
-// The package issues no certificates (package authority does), does not look up Kymas (Lookup does), and stores
-// nothing: after a restart, no runtime is known until its first heartbeat.
+// The package issues no certificates (package authority does that), does not look up Kymas (Lookup does that), and
+// stores nothing: after a restart, no runtime is known until its first heartbeat.
 package backchannel
 
 import (
@@ -53,75 +55,77 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// Runtime is the runtime with a certain identity.
+// Runtime is the runtime that has a certain identity.
 type Runtime struct {
 	// Kyma is the name of the Kyma.
 	Kyma string
-	// NotBefore revokes all certificates that were issued before this time. Zero means that no certificate is revoked.
+	// NotBefore is a time: all certificates that were issued before it are revoked. The zero time means that no
+	// certificate is revoked.
 	NotBefore time.Time
 }
 
-// Options configure a Listener. Roots, Lookup and Deliver are required. Either Address with Certificate, or
-// ForwardedAddress with ForwardedFrom, is also required.
+// Options configure a Listener. Roots, Lookup and Deliver are required. In addition, either Address with Certificate or
+// ForwardedAddress with ForwardedFrom is required.
 type Options struct {
-	// Address is the host:port that serves TLS with client certificates. "" disables it.
+	// Address is the host:port on which the listener serves TLS with client certificates. "" disables it.
 	Address string
-	// ForwardedAddress is the host:port that serves plain HTTP behind an ingress that terminates TLS. "" disables it.
+	// ForwardedAddress is the host:port on which the listener serves plain HTTP behind an ingress that terminates TLS.
+	// "" disables it.
 	ForwardedAddress string
 	// ForwardedFrom are the networks (CIDR) of the ingress in front of ForwardedAddress. Requests on ForwardedAddress
-	// from other addresses are refused. The ingress must replace any header X-Forwarded-Client-Cert that its clients
-	// send. If the header has several certificates, the listener uses the first one.
+	// from other addresses are refused. The ingress must replace any header X-Forwarded-Client-Cert in the requests of
+	// its clients. If the header has several certificates, the listener uses the first one.
 	ForwardedFrom []string
-	// Peers are the common names of the client certificates of peers. A peer may forward requests of runtimes to
-	// Address. Peers are the other replicas, which use their serving certificate as client certificate, and an ingress
-	// that connects with TLS. A certificate that our own authority issued for a runtime is never the certificate of a
-	// peer.
+	// Peers are common names; a client with such a name in its certificate is a peer. A peer may forward requests of
+	// runtimes to Address. The peers are the other replicas, which use their serving certificate as a client
+	// certificate, and an ingress that connects with TLS. A certificate that our own authority issued for a runtime
+	// never makes a client a peer.
 	Peers []string
 
-	// Roots returns the current roots of client certificates. Roots is called for each request, so it must be cheap.
+	// Roots returns the current root certificates for client certificates. Roots is called for each request, so it must
+	// be cheap.
 	Roots func() []*x509.Certificate
-	// Certificate returns the serving certificate. Requests to other replicas use it as client certificate.
+	// Certificate returns the serving certificate. It is also the client certificate in requests to other replicas.
 	Certificate func() (*tls.Certificate, error)
 
-	// Lookup returns the runtime with an identity. An error means that no runtime has the identity. The message of the
-	// error is logged. Lookup is called for each request, so it must be cheap.
+	// Lookup returns the runtime that has an identity. An error means that no runtime has this identity. The message of
+	// the error is logged. Lookup is called for each request, so it must be cheap.
 	Lookup func(id protocol.Identity) (Runtime, error)
-	// Deliver is called for each event. Deliver is called again if the agent repeats the event. Deliver must not block.
+	// Deliver is called for each event. If the agent repeats an event, Deliver is called again. Deliver must not block.
 	Deliver func(kyma string, e protocol.Event)
-	// Missed is called when objects of a runtime may have changed without an event. Missed must not block. nil is a
-	// no-op.
+	// Missed is called when objects of a runtime may have changed without an event. Missed must not block. nil means
+	// that it is not called.
 	Missed func(kyma string)
 	// Changed is called when State has changed: the heartbeats of a runtime begin or stop, or its agent reports another
-	// version, problem or root. For one runtime, Changed is called at most five times in a burst, and then at most four
-	// times a minute. Changed must not block. nil is a no-op.
+	// version, another problem or another root. For one runtime, Changed is called at most five times in a row, and
+	// after that at most four times a minute. Changed must not block. nil means that it is not called.
 	Changed func(kyma string)
-	// Route returns the URL of another manager as scheme://host:port. The path of the event is appended to the URL. nil
-	// means that there is no other manager.
+	// Route returns the URL of another manager, in the form scheme://host:port. The path of the event is appended to
+	// the URL. nil means that there is no other manager.
 	Route func(manager string) (url string, ok bool)
 	// Leader returns the address (host:port) of the listener on the replica that reconciles the runtime of a Kyma, or
-	// "" if the address is unknown. Leader also returns whether this replica is the one that reconciles the runtime.
-	// nil means that this replica reconciles all runtimes.
+	// "" if the address is unknown. Leader also returns whether this replica is that replica. nil means that this
+	// replica reconciles all runtimes.
 	Leader func(kyma string) (address string, me bool)
 
-	// HeartbeatTimeout is the timeout for heartbeats. A runtime without a heartbeat for this time is lost. Default 100
-	// s.
+	// HeartbeatTimeout is the time after which a runtime without a heartbeat counts as lost. Default 100 s.
 	HeartbeatTimeout time.Duration
 	// NextHeartbeat returns the delay until the next heartbeat. The response to a heartbeat contains this delay.
-	// The delay is added to HeartbeatTimeout for that runtime. If the delay is 0, the response contains none, and the
-	// runtime uses the interval in its watch list. NextHeartbeat is called for each heartbeat, so it must be cheap. nil
-	// is the same as 0.
+	// For that runtime, the delay is added to HeartbeatTimeout. If the delay is 0, the response contains no delay, and
+	// the agent uses the interval in its watch list. NextHeartbeat is called for each heartbeat, so it must be cheap.
+	// nil means that the delay is always 0.
 	NextHeartbeat func() time.Duration
 	// RuntimeMetrics enables the metrics that have the name of a Kyma as a label.
 	RuntimeMetrics bool
-	// Limits bound the resources that clients can use.
+	// Limits are the limits for what clients can use.
 	Limits Limits
-	// Log receives a line for some of the refused requests.
+	// Log receives lines about some of the refused requests.
 	Log logr.Logger
 }
 
-// Limits bound the resources that clients can use. A field that is zero has its default.
+// Limits are the limits for what clients can use. If a field is zero, its default applies.
 type Limits struct {
-	// EventBytes is the largest body of an event. Default protocol.MaxEventBytes.
+	// EventBytes is the maximum size of the body of an event. Default protocol.MaxEventBytes.
 	EventBytes int64
 	// HeaderBytes plus 4 KiB is the maximum size of all headers of a request. Default 32 KiB.
 	HeaderBytes int
@@ -130,16 +134,16 @@ type Limits struct {
 	// PerRuntime is the maximum number of open connections of one runtime. PerRuntime is also the maximum number of
 	// concurrent requests of one runtime. Default 16.
 	PerRuntime int
-	// Rate is the number of events per second that a runtime may send. Burst is the number of events that it may send
-	// at once before Rate limits it. Defaults 100 and 500.
+	// Rate is the number of events per second that a runtime may send. Burst is the number of events that a runtime may
+	// send at once before Rate limits it. Defaults 100 and 500.
 	Rate  float64
 	Burst int
 	// Connections is the maximum number of connections. Default 20000.
 	Connections int
-	// HeaderTimeout is the timeout of the TLS handshake, and then of reading the headers. Default 10 s.
+	// HeaderTimeout is the timeout of the TLS handshake, and also of reading the headers after it. Default 10 s.
 	HeaderTimeout time.Duration
-	// BodyTimeout is the timeout of reading the body. The unused part of HeaderTimeout is added to BodyTimeout. Default
-	// 5 s.
+	// BodyTimeout is the timeout of reading the body of a request. The part of HeaderTimeout that was not used is added
+	// to BodyTimeout. Default 5 s.
 	BodyTimeout time.Duration
 	// IdleTimeout is the time without a request after which a connection is closed. Default 3 min.
 	IdleTimeout time.Duration
@@ -147,11 +151,11 @@ type Limits struct {
 	ForwardTimeout time.Duration
 	// RouteTimeout is the timeout for the response of another manager. Default 10 s.
 	RouteTimeout time.Duration
-	// DrainTimeout is the time that requests in progress have to complete when the listener stops. Default 10 s.
+	// DrainTimeout is the time in which running requests can complete when the listener stops. Default 10 s.
 	DrainTimeout time.Duration
 }
 
-// Listener receives the reports of runtimes. Safe for concurrent use.
+// Listener receives the reports of runtimes. A Listener is safe for concurrent use.
 type Listener struct {
 	opts          Options
 	forwardedFrom []netip.Prefix
@@ -168,7 +172,7 @@ type Listener struct {
 	logRate bucket // limits log lines about refused requests; guarded by logMu
 }
 
-// New validates the options and returns a Listener. New opens no address: Start does.
+// New validates the options and returns a Listener. New opens no address: Start opens them.
 func New(o Options) (*Listener, error) {
 	switch {
 	case o.Roots == nil || o.Lookup == nil || o.Deliver == nil:
@@ -238,8 +242,8 @@ func setDefault[T comparable](value *T, otherwise T) {
 // NeedLeaderElection returns false: all replicas listen.
 func (l *Listener) NeedLeaderElection() bool { return false }
 
-// Start opens the addresses and serves requests until ctx ends. Start then waits at most DrainTimeout for the requests
-// in progress. Call it once.
+// Start opens the addresses and serves requests until ctx ends. After that, Start waits at most DrainTimeout for the
+// running requests. Start may be called only once.
 func (l *Listener) Start(ctx context.Context) error {
 	secured, plain, err := l.bind(ctx)
 	if err != nil {
@@ -282,8 +286,8 @@ func (l *Listener) Start(ctx context.Context) error {
 	return nil
 }
 
-// drain shuts the servers down. drain waits at most DrainTimeout for requests in progress, and then closes the
-// remaining connections.
+// drain shuts the servers down. drain waits at most DrainTimeout for running requests, and closes the remaining
+// connections after that.
 func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opts.Limits.DrainTimeout)
 	defer cancel()
@@ -299,8 +303,8 @@ func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	l.relay.close()
 }
 
-// ServingAddress returns the host:port of Address. If the configured port is 0, ServingAddress returns the actual port.
-// ServingAddress returns "" while the listener does not serve TLS.
+// ServingAddress returns the host:port on which the listener serves TLS. If the configured port is 0, ServingAddress
+// returns the port that the system has chosen. ServingAddress returns "" while the listener does not serve TLS.
 func (l *Listener) ServingAddress() string {
 	if address := l.serving.Load(); address != nil {
 		return *address
@@ -308,7 +312,7 @@ func (l *Listener) ServingAddress() string {
 	return ""
 }
 
-// Ready is a health check: it returns an error if agents cannot be served.
+// Ready is a health check: it returns an error if the listener cannot serve agents.
 func (l *Listener) Ready(*http.Request) error {
 	if l.serving.Load() == nil {
 		return errors.New("checking the listener: it does not listen")
@@ -325,9 +329,9 @@ func (l *Listener) Ready(*http.Request) error {
 	return nil
 }
 
-// State returns the last heartbeat of a runtime, and whether the runtime is alive. A runtime is alive if its last
-// heartbeat is more recent than HeartbeatTimeout. Both results are zero if this process has received no heartbeat of
-// the runtime.
+// State returns the last heartbeat of a runtime, and whether the runtime counts as alive. A runtime counts as alive if
+// its last heartbeat is more recent than HeartbeatTimeout. Both results are zero if this process has received no
+// heartbeat of the runtime.
 func (l *Listener) State(kyma string) (s State, alive bool) { return l.tracker.state(kyma) }
 
 // Forget removes the record of a runtime that was deleted.

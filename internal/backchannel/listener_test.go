@@ -24,14 +24,14 @@ import (
 const (
 	eventPath     = "/v2/lifecycle-manager/event"
 	heartbeatPath = "/v2/lifecycle-manager/heartbeat"
-	// recorded is the body that the agent of the Kyma project sends.
+	// recorded is a body that the agent of the Kyma project has sent.
 	recorded = `{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"}}`
-	// serverName is in the serving certificates.
+	// serverName is the host name in the serving certificates.
 	serverName  = "listener.test"
 	waitTimeout = 10 * time.Second
 )
 
-// testListener is a running Listener of a test, with records of the calls of its callbacks.
+// testListener is a Listener that runs in a test, with records of the calls of its callbacks.
 type testListener struct {
 	*Listener
 	plain string // where plain HTTP is served
@@ -47,7 +47,7 @@ type testListener struct {
 	changed []string
 }
 
-// listen starts a listener that trusts the roots. Options may be changed before that.
+// listen starts a listener that trusts the given roots. A test may change the options before the start.
 func listen(t testing.TB, change func(*Options), roots ...*root) *testListener {
 	t.Helper()
 	e := &testListener{fleet: map[string]Runtime{}, uids: map[string]string{},
@@ -141,7 +141,7 @@ func (e *testListener) notifiedChanged() []string {
 	return withLock(e, func() []string { return slices.Clone(e.changed) })
 }
 
-// client returns a client with a certificate, nil for none.
+// client returns a client with a certificate; nil means without a certificate.
 func client(t testing.TB, trusted *root, own *tls.Certificate) *http.Client {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -167,7 +167,7 @@ type reply struct {
 	close  bool
 }
 
-// call sends a request and returns the response. headers are alternately names and values.
+// call sends a request and returns the response. headers has a name, its value, the next name, its value, and so on.
 func call(t testing.TB, c *http.Client, method, url, body string, headers ...string) reply {
 	t.Helper()
 	r, err := attempt(t.Context(), c, method, url, body, headers...)
@@ -196,7 +196,7 @@ func attempt(ctx context.Context, c *http.Client, method, url, body string, head
 
 func (e *testListener) url(path string) string { return "https://" + e.ServingAddress() + path }
 
-// eventually waits until holds returns true.
+// eventually waits until the function holds returns true.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -517,8 +517,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestRecordedEvent posts recorded events of the Kyma project's agent. That agent opens a connection for each event,
-// and sends no heartbeats.
+// TestRecordedEvent posts events that were recorded from the Kyma project's agent. That agent opens a connection for
+// each event, and sends no heartbeats.
 func TestRecordedEvent(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)
@@ -544,7 +544,8 @@ func TestRecordedEvent(t *testing.T) {
 	}
 }
 
-// TestIdentityDecides checks that a report is for the runtime of the certificate, even if its body names another one.
+// TestIdentityDecides checks that a report belongs to the runtime in the certificate, even if the body names another
+// runtime.
 func TestIdentityDecides(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)
@@ -567,8 +568,8 @@ func TestIdentityDecides(t *testing.T) {
 	}
 }
 
-// TestForeverOpen checks connections that stay open while a root is removed, a certificate is revoked or expires, or a
-// Kyma is replaced.
+// TestForeverOpen checks connections that stay open while a root is removed, while a certificate is revoked or expires,
+// and while a Kyma is replaced.
 func TestForeverOpen(t *testing.T) {
 	first, second, third := newRoot(t, "ca"), newRoot(t, "ca"), newRoot(t, "ca")
 	e := listen(t, nil, first)

@@ -2,27 +2,27 @@ package backchannel
 
 import "slices"
 
-// maxSpans limits the number of spans in sequenceLog.ahead, which has the events that arrived before events with
-// smaller numbers. An agent sends few events concurrently, so few events arrive early.
+// maxSpans is the maximum number of spans in sequenceLog.ahead: the events that arrived before events with smaller
+// numbers. An agent sends only a few events concurrently, so few events arrive early.
 const maxSpans = 16
 
-// sequenceLog records the sequence numbers of the events that were received from one boot of an agent.
+// sequenceLog records which sequence numbers of events were received from one boot of an agent.
 type sequenceLog struct {
 	boot string
-	// done is the highest number up to which every event was received or is counted as received.
+	// done is the highest number up to which every event was received, or counts as received.
 	done uint64
-	// ahead has the numbers above done that were received. The spans are ordered, disjoint and not adjacent. There are
-	// at most maxSpans spans.
+	// ahead has the numbers above done that were received. The spans are ordered, do not overlap and are not adjacent.
+	// There are at most maxSpans spans.
 	ahead []span
-	// skipped spans the numbers that were counted as received because ahead was full. Some numbers in this span were
-	// really received. Zero means that no number was skipped.
+	// skipped is the span of the numbers that count as received because ahead was full. Some numbers in this span may
+	// really have been received. The zero value means that no number was skipped.
 	skipped span
 }
 
 // span is a range of sequence numbers that includes both ends.
 type span struct{ from, to uint64 }
 
-// add records that event n was received. The event may have been received before. 0 is not a sequence number.
+// add records that event n was received. The event may have been received before. 0 is not a valid sequence number.
 func (l *sequenceLog) add(n uint64) {
 	if n <= l.done {
 		return
@@ -56,8 +56,8 @@ func (l *sequenceLog) add(n uint64) {
 }
 
 // acknowledge records that the agent has received responses to all events up to sequence. acknowledge reports whether
-// some of these events were not received here. acknowledge then counts these events as received, so that a missed event
-// is reported once.
+// some of these events were not received here. After that, these events count as received, so that a missed event is
+// reported only once.
 func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	missed = sequence > l.done
 	if l.skipped.from > 0 && l.skipped.from <= sequence {
@@ -72,7 +72,7 @@ func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	return missed
 }
 
-// advance advances done over the spans that follow it without a gap.
+// advance increases done over the spans that follow it without a gap.
 func (l *sequenceLog) advance() {
 	n := 0
 	for ; n < len(l.ahead) && l.ahead[n].from-1 <= l.done; n++ {

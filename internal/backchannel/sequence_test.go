@@ -56,7 +56,7 @@ func TestSequenceLog(t *testing.T) {
 	}
 }
 
-// everySecond returns 2, 4, 6, … with n numbers.
+// everySecond returns the first n even numbers: 2, 4, 6, …
 func everySecond(n int) []uint64 {
 	var list []uint64
 	for i := range n {
@@ -65,8 +65,8 @@ func everySecond(n int) []uint64 {
 	return list
 }
 
-// TestSequenceLogModel compares sequenceLog with a set of numbers. With few gaps, both have the same result. With many
-// gaps, sequenceLog still reports every missing number.
+// TestSequenceLogModel compares sequenceLog with a set of numbers. If there are few gaps, both have the same result. If
+// there are many gaps, sequenceLog still reports every missing number.
 func TestSequenceLogModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 1))

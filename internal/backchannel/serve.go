@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// refusal is a response other than 200.
+// refusal is a response with another status code than 200.
 type refusal struct {
 	status    int
 	reason    string // for metrics
@@ -33,13 +33,13 @@ type target struct {
 	heartbeat bool
 }
 
-// isOurs reports whether the request is for Lifecycle Manager itself.
+// isOurs reports whether the request is for Lifecycle Manager itself, and not for another manager.
 func (t target) isOurs() bool { return t.manager == protocol.ManagerName }
 
 // bodies is a pool of buffers for request bodies. No buffer grows beyond the maximum size of a body.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// serve handles a request. The first row of this table whose condition is true decides the status:
+// serve handles a request. The first row whose condition is true decides the status code:
 //
 //	 1 the path is not /v2/<manager>/event or /v2/lifecycle-manager/heartbeat   404; 400 if the first part is no version
 //	 2 the method is not POST                                                   405
@@ -103,7 +103,7 @@ func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, refused *refus
 	l.logRefusal(r, refused)
 }
 
-// logRefusal logs refused requests, at a limited rate.
+// logRefusal logs some of the refused requests, at a limited rate.
 func (l *Listener) logRefusal(r *http.Request, refused *refusal) {
 	l.logMu.Lock()
 	ok, _ := l.logRate.take(logLines, time.Now())
@@ -164,8 +164,8 @@ func (l *Listener) handleRequest(w http.ResponseWriter, r *http.Request) *refusa
 	return l.handle(w, r, to, from, rec, body.Bytes())
 }
 
-// parsePath returns the target of a request path. The name of a manager may contain slashes, as the Kyma project
-// defines it.
+// parsePath returns the target of a request path. The name of a manager may contain slashes; the Kyma project defines
+// it so.
 func parsePath(r *http.Request) (target, *refusal) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/v2/")
 	if !ok {
@@ -191,8 +191,8 @@ func notFound() *refusal {
 		message: "unknown path: post to " + protocol.EventPath("<manager>")}
 }
 
-// isManagerName reports whether a string can be the name of a manager. A name consists of parts that are separated by
-// slashes. A part consists of letters, digits, dots, dashes and underscores.
+// isManagerName reports whether a string can be the name of a manager. A name consists of parts, separated by slashes.
+// A part consists of letters, digits, dots, dashes and underscores.
 func isManagerName(manager string) bool {
 	if len(manager) > 253 {
 		return false
@@ -216,8 +216,8 @@ func tooLarge(limit int64) *refusal {
 		message: fmt.Sprintf("the body has more than %d bytes", limit), closeConn: true}
 }
 
-// authorize returns the caller of a request and the name of its Kyma. authorize sets the forwarder of the caller even
-// if it refuses the request.
+// authorize returns the caller of a request and the name of its Kyma. Even if authorize refuses the request, it sets
+// the forwarder of the caller.
 func (l *Listener) authorize(r *http.Request) (caller, string, *refusal) {
 	from, refused := l.identify(r, connOf(r))
 	if refused != nil {
@@ -243,7 +243,7 @@ func (l *Listener) authorize(r *http.Request) (caller, string, *refusal) {
 	return from, rt.Kyma, nil
 }
 
-// admitRequest counts a request of a runtime and returns the record of the runtime. If a limit is exceeded,
+// admitRequest counts a request of a runtime, and returns the record of the runtime. If a limit is exceeded,
 // admitRequest refuses the request.
 func (l *Listener) admitRequest(kyma string, heartbeat bool) (*record, *refusal) {
 	now := time.Now()
@@ -284,7 +284,8 @@ func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit 
 		detail: err, closeConn: true}
 }
 
-// handle delivers an event or a heartbeat. If another replica or manager is responsible for it, handle forwards it.
+// handle delivers an event, or records a heartbeat. If another replica or manager is responsible for the request,
+// handle forwards it.
 func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, from caller,
 	rec *record, body []byte) *refusal {
 	if !to.isOurs() {

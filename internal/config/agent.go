@@ -13,18 +13,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Agent is the configuration of cmd/runtime-watcher. Agent reads the environment variables of the Kyma project's agent;
-// a flag overrides its variable.
+// Agent is the configuration of cmd/runtime-watcher. Agent also reads the environment variables that the Kyma project's
+// agent reads; a flag overrides its variable.
 type Agent struct {
 	// CACert, TLSCert and TLSKey are paths of files. CACert contains the root certificates with which the agent
 	// verifies the listener. TLSCert contains the certificate of the agent, and TLSKey its private key. The agent reads
-	// a file again when the file changes. All three are mandatory. Defaults: $CA_CERT, $TLS_CERT, $TLS_KEY.
+	// a file again when the file changes. All three flags are mandatory. Defaults: $CA_CERT, $TLS_CERT, $TLS_KEY.
 	CACert  string
 	TLSCert string
 	TLSKey  string
-	// KCPAddr is host:port of the listener in the control plane, without a scheme. Mandatory. Default $KCP_ADDR.
+	// KCPAddr is the host:port of the listener in the control plane, without a scheme. KCPAddr is mandatory. Default
+	// $KCP_ADDR.
 	KCPAddr string
-	// KCPContract is the first segment of the URL paths of the listener, such as v2. Mandatory. Default $KCP_CONTRACT.
+	// KCPContract is the first segment of the URL paths of the listener, such as v2. KCPContract is mandatory. Default
+	// $KCP_CONTRACT.
 	KCPContract string
 	// WebhookPort is the port of the admission webhook. Default: $WEBHOOK_PORT if its value is a valid port, else 8443.
 	WebhookPort int
@@ -42,7 +44,7 @@ type Agent struct {
 	// Watchlist is the namespace/name of the ConfigMap that contains the watch list. Default
 	// kyma-system/skr-webhook-watches.
 	Watchlist string
-	// MemoryLimitBytes is the soft memory limit of the Go runtime, in bytes. Above the limit, the garbage collector
+	// MemoryLimitBytes is the soft memory limit of the Go runtime, in bytes. Above this limit, the garbage collector
 	// runs more often. 0 means that $GOMEMLIMIT applies instead. Default 24 MiB.
 	MemoryLimitBytes int64
 	// LogLevel is the verbosity of the log. 0 (default) logs changes and errors. 1 also logs retries.
@@ -78,7 +80,7 @@ func NewAgent() (a *Agent, notes []string) {
 // isPort reports whether the Kyma project's agent accepts n as a port: n must be greater than 1 and less than 65535.
 func isPort(n int) bool { return n > 1 && n < 65535 }
 
-// Register adds a flag for every field.
+// Register adds a flag for every field of the configuration.
 func (a *Agent) Register(f *pflag.FlagSet) {
 	f.StringVar(&a.CACert, "ca-cert", a.CACert,
 		"file with the root certificates that the listener is verified with ($CA_CERT)")
@@ -103,7 +105,8 @@ func (a *Agent) Register(f *pflag.FlagSet) {
 
 var contract = regexp.MustCompile(`^[a-z0-9]+$`)
 
-// Validate returns all errors. Each error contains the name of the flag and of its environment variable.
+// Validate returns all errors of the configuration. Each error contains the name of the flag and of its environment
+// variable.
 func (a *Agent) Validate() error {
 	var errs []error
 	check := func(ok bool, flag, format string, args ...any) {

@@ -57,10 +57,10 @@ func (m *Manager) registerBackChannel(f *pflag.FlagSet) {
 		"DNS names added to the certificates of agents")
 }
 
-// CertManager is the value of --cert-management with which cert-manager issues the certificates.
+// CertManager is a value of --cert-management: with it, cert-manager issues the certificates.
 const CertManager = "cert-manager.io/v1"
 
-// validateBackChannel sets the defaults that depend on other fields. validateBackChannel also validates the fields
+// validateBackChannel sets those defaults that depend on other fields. validateBackChannel also validates the fields
 // whose flags registerBackChannel adds.
 func (m *Manager) validateBackChannel(check func(ok bool, flag, format string, args ...any)) {
 	if m.WatchMode == "" {

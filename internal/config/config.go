@@ -1,12 +1,12 @@
 // Package config contains the flags and the environment variables of every program. Each program has one struct, whose
-// fields are flags of [pflag]. The program validates the struct before it starts anything.
+// fields are flags of [pflag]. The program validates this struct before it starts anything.
 //
-// Use: create the struct with its defaults ([NewManager]), add its flags with Register, and parse the command line.
-// Then call Validate and show its error to the user. No other package reads the environment.
+// To use the package, create the struct with its defaults ([NewManager]), add its flags with Register, and parse the
+// command line. After that, call Validate and show its error to the user. No other package reads environment variables.
 //
-// Names: the name of a flag is the kebab-case of its field. If the lifecycle-manager of the Kyma project has a flag
-// with the same purpose, this project uses the same name and the same values. A renamed flag is also accepted under its
-// former name, which is marked as deprecated.
+// The name of a flag is the kebab-case form of the name of its field. If the lifecycle-manager of the Kyma project has
+// a flag with the same purpose, this project uses the same name and the same values. A renamed flag is also accepted
+// under its former name, which the help marks as deprecated.
 package config
 
 import (
@@ -24,27 +24,28 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Modes of the manager, values of --mode.
+// Modes of the manager, which are the values of --mode.
 const (
-	// ModeControlPlane manages runtimes that the manager reaches with access Secrets.
+	// With ModeControlPlane, the manager manages runtimes that it reaches with access Secrets.
 	ModeControlPlane = "control-plane"
-	// ModeInCluster manages the cluster that the manager runs on. ModeInCluster needs no access Secret.
+	// With ModeInCluster, the manager manages the cluster on which it runs. ModeInCluster needs no access Secret.
 	ModeInCluster = "in-cluster"
 )
 
-// Watch modes of the manager, values of --watch-mode.
+// Watch modes of the manager, which are the values of --watch-mode.
 const (
-	// WatchAgent installs an agent in each runtime. The agent reports changes to the manager, so that the manager sends
-	// no requests to a runtime in which nothing changes.
+	// With WatchAgent, the manager installs an agent in each runtime. The agent reports changes to the manager, so that
+	// the manager sends no requests to a runtime in which nothing changes.
 	WatchAgent = "agent"
-	// WatchHub opens watches on each runtime from the control plane. The manager receives changes at once, but one
-	// connection for each runtime stays open.
+	// With WatchHub, the manager itself opens watches on each runtime from the control plane. The manager receives
+	// changes at once, but one connection for each runtime stays open.
 	WatchHub = "hub"
-	// WatchPoll opens no watches. The manager reconciles each runtime every --poll-interval.
+	// With WatchPoll, the manager opens no watches. The manager reconciles each runtime every --poll-interval.
 	WatchPoll = "poll"
 )
 
-// AllShards is the value of --shards with which all replicas reconcile. AllShards is also the number of shards.
+// AllShards is the value of --shards with which all replicas reconcile runtimes. AllShards is also the number of
+// shards.
 const AllShards = 64
 
 // Manager is the configuration of cmd/lifecycle-manager.
@@ -54,9 +55,9 @@ type Manager struct {
 	// Namespace is the namespace of Kymas, Manifests, templates and access Secrets. Default: kcp-system, or kyma-system
 	// with ModeInCluster.
 	Namespace string
-	// WatchNamespaces are further namespaces that are served like Namespace, each with Kymas, a catalog and access
-	// Secrets of its own. Limits apply to each namespace. The runtimes in these namespaces have no agents. Default
-	// none.
+	// WatchNamespaces are further namespaces that the manager serves like Namespace, each with its own Kymas, catalog
+	// and access Secrets. Each limit applies to every namespace separately. The runtimes in these namespaces have no
+	// agents. Default none.
 	WatchNamespaces []string
 	// Kubeconfig is the path of the kubeconfig for the cluster with the Kymas. Default: $KUBECONFIG, else the service
 	// account of the pod.
@@ -85,7 +86,7 @@ type Manager struct {
 	// garbage collector runs less often than with Go's default, which saves CPU time. Between the target and twice the
 	// target, the garbage collector runs more and more often. The target is not a limit: the process uses more memory
 	// if the target is too small for 1.5 times the live objects. 0 means that $GOGC and $GOMEMLIMIT apply instead.
-	// Default 1.375 GiB, which is sized for 10,000 runtimes.
+	// The default is 1.375 GiB, which is sized for 10,000 runtimes.
 	MemoryTarget int64
 	// RuntimeMetrics enables the metrics that have one series for each runtime and module. Default true.
 	RuntimeMetrics bool
@@ -108,7 +109,7 @@ type Manager struct {
 	// LeaderElect enables leader election among the replicas. Default true.
 	LeaderElect bool
 	// LeaderElectionLeaseDuration, LeaderElectionRenewDeadline and LeaderElectionRetryPeriod configure leader election,
-	// as in controller-runtime. The manager releases the Lease when it exits, so the three durations matter only after
+	// as in controller-runtime. The manager releases the Lease when it exits. So the three durations matter only after
 	// the manager was killed. Defaults 15 s, 10 s, 2 s.
 	LeaderElectionLeaseDuration time.Duration
 	LeaderElectionRenewDeadline time.Duration
@@ -130,8 +131,8 @@ type Manager struct {
 	// 128.
 	MaxConcurrentManifestReconciles int
 	// MaxNewRuntimes is the maximum number of runtimes in which the first modules are installed at the same time. The
-	// same number, counted separately, limits the runtimes from which all modules are deleted at the same time. Further
-	// runtimes wait for admission. A runtime is no longer counted after one minute. Default 128.
+	// same limit also applies, counted separately, to the runtimes from which all modules are deleted at the same time.
+	// Further runtimes wait for admission. After one minute, a runtime is no longer counted. Default 128.
 	MaxNewRuntimes int
 	// MaxConcurrentWatcherReconciles is the maximum number of Watchers that are reconciled at the same time. Default 4.
 	MaxConcurrentWatcherReconciles int
@@ -163,28 +164,28 @@ type Manager struct {
 	// The manager reads the file again when the file changes. Default empty: no module must be signed.
 	TrustPolicy string
 
-	// EgressAllow are networks in CIDR notation, or addresses, that registries and chart repositories in modules may
-	// have. By default, loopback, link-local, multicast, reserved and metadata addresses are refused, and the addresses
-	// in EgressDeny. The registry of modules itself may be on loopback or in EgressDeny without EgressAllow. Default
-	// none.
+	// EgressAllow are networks in CIDR notation, or addresses, in which registries and chart repositories of modules
+	// may be. By default, the manager refuses loopback, link-local, multicast, reserved and metadata addresses, and the
+	// addresses in EgressDeny. An exception is the registry of modules itself: it may be on loopback or in EgressDeny
+	// without EgressAllow. Default none.
 	EgressAllow []string
-	// EgressDeny are further networks in CIDR notation, or addresses, that these registries and repositories must not
-	// have. Use it for the networks of the cluster's pods and Services. $KUBERNETES_SERVICE_HOST and PodIP are always
-	// in it. Default none.
+	// EgressDeny are further networks in CIDR notation, or addresses, in which these registries and repositories must
+	// not be. Set it to the networks of the cluster's pods and Services. $KUBERNETES_SERVICE_HOST and PodIP are always
+	// included. Default none.
 	EgressDeny []string
 
 	// RenderTimeout is the time after which the rendering of a chart or Kustomize directory is stopped, at least 1 s.
 	// Default 20 s.
 	RenderTimeout time.Duration
-	// RenderMemoryLimit is the memory in bytes that such a rendering may use, at least 64 MiB. The memory limit of the
-	// manager's container needs room for it. Default 512 MiB.
+	// RenderMemoryLimit is the memory in bytes that one rendering of a chart or Kustomize directory may use, at least
+	// 64 MiB. The memory limit of the manager's container must be large enough to include this memory. Default 512 MiB.
 	RenderMemoryLimit int64
 
-	// RolloutMaxUpdating is the maximum number of runtimes that all rollouts with stages update at the same time, next
-	// to the limits of their policies. 0: only the policies limit it. Default 0.
+	// RolloutMaxUpdating is the maximum number of runtimes that all rollouts with stages update at the same time, in
+	// addition to the limits of their policies. 0 means that only the policies limit this number. Default 0.
 	RolloutMaxUpdating int
 	// RolloutGateAllow are prefixes of addresses that gates of rollouts may call, for example
-	// https://prometheus.example.com/. Default: none, so that a gate that needs a request never passes.
+	// https://prometheus.example.com/. The default is none: a gate that needs a request never passes.
 	RolloutGateAllow []string
 	// BundleCacheBytes is the maximum size of the cache for rendered modules, in bytes. All runtimes share this cache.
 	// Default 128 MiB.
@@ -198,15 +199,15 @@ type Manager struct {
 	// CustomStateCheck makes the readiness of a module depend on its custom resource: the module is Ready only if its
 	// custom resource is Ready. An annotation of the Manifest overrides this setting. Default true.
 	CustomStateCheck bool
-	// AdoptionPolicy is the default for an object of a module that exists in the runtime and was made by somebody else:
+	// AdoptionPolicy applies to an object of a module that exists in the runtime and was created by another client:
 	// adopt (it stays when the module is removed), refuse (the module is not Ready), or take (it is deleted with the
 	// module). An annotation of the object in the module overrides this setting. Default adopt.
 	AdoptionPolicy string
 
 	// ControlPlaneServiceAccount is the name of a ServiceAccount in Namespace. Modules with target control-plane are
-	// installed on the control plane with the rights of this ServiceAccount, which the manager impersonates. This is
-	// only for Kymas in Namespace, not for those in WatchNamespaces. ControlPlaneServiceAccount is not allowed with
-	// ModeInCluster. Default empty: such modules are not installed.
+	// installed on the control plane with the rights of this ServiceAccount, which the manager impersonates. This
+	// applies only to Kymas in Namespace, not to those in WatchNamespaces. ControlPlaneServiceAccount is not allowed
+	// with ModeInCluster. Default empty: such modules are not installed.
 	ControlPlaneServiceAccount string
 
 	// RestrictedDefaultModules are the names of modules that are installed only for selected Kymas. The field
@@ -228,15 +229,14 @@ type Manager struct {
 	// workers is available for them. Default 30 s.
 	CatalogSpread time.Duration
 
-	// PurgeGracePeriod is the time limit for the deletion of modules when a Kyma is deleted. PurgeGracePeriod starts
-	// with the deletion of the modules. After this period, the manager purges the remaining objects from the runtime,
-	// and with them custom resources of users. 0 (default) means that the manager never purges, and that the deletion
-	// waits.
+	// PurgeGracePeriod is the time limit for the deletion of modules when a Kyma is deleted. This period starts with
+	// the deletion of the modules. After this period, the manager purges the remaining objects from the runtime,
+	// including custom resources of users. 0 (default) means that the manager never purges, so the deletion waits.
 	PurgeGracePeriod time.Duration
 	// DeletionDeadline is the maximum time for which an unreachable runtime delays the deletion of its Kyma; at least 1
 	// s. After this time, the manager deletes the Kyma and creates a tombstone. If the runtime becomes reachable again,
-	// the manager completes the deletion with the tombstone. 0 (default) means no deadline. DeletionDeadline is not
-	// allowed with ModeInCluster.
+	// the manager completes the deletion with the help of the tombstone. 0 (default) means that there is no deadline.
+	// DeletionDeadline is not allowed with ModeInCluster.
 	DeletionDeadline time.Duration
 	// SkipFinalizerPurgingFor are patterns for kinds. Custom resources of matching kinds are never purged. A pattern
 	// has the form plural.group or kind.group, and * matches any text. Default none.
@@ -244,7 +244,7 @@ type Manager struct {
 	// OrphanSweepInterval is the interval between two searches for orphaned objects, in the control plane and in every
 	// runtime. The searches in the runtimes are spread over the interval. 0 disables the search. Default 24 h.
 	OrphanSweepInterval time.Duration
-	// OrphanCleanup makes the manager delete objects that are certainly orphaned. If OrphanCleanup is false (default),
+	// OrphanCleanup makes the manager delete objects that are certainly orphans. If OrphanCleanup is false (default),
 	// the manager only reports orphaned objects.
 	OrphanCleanup bool
 
@@ -272,8 +272,9 @@ type Manager struct {
 	RuntimeTimeout time.Duration
 	// RuntimeConcurrency is the maximum number of concurrent requests to one runtime. Default 8.
 	RuntimeConcurrency int
-	// RuntimeMemoryLimit is the memory in bytes that the answers of one runtime may need at once, at least 16 MiB. One
-	// answer may need three quarters of it, and one event of a watch an eighth. Default 64 MiB.
+	// RuntimeMemoryLimit is the memory in bytes that all answers of one runtime may need at the same time, at least 16
+	// MiB. One answer may need three quarters of this memory, and one event of a watch may need an eighth. Default 64
+	// MiB.
 	RuntimeMemoryLimit int64
 
 	// ListenerAddress is the host:port at which agents connect to the listener. Mandatory with WatchAgent.
@@ -327,13 +328,13 @@ type Manager struct {
 	// PodIP is the IP address of this replica, to which other replicas connect. Default $POD_IP.
 	PodIP string
 	// PodName identifies the replica. Two replicas that run at the same time must not have the same name. If a leader
-	// is killed and restarts under the same name, it becomes leader again at once. Under another name, it waits for
-	// LeaderElectionLeaseDuration. Default: $POD_NAME, else a unique name.
+	// is killed and restarts under the same name, it becomes leader again at once. If it restarts under another name,
+	// it waits for LeaderElectionLeaseDuration. Default: $POD_NAME, else a unique name.
 	PodName string
 
-	// ExitAfterStep is a hidden setting for tests of process failures. The form of the setting is CONTROLLER/STEP[:N],
-	// where the controller is kyma or manifest. The process exits at once, as after SIGKILL, when the step has run N
-	// times (default 1). Default empty: the process does not exit.
+	// ExitAfterStep is a hidden setting for tests that end the process at a certain point. The form of this setting is
+	// CONTROLLER/STEP[:N], where the controller is kyma or manifest. The process exits at once, as after SIGKILL, when
+	// the step has run N times (default 1). Default empty: the process does not exit.
 	ExitAfterStep string
 }
 
@@ -398,7 +399,7 @@ func NewManager() *Manager {
 	}
 }
 
-// Register adds a flag for every field. The default of a flag is the current value of its field.
+// Register adds a flag for every field of the configuration. The default of a flag is the current value of its field.
 func (m *Manager) Register(f *pflag.FlagSet) {
 	f.StringVar(&m.Mode, "mode", m.Mode,
 		"control-plane: runtimes are reached by access Secrets; in-cluster: modules are installed on this cluster")
@@ -546,7 +547,7 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	m.registerDeprecated(f)
 }
 
-// registerDeprecated adds the former names of renamed flags.
+// registerDeprecated adds renamed flags under their former names.
 func (m *Manager) registerDeprecated(f *pflag.FlagSet) {
 	const usage = "former name of another flag"
 	f.IntVar(&m.MaxNewRuntimes, "max-concurrent-beginnings", m.MaxNewRuntimes, usage)
@@ -569,7 +570,7 @@ var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// registryHost is the address of a registry, with a domain or a port, and optionally with a scheme and a path.
+// registryHost matches the address of a registry, with a domain or a port, and optionally with a scheme and a path.
 var registryHost = regexp.MustCompile(
 	`^(https?://)?(localhost|[^/@\s]*[.:][^/@\s]*)(/[^@\s]*)?$`)
 
@@ -577,7 +578,8 @@ var endpoint = regexp.MustCompile(`^https?://[^/@\s]+:[0-9]+$`)
 
 var stepName = regexp.MustCompile(`^(kyma|manifest)/[a-z]+(:[1-9][0-9]*)?$`)
 
-// Validate sets the defaults that depend on other fields. Validate returns all errors, each with the name of its flag.
+// Validate sets those defaults that depend on other fields. Validate returns all errors, each with the name of its
+// flag.
 func (m *Manager) Validate() error {
 	if m.Namespace == "" {
 		m.Namespace = "kcp-system"
@@ -697,7 +699,7 @@ func (m *Manager) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ForNamespace returns the configuration for one of WatchNamespaces. Parts that a process has only once are configured
+// ForNamespace returns the configuration for one of WatchNamespaces. A part that a process has only once is configured
 // for Namespace alone: the servers, the conversion webhook, and the listener of agents.
 func (m *Manager) ForNamespace(name string) *Manager {
 	further := *m
@@ -712,7 +714,7 @@ func (m *Manager) ForNamespace(name string) *Manager {
 	return &further
 }
 
-// EgressRules returns the networks of EgressAllow and EgressDeny. EgressRules needs a valid configuration.
+// EgressRules returns the networks of EgressAllow and EgressDeny. The configuration must be valid.
 func (m *Manager) EgressRules() (allow, deny []netip.Prefix) {
 	for _, text := range m.EgressAllow {
 		if n, err := parseNetwork(text); err == nil {
@@ -736,7 +738,7 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return n.Masked(), err
 }
 
-// isAddress reports whether s is host:port or "0", which disables the server. The host may be empty.
+// isAddress reports whether s is a host:port, or is "0", which disables the server. The host may be empty.
 func isAddress(s string) bool {
 	if s == "0" {
 		return true

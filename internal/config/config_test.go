@@ -163,7 +163,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestDeprecatedFlags checks that a former flag name sets the same field, and that the program prints the new name.
+// TestDeprecatedFlags checks that a flag can be set by its former name, and that the program prints the new name.
 func TestDeprecatedFlags(t *testing.T) {
 	cases := map[string]struct {
 		value string
@@ -235,8 +235,8 @@ func TestForNamespace(t *testing.T) {
 	}
 }
 
-// TestEgressRules checks that the address of the control plane's API server and of the pod are denied, next to the
-// networks of the flag.
+// TestEgressRules checks that the address of the control plane's API server and the address of the pod are denied, in
+// addition to the networks of the flag.
 func TestEgressRules(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
 	m := NewManager()

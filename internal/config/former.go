@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FormerFlag describes a flag of Kyma's lifecycle-manager that was removed or has another meaning.
+// FormerFlag describes a flag of Kyma's lifecycle-manager that does not exist here or has another meaning here.
 type FormerFlag struct {
 	// Instead states what replaces a flag that does not exist any more. Instead is a clause without a full stop.
 	Instead string
@@ -30,8 +30,8 @@ const (
 		"chart sets it"
 )
 
-// FormerFlags has the flags of Kyma's lifecycle-manager that were removed or have another meaning, by name. All other
-// flags of Kyma's lifecycle-manager exist and take the same values.
+// FormerFlags has the flags of Kyma's lifecycle-manager that do not exist here or have another meaning here, by name.
+// All other flags of Kyma's lifecycle-manager exist here with the same values.
 var FormerFlags = map[string]FormerFlag{
 	"pprof":                {Instead: "--pprof-bind-address alone serves profiles"},
 	"pprof-server-timeout": {Instead: insteadNothing},
@@ -90,8 +90,8 @@ type program interface {
 	Validate() error
 }
 
-// Load registers the flags of a program, parses its arguments and validates the configuration. Load writes the help or
-// the version to out if the arguments request it; then done is true. version is the field of p that --version sets.
+// Load registers the flags of a program, parses its arguments and validates the configuration. If the arguments request
+// the help or the version, Load writes it to out, and done is true. version is the field of p that --version sets.
 func Load(f *pflag.FlagSet, p program, version *bool, args []string, out io.Writer) (done bool, err error) {
 	p.Register(f)
 	err = parse(f, args, out)
@@ -108,7 +108,8 @@ func Load(f *pflag.FlagSet, p program, version *bool, args []string, out io.Writ
 }
 
 // parse parses the arguments of a program. parse reports all unknown flags at once, each with an instruction. pflag
-// itself reports only the first unknown flag. ErrHelp of pflag is returned after the help was written to out.
+// itself reports only the first unknown flag. If the arguments request the help, parse writes it to out and returns
+// ErrHelp of pflag.
 func parse(f *pflag.FlagSet, args []string, out io.Writer) error {
 	f.Init(f.Name(), pflag.ContinueOnError)
 	help := f.FlagUsages
@@ -131,8 +132,9 @@ func parse(f *pflag.FlagSet, args []string, out io.Writer) error {
 	return f.Parse(args)
 }
 
-// unknownFlags returns the names of the flags in args that f does not have, sorted. A name of several letters after one
-// dash keeps that dash. The value of a flag counts as a flag if it begins with a dash and is an argument of its own.
+// unknownFlags returns the names of those flags in args that f does not have, sorted. If a name of several letters has
+// one dash, the dash is part of the result. The value of a flag counts as a flag if it begins with a dash and is an
+// argument of its own.
 func unknownFlags(f *pflag.FlagSet, args []string) []string {
 	var names []string
 	for _, arg := range args {

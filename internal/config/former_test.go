@@ -84,7 +84,7 @@ func TestFormerFlags(t *testing.T) {
 	}
 }
 
-// TestFormerDefaults compares the defaults that the guide states with those of the flags.
+// TestFormerDefaults compares the defaults that the guide states with the defaults of the flags.
 func TestFormerDefaults(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/guide/migration.md")
 	if err != nil {
@@ -185,7 +185,7 @@ func TestParseHelp(t *testing.T) {
 	}
 }
 
-// TestLoad: help and version are written to the output, and nothing is validated before.
+// TestLoad checks that the help and the version are written to the output before the configuration is validated.
 func TestLoad(t *testing.T) {
 	cases := map[string]struct {
 		reason, arg, output string

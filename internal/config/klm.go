@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The output formats of klm, which are the values of --output.
+// These are the output formats of klm, which are the values of --output.
 const (
 	// FormatTable is a table for human readers.
 	FormatTable = "table"
-	// FormatWide is FormatTable with additional columns and without truncated texts.
+	// FormatWide is a table with additional columns and without truncated texts.
 	FormatWide = "wide"
 	// FormatJSON and FormatYAML are formats for programs.
 	FormatJSON = "json"
@@ -23,10 +23,10 @@ const (
 	FormatName = "name"
 )
 
-// Formats contains all output formats of klm that need no template.
+// Formats contains all output formats of klm that have no template.
 var Formats = []string{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatName}
 
-// The output formats with a template: --output is one of them with the template behind it, as in kubectl.
+// These are the output formats with a template; the template follows in the value of --output, as in kubectl.
 const (
 	// FormatJSONPath prints the fields of a JSONPath template.
 	FormatJSONPath = "jsonpath="
@@ -60,7 +60,7 @@ func NewKlm() *Klm {
 	return &Klm{Output: FormatTable, NoColor: os.Getenv("NO_COLOR") != "", RequestTimeout: 30 * time.Second}
 }
 
-// Register adds a flag for every field.
+// Register adds a flag for every field of the configuration.
 func (k *Klm) Register(f *pflag.FlagSet) {
 	f.StringVar(&k.Kubeconfig, "kubeconfig", k.Kubeconfig,
 		"file with the clusters; empty: $KUBECONFIG, else ~/.kube/config")
@@ -73,7 +73,7 @@ func (k *Klm) Register(f *pflag.FlagSet) {
 	f.DurationVar(&k.RequestTimeout, "request-timeout", k.RequestTimeout, "deadline of one request")
 }
 
-// Validate returns the first error, with the name of its flag.
+// Validate returns the first error of the configuration, with the name of its flag.
 func (k *Klm) Validate() error {
 	switch {
 	case !slices.Contains(Formats, k.Output) && !slices.ContainsFunc(templates, k.hasTemplate):
@@ -87,7 +87,7 @@ func (k *Klm) Validate() error {
 	return nil
 }
 
-// hasTemplate reports whether Output is a format with a template, and has the template.
+// hasTemplate reports whether Output is a format with a template, and contains a template.
 func (k *Klm) hasTemplate(format string) bool {
 	template, is := strings.CutPrefix(k.Output, format)
 	return is && template != ""

@@ -5,13 +5,13 @@ import (
 	"runtime/debug"
 )
 
-// Version is the version of all programs of the project. The release build sets it.
+// Version is the version of all programs of the project. The build of a release sets it.
 var Version = "0.1.0"
 
 // notInLabels matches the characters that the value of a label cannot have.
 var notInLabels = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 
-// VersionLabel returns Version in the form of the value of a label.
+// VersionLabel returns Version in a form that a label can have as its value.
 func VersionLabel() string {
 	value := notInLabels.ReplaceAllString(Version, "-")
 	return value[:min(len(value), 63)]
@@ -20,7 +20,8 @@ func VersionLabel() string {
 // Build describes how a program was built.
 type Build struct {
 	Version string `json:"version"`
-	// Commit is the commit of the sources. Commit is "" if the program was built outside of a repository.
+	// Commit is the commit from which the program was built. Commit is "" if the program was built outside of a
+	// repository.
 	Commit string `json:"commit,omitempty"`
 	// Modified is true if the sources had changes that were not committed.
 	Modified bool `json:"modified,omitempty"`
@@ -28,7 +29,7 @@ type Build struct {
 	Go string `json:"go,omitempty"`
 }
 
-// ReadBuild returns the build of this program, from the information that the compiler adds to it.
+// ReadBuild returns how this program was built, from the information that the compiler adds to the program.
 func ReadBuild() Build {
 	b := Build{Version: Version}
 	info, ok := debug.ReadBuildInfo()

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// answer is an error that a step returns to control the runner. An answer is not a failure.
+// answer is an error with which a step controls the runner. An answer does not mean that the step has failed.
 type answer struct {
 	kind  answerKind
 	after time.Duration
@@ -29,9 +29,9 @@ const (
 // Error implements error.
 func (a *answer) Error() string { return a.why }
 
-// Later returns the answer "not yet". The runner stops, and reconciles the object again after the given time, or
-// earlier when an event is received. The text why names the condition that the step waits for. The text becomes part of
-// the status, so it must not change while the step waits for the same thing.
+// Later returns the answer "not yet". After this answer, the runner stops, and reconciles the object again after the
+// given time, or earlier when an event is received. The text why states what the step waits for. The text becomes part
+// of the status, so it must stay the same while the step waits for the same thing.
 func Later(after time.Duration, why string) error {
 	return &answer{kind: later, after: after, why: why}
 }
@@ -49,7 +49,8 @@ func WaitDelay(err error) (delay time.Duration, isWaiting bool) {
 	return v.after, v.waiting
 }
 
-// verdict is the meaning of the error of a step. The error may consist of joined and wrapped answers and failures:
+// verdict is what the error of a step means for the reconcile. The error may consist of joined and wrapped answers and
+// failures. The parts decide the verdict:
 //
 //	parts of the error                   meaning
 //	only answers                         the strongest answer: Later before Done before RecheckAfter
@@ -65,7 +66,7 @@ type verdict struct {
 	err      error         // error for Run to return: nil, an answer, or a failure in the form for controller-runtime
 }
 
-// judge returns the verdict on the error of a step.
+// judge returns the verdict on the error that a step has returned.
 func judge(err error) verdict {
 	if err == nil {
 		return verdict{}
@@ -87,7 +88,7 @@ func judge(err error) verdict {
 	return v
 }
 
-// result returns the value of the result label in metrics and traces.
+// result returns the value that the label result has in metrics and traces.
 func (v verdict) result() string {
 	switch {
 	case v.terminal:
@@ -100,7 +101,7 @@ func (v verdict) result() string {
 	return metrics.ResultDone
 }
 
-// parts records which kinds of parts an error contains.
+// parts records of which kinds the parts of an error are.
 type parts struct {
 	failed, terminal, answered, waiting, done bool
 	after, recheck                            time.Duration
@@ -151,8 +152,8 @@ func unwrap(err error) []error {
 	return nil
 }
 
-// isTerminalMark reports whether err itself is an error that reconcile.TerminalError returned. Errors that err wraps
-// are not checked.
+// isTerminalMark reports whether err itself is an error that reconcile.TerminalError has returned. Errors that err
+// wraps do not count.
 func isTerminalMark(err error) bool {
 	e, ok := err.(interface{ Is(error) bool }) // checks err itself, without the errors that it wraps
 	_, masked := err.(*visibleError)           //nolint:errorlint // likewise
@@ -162,8 +163,9 @@ func isTerminalMark(err error) bool {
 // isTerminal reports whether a failure is terminal: trying again cannot succeed.
 func isTerminal(err error) bool { return judge(err).terminal }
 
-// withoutAnswers returns err in the form for people and for controller-runtime. The text of answers and the words that
-// mark a terminal error are removed. The result is not a terminal error, so controller-runtime requeues the object.
+// withoutAnswers returns err in a form for people and for controller-runtime. In this form, the text of answers and the
+// words that mark a terminal error are missing. The result is not a terminal error, so controller-runtime requeues the
+// object.
 func withoutAnswers(err error) error {
 	if wrapped := unwrap(err); isTerminalMark(err) && len(wrapped) > 0 {
 		return withoutAnswers(wrapped[0])
@@ -175,8 +177,7 @@ func withoutAnswers(err error) error {
 	return &visibleError{text: text, err: err}
 }
 
-// visibleText returns the text of err without answers and terminal marks. changed reports whether err contains any of
-// these.
+// visibleText returns the text of err without answers and terminal marks. changed is true if err contains any of these.
 func visibleText(err error) (text string, changed bool) {
 	if _, ok := err.(*answer); ok { //nolint:errorlint // each part is checked separately
 		return "", true
@@ -207,7 +208,7 @@ func visibleText(err error) (text string, changed bool) {
 	return text, changed
 }
 
-// visibleError is a failure whose text omits the answers and terminal marks in the wrapped error.
+// visibleError is a failure whose text leaves out the answers and terminal marks of the wrapped error.
 type visibleError struct {
 	text string
 	err  error
@@ -216,7 +217,7 @@ type visibleError struct {
 // Error implements error.
 func (e *visibleError) Error() string { return e.text }
 
-// Is compares target with the errors that visibleError wraps. Is returns false for the mark of a terminal error.
+// Is compares target with the errors that visibleError wraps. For the mark of a terminal error, Is returns false.
 func (e *visibleError) Is(target error) bool {
 	return !isTerminalMark(target) && errors.Is(e.err, target)
 }
@@ -224,5 +225,5 @@ func (e *visibleError) Is(target error) bool {
 // As searches the errors that visibleError wraps.
 func (e *visibleError) As(target any) bool { return errors.As(e.err, target) }
 
-// Format prints the same text for all verbs, also for %+v, so that no log shows the omitted parts.
+// Format prints the same text for all verbs, also for %+v, so that no log shows the parts that are left out.
 func (e *visibleError) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte(e.text)) }

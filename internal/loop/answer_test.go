@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestJoinedAnswers checks that no failure is lost, and that a terminal error keeps its text, also if it is joined or
+// TestJoinedAnswers checks that no failure is lost, and that a terminal error keeps its text even if it is joined or
 // wrapped.
 func TestJoinedAnswers(t *testing.T) {
 	boom, other := errors.New("boom"), errors.New("other")
@@ -165,8 +165,7 @@ func TestVisibleErrorKeepsReason(t *testing.T) {
 	}
 }
 
-// TestSaveFails checks that a status that could not be saved is saved by another reconcile, also after a terminal
-// error.
+// TestSaveFails checks a status that could not be saved: another reconcile saves it, even after a terminal error.
 func TestSaveFails(t *testing.T) {
 	cases := map[string]struct {
 		reason   string

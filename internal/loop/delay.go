@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// PollDelay returns the delay before the next check for a change that has not happened since the given time. The delay
-// is a quarter of the time already waited, at least 200 ms and at most 30 s. So a fast change is detected soon. A
-// change that takes an hour costs two checks a minute. No counter of checks is needed.
+// PollDelay returns the delay before the next check for a change that has been awaited since the given time. The delay
+// is a quarter of the time already waited, at least 200 ms and at most 30 s. So a change that happens fast is detected
+// soon. A change that takes an hour costs two checks a minute. No counter of the checks is needed.
 //
-// A zero since means now. If a clock was set back, since may be in the future. A future time is replaced by the time at
-// the same distance in the past. Otherwise there would be five checks a second until that time.
+// If since is the zero time, it means the present time. If a clock was set back, since may be in the future. Such a
+// time is replaced by the time that is equally far in the past. Without this replacement, there would be five checks a
+// second until that time.
 func PollDelay(now, since time.Time) time.Duration {
 	if since.IsZero() {
 		since = now
@@ -19,7 +20,7 @@ func PollDelay(now, since time.Time) time.Duration {
 }
 
 // Spread returns an interval between 7/8 and 9/8 of the given interval. The result depends only on the given interval
-// and the name. So objects of a fleet with the same interval are not all reconciled at the same time.
+// and the name. So objects of a fleet that have the same interval are not all reconciled at the same time.
 func Spread(interval time.Duration, name string) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // never fails

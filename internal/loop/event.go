@@ -15,8 +15,8 @@ import (
 )
 
 // SpecChanged returns a predicate that accepts every creation and every deletion. The predicate accepts an update if it
-// changes the spec, a label or an annotation, or starts a deletion. Changes of ignored annotations are not accepted: a
-// controller writes these annotations itself to record something.
+// changes the spec, a label or an annotation, or starts a deletion. Changes of the ignored annotations are not
+// accepted, because a controller writes these annotations itself to record something.
 func SpecChanged(ignoredAnnotations ...string) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew
@@ -28,8 +28,8 @@ func SpecChanged(ignoredAnnotations ...string) predicate.Predicate {
 	}}
 }
 
-// withoutKeys returns a map without some keys. withoutKeys does not change m. withoutKeys copies m only if m contains
-// one of these keys.
+// withoutKeys returns the map m without some keys. withoutKeys does not change m, and copies m only if m contains one
+// of these keys.
 func withoutKeys(m map[string]string, keys []string) map[string]string {
 	if !slices.ContainsFunc(keys, func(key string) bool { _, exists := m[key]; return exists }) {
 		return m

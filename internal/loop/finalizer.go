@@ -18,17 +18,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// AddFinalizers adds finalizers to an object of the control plane. AddFinalizers sends one request, or no request if
-// the object has all these finalizers. If another writer has changed the object since it was read, AddFinalizers
-// returns the conflict error of the API server, and the runner reconciles the object again. So no finalizer of another
-// writer is lost.
+// AddFinalizers adds finalizers to an object of the control plane. AddFinalizers sends one request, or none if the
+// object has all these finalizers. If another writer has changed the object since it was read, AddFinalizers returns
+// the conflict error of the API server, and the runner reconciles the object again. So a finalizer that another writer
+// has added is not lost.
 func AddFinalizers(ctx context.Context, c client.Client, o client.Object, finalizers ...string) error {
 	return PatchMetadata(ctx, c, o, func(m *metav1.ObjectMeta) { AppendFinalizers(m, finalizers...) })
 }
 
-// RemoveFinalizers removes finalizers from an object of the control plane. RemoveFinalizers sends one request, or no
-// request if the object has none of these finalizers. Conflicts are handled as in [AddFinalizers]. If the object no
-// longer exists, RemoveFinalizers returns no error.
+// RemoveFinalizers removes finalizers from an object of the control plane. RemoveFinalizers sends one request, or none
+// if the object has none of these finalizers. RemoveFinalizers handles conflicts in the same way as [AddFinalizers]. If
+// the object no longer exists, RemoveFinalizers returns no error.
 func RemoveFinalizers(ctx context.Context, c client.Client, o client.Object, finalizers []string,
 	opts ...client.PatchOption) error {
 	err := PatchMetadata(ctx, c, o, func(m *metav1.ObjectMeta) {
@@ -40,8 +40,9 @@ func RemoveFinalizers(ctx context.Context, c client.Client, o client.Object, fin
 	return err
 }
 
-// AwaitFinalizers returns nil if an object has none of the given finalizers of its controller, and no others. If the
-// object is being deleted and only finalizers of others remain, AwaitFinalizers returns an answer that names them.
+// AwaitFinalizers returns nil if an object has no finalizers left, or still has one of the given finalizers of its
+// controller. If the object is being deleted and only finalizers of other controllers remain, AwaitFinalizers returns
+// an answer that names these finalizers.
 func AwaitFinalizers(o client.Object, own []string) error {
 	left := o.GetFinalizers()
 	if o.GetDeletionTimestamp().IsZero() || len(left) == 0 ||
@@ -52,12 +53,13 @@ func AwaitFinalizers(o client.Object, own []string) error {
 	if len(left) > 1 {
 		what = "its finalizers "
 	}
-	// a change of the finalizers triggers no reconcile; reading the object again costs no request
+	// A change of the finalizers triggers no reconcile; reading the object again costs no request.
 	return Later(time.Minute, "another controller to remove "+what+strings.Join(left, ", ")+
 		": Lifecycle Manager has nothing left to delete")
 }
 
-// AppendFinalizers appends the finalizers that are missing in m. AppendFinalizers is for use in [PatchMetadata].
+// AppendFinalizers appends those of the given finalizers that are missing in m. Use AppendFinalizers in the function
+// that is passed to [PatchMetadata].
 func AppendFinalizers(m *metav1.ObjectMeta, finalizers ...string) {
 	for _, f := range finalizers {
 		if !slices.Contains(m.Finalizers, f) {
@@ -68,10 +70,10 @@ func AppendFinalizers(m *metav1.ObjectMeta, finalizers ...string) {
 
 // PatchMetadata applies the function change to the labels, annotations and finalizers of an object, and sends the
 // difference as one merge patch. If there is no difference, PatchMetadata sends no request. A merge patch replaces the
-// list of finalizers as a whole. Therefore, if another writer has changed the object since it was read, the API server
-// refuses a patch of finalizers with a conflict. After a success, the object in memory has the metadata of the answer.
-// After a failure, its metadata is unchanged. The object must be an object of the control plane, and a struct with a
-// field ObjectMeta.
+// list of finalizers as a whole. If another writer has changed the object since it was read, the API server therefore
+// refuses a patch of finalizers with a conflict. If the patch succeeds, the object in memory has the metadata of the
+// answer. If the patch fails, the metadata of the object in memory is unchanged. The object must be an object of the
+// control plane, and its Go type must be a struct with a field ObjectMeta.
 func PatchMetadata(ctx context.Context, c client.Client, o client.Object, change func(*metav1.ObjectMeta),
 	opts ...client.PatchOption) error {
 	before := field(o, "ObjectMeta").(*metav1.ObjectMeta)

@@ -22,7 +22,7 @@ const (
 	otherFinalizer = "example.com/other"
 )
 
-// newStored returns a client with one Kyma, that Kyma as it was read, and the patches that were sent.
+// newStored returns a client with one Kyma, this Kyma as it was read, and a record of the patches that are sent.
 func newStored(t *testing.T, meta metav1.ObjectMeta) (c client.Client, k *v1beta2.Kyma, patches *[]string) {
 	t.Helper()
 	kinds := runtime.NewScheme()
@@ -108,8 +108,8 @@ func TestFinalizers(t *testing.T) {
 	}
 }
 
-// TestFinalizersOfOthers checks that a finalizer that another writer has added since the object was read is not lost,
-// and that the object is not deleted before that writer has removed the finalizer.
+// TestFinalizersOfOthers checks a finalizer that another writer has added after the object was read: the finalizer is
+// not lost, and the object is not deleted before the other writer has removed the finalizer.
 func TestFinalizersOfOthers(t *testing.T) {
 	deletion := metav1.NewTime(time.Now())
 	for name, meta := range map[string]metav1.ObjectMeta{
@@ -166,7 +166,7 @@ func TestPatchMetadata(t *testing.T) {
 	stored, k, patches := newStored(t, metav1.ObjectMeta{
 		Labels: map[string]string{"kept": "1", "changed": "1"}, Annotations: map[string]string{"removed": "1"},
 	})
-	// Another writer changes the object. This is no conflict as long as no finalizer is changed.
+	// Another writer changes the object. This causes no conflict, because no finalizer is changed.
 	theirs := k.DeepCopy()
 	theirs.Labels["theirs"] = "1"
 	if err := stored.Update(t.Context(), theirs); err != nil {

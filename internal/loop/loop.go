@@ -8,7 +8,8 @@
 //	    loop.Step{Name: "record", Do: n.record, Save: true},
 //	    loop.Step{Name: "apply", Do: n.apply})
 //
-// A step does one thing and returns an error. The error determines how the reconcile continues:
+// A step does one thing and returns an error. What a step returns determines how the reconcile continues A step does
+// one thing and returns an error or nil. What a step returns determines how the reconcile continues:
 //
 //	1  nil                          run the next step
 //	2  Done()                       stop; the other steps are not needed, and there is no failure
@@ -17,29 +18,31 @@
 //	5  reconcile.TerminalError      stop; only a change of an object can help, so do not requeue
 //	6  any other error              stop; requeue with back-off
 //
-// The errors 2 to 4 are answers; the errors 5 and 6 are failures. Answers and failures can be wrapped with %w and
-// joined with errors.Join. If a failure is joined with an answer, the failure determines the result. If a terminal
-// error is joined with another failure, the object is requeued with back-off.
+// The errors 2 to 4 are answers; the errors 5 and 6 are failures. Answers and failures can be wrapped with %w an The
+// errors in rows 2 to 4 are answers; the errors in rows 5 and 6 are failures. Answers and failures can be wrapped with
+// %w and joined with errors.Join. If a failure is joined with an answer, the failure determines the result. If a
+// terminal error is joined with another failure, the object is requeued with a back-off.
 //
 // The package also contains functions that every reconciler needs: finalizers that are patched without losing the
 // finalizers of other writers ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events ([SpecChanged],
-// [RequestForKyma]), stored values for each object ([Memory]), intervals ([PollDelay], [Spread]), and the format of
+// [RequestForKyma]), a store of values for each object ([Memory]), intervals ([PollDelay], [Spread]), and limits for
 // texts in conditions and events ([Clip], [Message]).
 //
 // # How it works
 //
-// The runner copies the object before the first step and runs the steps in order until one step stops it. The runner
-// then calls Report, which derives the status from the results of the steps. The runner clips the texts in the status
-// and sends the difference as one merge patch. If there is no difference, the runner sends no request.
+// The runner copies the object before the first step and runs the steps in order until one step stops it. After that,
+// the runner calls Report, which derives the status from the results of the steps. The runner shortens the texts in the
+// status that are too long, and sends the difference as one merge patch. If there is no difference, the runner sends no
+// request.
 //
-// After a step with Save, the runner saves the status before the next step starts. So an inventory is saved before the
-// objects in it are created. Report is called in every reconcile, also after a failure. So the status never shows a
-// state whose reason no longer exists.
+// If a step has Save set, the runner saves the status before the next step starts. So an inventory is saved before the
+// objects in it are created. Report is called in every reconcile, even if a step has failed. So the status never shows
+// a problem that no longer exists.
 //
 // # What it does not do
 //
-// The package stores nothing between reconciles by itself, and it never sleeps. The spec belongs to the writer of the
-// object: if a step has changed the spec in memory, the runner stops with an error.
+// The package stores nothing between reconciles except in a Memory, and it never sleeps. Only the writer of the object
+// may change the spec: if a step has changed the spec in memory, the runner stops with an error.
 package loop
 
 import (
@@ -66,9 +69,9 @@ import (
 
 // Step is one step of a reconciler.
 type Step struct {
-	// Name is a verb. Name is the name of the step in metrics and log.
+	// Name is a verb. It is the name of the step in metrics and in the log.
 	Name string
-	// Do performs the step. See the package comment for the meaning of its error.
+	// Do executes the step. The package comment explains what the error of Do means.
 	Do func(context.Context) error
 	// Save is true if the runner has to save the status before the next step starts.
 	Save bool
@@ -80,50 +83,50 @@ type Options struct {
 	Client client.Client
 	// Controller is the value of the controller label in metrics.
 	Controller string
-	// Object is the object as it was read. Steps may change only its status in memory.
+	// Object is the object as it was read. In memory, steps may change only the status of the object.
 	Object client.Object
 	// Report derives the status of Object from the results of the steps. Report is called once, after the last step.
 	Report func(Outcome)
-	// DeferSave, if set, is called after Report if no step failed. If DeferSave returns true, the change of the status
-	// does not matter to any reader yet: the status is neither saved nor published in this reconcile. The controller
-	// has to make sure that a later reconcile saves the status. DeferSave does not revert a status that was already
-	// saved for a step.
+	// DeferSave, if set, is called after Report if no step failed. If DeferSave returns true, no reader needs the
+	// change of the status yet: the status is neither saved nor published in this reconcile. The controller has to make
+	// sure that a later reconcile saves the status. A status that was already saved for a step with Save is not
+	// reverted.
 	DeferSave func() bool
 	// Saves, if set, limits the status patches for each runtime, see [NewSaves]. Runtime is the name of the runtime.
 	Saves   *budget.Budget
 	Runtime string
-	// BeforeSave, if set, is called each time before a status that has changed is saved. BeforeSave sets the fields of
-	// the status that follow from others, and that are not worth a patch of their own. So a new version of the manager
-	// that sets a new field does not patch all objects.
+	// BeforeSave, if set, is called each time before a changed status is saved. BeforeSave sets fields of the status
+	// that are derived from others, and that alone are no reason for a patch. So a new version of the manager that sets
+	// a new field does not patch all objects at once.
 	BeforeSave func()
 	// AfterSave, if set, is called each time after the status was saved, with the object as it was saved before.
-	// AfterSave is also called if the object no longer exists. This is then the last call.
+	// If the object no longer exists, AfterSave is called, too. In this case it is the last call.
 	AfterSave func(before client.Object)
-	// Publish, if set, copies the status to another place. Publish is called after the status was saved, also if a step
-	// failed. An error of Publish is handled like the error of a last step. Publish never hides the error of an earlier
-	// step.
+	// Publish, if set, copies the status to another place. Publish is called after the status was saved, even if a step
+	// has failed. An error of Publish is treated like the error of a last step. An error of Publish never replaces the
+	// error of an earlier step.
 	Publish func(context.Context) error
-	// AfterStep, if set, is called after each step that ran, with the name of the step, also if the step failed. If the
-	// step has Save, AfterStep is called after the status was saved. Publish counts as a step with the name "publish".
-	// AfterStep is for tests of faults: the runner does nothing else between two steps.
+	// AfterStep, if set, is called with the name of each step that ran, even if the step has failed. If the step has
+	// Save set, AfterStep is called after the status was saved. Publish counts as a step with the name "publish".
+	// AfterStep is for tests that end the process between two steps: the runner does nothing else there.
 	AfterStep func(step string)
 }
 
-// Outcome is the result of the steps of a reconcile.
+// Outcome is the result of all steps of a reconcile.
 type Outcome struct {
 	// Step is the name of the step that stopped the runner. Step is "" if all steps ran.
 	Step string
-	// Err is the failure of that step. Err is nil if there is no failure. Waiting is not a failure, see the field
-	// Waiting.
+	// Err is the failure of the step that stopped the runner. Err is nil if no step has failed. A step that waits has
+	// not failed, see the field Waiting.
 	Err error
-	// Waiting is the text that names the condition that the step waits for. Waiting is "" if the step does not wait.
+	// Waiting states what the step waits for. Waiting is "" if the step does not wait.
 	Waiting string
 	// Terminal is true if Err is terminal: trying again cannot succeed.
 	Terminal bool
 }
 
-// Reason returns the stable reason code of Err. The code is the result of the method Reason() string of the first error
-// in the chain of Err that has this method. If there is no such error, Reason returns "".
+// Reason returns the stable reason code of Err. The reason code is the result of the method Reason() string of the
+// first error in the chain of Err that has this method. If there is no such error, Reason returns "".
 func (o Outcome) Reason() string { return Reason(o.Err) }
 
 // Reason returns the stable reason code of err, or "" if err has no reason code.
@@ -138,7 +141,7 @@ func Reason(err error) string {
 }
 
 // Run reconciles an object once. Run runs the steps, calls Report, sends one status patch if the status has changed,
-// and calls Publish. See the package comment.
+// and calls Publish. The package comment describes the steps of Run.
 func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result, err error) {
 	ctx, end := startTrace(ctx, o)
 	defer func() { err = end(err) }()
@@ -182,7 +185,7 @@ type runner struct {
 	recheck time.Duration // shortest delay of RecheckAfter, 0 if there is none
 }
 
-// runSteps runs the steps until one step stops the runner. The returned error is the error that Run has to return.
+// runSteps runs the steps until a step stops the runner. runSteps returns the error that Run has to return.
 func (r *runner) runSteps(ctx context.Context, steps []Step) (Outcome, error) {
 	for _, step := range steps {
 		v := r.do(ctx, step)
@@ -204,7 +207,7 @@ func (r *runner) runSteps(ctx context.Context, steps []Step) (Outcome, error) {
 	return Outcome{}, nil
 }
 
-// do runs one step, measures its duration, and records the delay of RecheckAfter if the step returned it.
+// do runs one step and measures its duration. If the step returns RecheckAfter, do records the delay.
 func (r *runner) do(ctx context.Context, step Step) verdict {
 	start := time.Now()
 	ctx, end := telemetry.Step(ctx, r.Controller, step.Name)
@@ -231,14 +234,13 @@ func (r *runner) afterStep(step Step) {
 	}
 }
 
-// NewSaves returns the budget of status patches of all controllers: for each runtime, 500 at once, and then 5 per
-// second. The events in a runtime decide how often the status of its objects changes. The first installation of 50
-// modules needs about 300 patches.
+// NewSaves returns the budget of status patches of all controllers. For each runtime, it allows 500 patches at once,
+// and after that 5 per second. The events in a runtime decide how often the status of its objects changes. The first
+// installation of 50 modules needs about 300 patches.
 func NewSaves() *budget.Budget { return budget.New(500, 200*time.Millisecond) }
 
-// postpone returns the time for which the status has to wait, because the runtime has used its budget of status
-// patches. postpone returns 0 if the status may be saved now, or if it is saved already, or if the object is being
-// deleted.
+// postpone returns how long the status has to wait, because the runtime has used up its budget of status patches.
+// postpone returns 0 if the status may be saved now, if it is saved already, or if the object is being deleted.
 func (r *runner) postpone() time.Duration {
 	if r.Saves == nil || !r.Object.GetDeletionTimestamp().IsZero() ||
 		Equal(field(r.saved, "Status"), field(r.Object, "Status")) {
@@ -247,8 +249,8 @@ func (r *runner) postpone() time.Duration {
 	return r.Saves.Take(r.Runtime, time.Now())
 }
 
-// postponed returns the result of a reconcile whose status is not saved. The object is reconciled again when the status
-// may be saved: the next reconcile derives it again, so only the last of several statuses is saved.
+// postponed returns the result of a reconcile whose status is not saved yet. The object is reconciled again when the
+// status may be saved. That reconcile derives the status again, so only the last of several statuses is saved.
 func (r *runner) postponed(ctx context.Context, wait time.Duration, err error) (reconcile.Result, error) {
 	metrics.SavesPostponed.WithLabelValues(r.Controller).Inc()
 	wait = max(wait, time.Second)
@@ -256,7 +258,8 @@ func (r *runner) postponed(ctx context.Context, wait time.Duration, err error) (
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
-// save patches the status if it differs from the saved status. If the object no longer exists, save returns no error.
+// save patches the status if it differs from the status that was saved last. If the object no longer exists, save
+// returns no error.
 func (r *runner) save(ctx context.Context) error {
 	if Equal(field(r.saved, "Status"), field(r.Object, "Status")) {
 		return nil
@@ -295,8 +298,8 @@ func (r *runner) afterSave(before client.Object) {
 }
 
 // patch returns the change of the status as a merge patch, or nil if there is no change. The patch contains only the
-// status, for two reasons. A step may have patched the metadata in the meantime. Encoding a whole object costs more
-// than comparing its status.
+// status, for two reasons: A step may have patched the metadata since the object was read. Encoding the whole object
+// costs more than comparing its status.
 func (r *runner) patch() ([]byte, error) {
 	patch, err := MergePatch("status", field(r.saved, "Status"), field(r.Object, "Status"))
 	if err != nil {
@@ -305,7 +308,7 @@ func (r *runner) patch() ([]byte, error) {
 	return patch, nil
 }
 
-// checkSpec returns a terminal error if a step changed the spec in memory.
+// checkSpec returns a terminal error if a step has changed the spec in memory.
 func (r *runner) checkSpec() error {
 	if Equal(field(r.first, "Spec"), field(r.Object, "Spec")) {
 		return nil
@@ -315,14 +318,14 @@ func (r *runner) checkSpec() error {
 			r.Controller, client.ObjectKeyFromObject(r.Object)))
 }
 
-// result converts the error of the reconcile into the result and the error for controller-runtime.
+// result converts the error of a reconcile into the result and the error that controller-runtime gets.
 func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error) {
 	v := judge(err)
 	switch {
 	case v.err == nil:
 		return reconcile.Result{RequeueAfter: r.recheck}, nil
 	case errors.Is(ctx.Err(), context.Canceled):
-		// The manager stops, which is not a failure. The next one reconciles all objects.
+		// The manager stops; this is not a failure. The next process of the manager reconciles all objects.
 		log.FromContext(ctx).V(1).Info("interrupted", "problem", v.err.Error())
 		return reconcile.Result{}, nil
 	case v.waiting:
@@ -333,12 +336,12 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 		}
 		return reconcile.Result{RequeueAfter: after}, nil
 	case apierrors.IsConflict(v.err):
-		// Another writer has changed the object first, which is not a failure. Requeue with a random delay, so that the
-		// two writers do not conflict again.
+		// Another writer has changed the object first; this is not a failure. The object is requeued with a random
+		// delay, so that the two writers do not conflict again.
 		return reconcile.Result{RequeueAfter: 50*time.Millisecond + rand.N(50*time.Millisecond)}, nil
 	case isUnreachable(v.err):
-		// The control plane does not answer. A fixed delay is used, because a back-off that has grown during the outage
-		// would last minutes longer.
+		// The control plane does not answer. The delay is fixed, because a back-off that has grown during the outage
+		// would last minutes longer than the outage.
 		log.FromContext(ctx).Info("the control plane cannot be reached", "problem", v.err.Error())
 		return reconcile.Result{RequeueAfter: time.Second + rand.N(time.Second)}, nil
 	default:
@@ -346,8 +349,8 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 	}
 }
 
-// isUnreachable reports whether the control plane did not answer. Errors of runtimes and registries have a reason code.
-// Errors of the client of the control plane have no reason code.
+// isUnreachable reports whether an error means that the control plane did not answer. Errors of runtimes and registries
+// have a reason code. Errors of the client of the control plane have no reason code.
 func isUnreachable(err error) bool {
 	if Reason(err) != "" || isTerminal(err) {
 		return false
@@ -356,14 +359,14 @@ func isUnreachable(err error) bool {
 	return transport || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err)
 }
 
-// field returns a pointer to the field with this name in the struct to which obj points.
+// field returns a pointer to the field with the given name in the struct to which obj points.
 func field(obj client.Object, name string) any {
 	return reflect.ValueOf(obj).Elem().FieldByName(name).Addr().Interface()
 }
 
-// Equal reports whether two values are equal in Kubernetes, where an empty list equals a missing list. Equal first
-// compares with reflect.DeepEqual, which takes a third of the time. Most values that are equal in Kubernetes are also
-// deeply equal in Go.
+// Equal reports whether two values are equal for Kubernetes, which treats an empty list like a missing list. Equal
+// first compares the values with reflect.DeepEqual, which takes a third of the time. Most values that are equal in
+// Kubernetes are also deeply equal in Go.
 func Equal(a, b any) bool {
 	return reflect.DeepEqual(a, b) || equality.Semantic.DeepEqual(a, b)
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 )
 
-// bench is a control plane with one Kyma. bench counts status patches.
+// bench is a fake control plane with one Kyma. bench counts status patches.
 type bench struct {
 	client.Client
 	kyma    *v1beta2.Kyma
@@ -113,8 +113,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestStopped: an error of a reconcile that is cancelled because the manager stops is not a failure. An error because
-// of a deadline is a failure.
+// TestStopped checks that the error of a reconcile is not a failure if it was cancelled because the manager stops. An
+// error because of a deadline is a failure.
 func TestStopped(t *testing.T) {
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
@@ -157,8 +157,8 @@ func TestStatusIsWrittenOnlyOnChange(t *testing.T) {
 	}
 }
 
-// TestBeforeSave checks that fields that are derived from the rest of the status are saved with it, and that a change
-// of only such fields causes no patch.
+// TestBeforeSave checks that derived fields are saved together with the rest of the status, and that a change of only
+// such fields causes no patch.
 func TestBeforeSave(t *testing.T) {
 	b := newBench(t)
 	state := v1beta2.State("")
@@ -308,7 +308,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// because is an error with a reason code.
+// because is an error with a reason code, for tests.
 type because struct{ error }
 
 func (because) Reason() string { return "Because" }
@@ -359,8 +359,8 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// TestSavesAreLimited checks that a runtime whose status changes without end gets a limited number of patches, that the
-// last status is saved in the end, and that a deletion and the steps with Save do not wait.
+// TestSavesAreLimited checks a runtime whose status changes again and again: the number of patches is limited, the last
+// status is saved in the end, and a deletion and the steps with Save do not wait.
 func TestSavesAreLimited(t *testing.T) {
 	b := newBench(t)
 	saves := budget.New(3, time.Hour)
@@ -413,7 +413,8 @@ func TestSavesAreLimited(t *testing.T) {
 	}
 }
 
-// TestTerminalText checks that controller-runtime gets a terminal error, and logs it without the words that mark it.
+// TestTerminalText checks that controller-runtime gets a terminal error, and that the logged text does not contain the
+// words that mark it as terminal.
 func TestTerminalText(t *testing.T) {
 	b := newBench(t)
 	_, err := Run(t.Context(), Options{Client: b.Client, Controller: "test", Object: b.kyma},

@@ -6,8 +6,8 @@ import (
 )
 
 // Memory stores a value for each object between the reconciles of a controller. The zero value is empty and ready to
-// use. Memory itself is safe for concurrent use. The stored values are not safe: the controller has to guard them.
-// Usually this is not needed, because only one worker at a time reconciles an object.
+// use. A Memory itself is safe for concurrent use. The stored values are not protected: the controller has to guard
+// them. Usually no guard is needed, because only one worker at a time reconciles an object.
 type Memory[K comparable, V any] struct {
 	mu      sync.Mutex
 	entries map[K]*V // guarded by mu
@@ -20,8 +20,9 @@ func (m *Memory[K, V]) Get(key K) *V {
 	return m.entries[key]
 }
 
-// Update calls replace with the value that is stored for an object, stores the result, and returns it. replace gets nil
-// if there is no value. If replace returns nil, the value is removed. replace runs while the Memory is locked.
+// Update calls the function replace with the value that is stored for an object, stores its result, and returns it. If
+// there is no value, replace gets nil. If replace returns nil, the stored value is removed. While replace runs, the
+// Memory is locked.
 func (m *Memory[K, V]) Update(key K, replace func(old *V) *V) *V {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -37,7 +38,7 @@ func (m *Memory[K, V]) Update(key K, replace func(old *V) *V) *V {
 	return v
 }
 
-// GetOrCreate returns the value that is stored for an object. If there is none, GetOrCreate stores and returns the
+// GetOrCreate returns the value that is stored for an object. If there is no value, GetOrCreate stores and returns the
 // result of create.
 func (m *Memory[K, V]) GetOrCreate(key K, create func() *V) *V {
 	return m.Update(key, func(old *V) *V {
@@ -64,7 +65,7 @@ func (m *Memory[K, V]) Len() int {
 	return len(m.entries)
 }
 
-// All returns a copy of the map from objects to stored values.
+// All returns a copy of the map with the stored values, by object.
 func (m *Memory[K, V]) All() map[K]*V {
 	m.mu.Lock()
 	defer m.mu.Unlock()

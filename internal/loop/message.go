@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// The limits of texts in conditions and events, in bytes. The CRDs allow 32,768 bytes for the text of a condition.
+// The limits are for texts in conditions and events, in bytes. The CRDs allow 32,768 bytes for the text of a condition.
 const (
 	// MessageLimit is the limit for the text of one error.
 	MessageLimit = 1024
@@ -26,16 +26,16 @@ const (
 	minModuleMessage = 256
 )
 
-// Clip returns a text in the form for conditions and events: one line of at most [MessageLimit] bytes, without control
-// characters and terminal escape sequences. This is needed because errors of runtimes and registries can contain any
+// Clip returns a text in a form for conditions and events: one line of at most [MessageLimit] bytes, without control
+// characters and terminal escape sequences. Clip is needed because errors of runtimes and registries can contain any
 // text.
 func Clip(message string) string { return text.Clip(message, MessageLimit) }
 
-// ClipTo is like [Clip] with another limit in bytes, see [text.Clip].
+// ClipTo is like [Clip], with another limit in bytes, see [text.Clip].
 func ClipTo(message string, limit int) string { return text.Clip(message, limit) }
 
 // Message returns the text of an error for a condition or event, see [Clip]. If the error consists of joined errors,
-// each error is clipped and listed once. The text lists as many errors as [SummaryLimit] allows, and ends with the
+// each error is shortened and listed once. The text lists as many errors as [SummaryLimit] allows, and ends with the
 // number of the other errors.
 func Message(err error) string {
 	if err == nil {
@@ -68,7 +68,7 @@ func Summarize(texts []string) string {
 	return b.String()
 }
 
-// joinedErrors returns the errors that errors.Join has joined, also if errors were joined several times. If err is not
+// joinedErrors returns the errors that errors.Join has joined, even if errors were joined several times. If err is not
 // a joined error, joinedErrors returns only err.
 func joinedErrors(err error) []error {
 	many, ok := err.(interface{ Unwrap() []error }) // a joined error that is wrapped has additional text
@@ -82,8 +82,8 @@ func joinedErrors(err error) []error {
 	return all
 }
 
-// clipStatus clips the texts in the status of an object, so that the API server does not refuse the status for a text
-// that is too long.
+// clipStatus shortens the texts in the status of an object, so that the API server does not refuse the status because
+// of a text that is too long.
 func clipStatus(o client.Object) {
 	var conditions []metav1.Condition
 	switch o := o.(type) {

@@ -47,7 +47,8 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestStatusIsClipped checks that the CRD accepts every status, even if Report writes invalid or long texts into it.
+// TestStatusIsClipped checks that the CRD accepts every status, even if Report writes an invalid or a very long text
+// into it.
 func TestStatusIsClipped(t *testing.T) {
 	b := newBench(t)
 	text := strings.Repeat("forbidden\n", 5000)

@@ -7,12 +7,12 @@ import (
 )
 
 // MergePatch returns the JSON merge patch (RFC 7386) that changes one member of an object, for example its status, from
-// before to after. MergePatch returns nil if both values are equal. Both values must be JSON objects or null, in the
-// form that encoding/json writes. A merge patch replaces a list as a whole, even if only the order of keys inside the
-// list differs.
+// before to after. MergePatch returns nil if both values are equal. Both values must be JSON objects or null, as
+// encoding/json writes them. A merge patch replaces a list as a whole, even if only the order of keys within its items
+// differs.
 //
-// Only JSON objects that differ are decoded. A status consists mostly of lists. Decoding both statuses completely took
-// one sixth of all memory that a manager allocated.
+// Only JSON objects that differ are decoded, for this reason: A status consists mostly of lists. When both statuses
+// were decoded completely, this took one sixth of all memory that a manager allocated.
 func MergePatch(member string, before, after any) ([]byte, error) {
 	was, err := json.Marshal(before)
 	if err != nil {

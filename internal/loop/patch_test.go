@@ -46,7 +46,7 @@ func TestMergePatch(t *testing.T) {
 	}
 }
 
-// FuzzMergePatch checks that applying a patch of MergePatch gives the same result as applying the patch of a library.
+// FuzzMergePatch checks that a patch of MergePatch has the same effect as the patch of a library.
 func FuzzMergePatch(f *testing.F) {
 	f.Add(`{"a":{"b":1,"c":[1,{"d":2}]},"e":"f"}`, `{"a":{"b":2,"c":[1,{"d":3}]},"g":null}`)
 	f.Add(`{"a":[1]}`, `{"a":{"b":{"c":1}}}`)

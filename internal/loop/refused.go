@@ -16,9 +16,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// reportRefused writes into the condition Ready of the object why the API server refuses the status, so that the object
-// does not show the previous status as if it were current. The patch contains no part of the refused status.
-// reportRefused sends nothing after any other error, and if the object already shows the refusal.
+// reportRefused is called when the API server refuses the status of an object. It writes the reason into the condition
+// Ready, so that the object does not show the previous status as if it were current. The patch contains no part of the
+// refused status. If the error is of another kind, or if the object already shows the refusal, reportRefused sends
+// nothing.
 func (r *runner) reportRefused(ctx context.Context, refusal error) error {
 	before := conditionsOf(r.saved)
 	if !isRefusal(refusal) || before == nil {
@@ -46,8 +47,9 @@ func (r *runner) reportRefused(ctx context.Context, refusal error) error {
 	return nil
 }
 
-// isRefusal reports whether the API server will refuse the same status again: it is invalid or too large, or a policy
-// or a webhook forbids it. If the manager lacks the right to write any status, the report is refused, too.
+// isRefusal reports whether the API server will refuse the same status again, because it is invalid or too large, or
+// because a policy or a webhook forbids it. If the manager lacks the right to write the status, the API server also
+// refuses the patch of reportRefused.
 func isRefusal(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsForbidden(err) ||

@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestRefusedStatus checks that the refusal of a status is written once into the condition Ready, and is removed when a
-// later status is accepted.
+// TestRefusedStatus checks that the refusal of a status is written once into the condition Ready, and that the
+// condition is removed when a later status is accepted.
 func TestRefusedStatus(t *testing.T) {
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Kyma"}, "a", nil)
 	invalid.ErrStatus.Message = "\x1b[31mstatus.modules: Too many\nsecond line " + strings.Repeat("x", 10_000)
@@ -88,7 +88,7 @@ func TestRefusedStatus(t *testing.T) {
 	}
 }
 
-// TestClipStatusOfManyModules checks that a status fits into etcd, however many modules have long texts.
+// TestClipStatusOfManyModules checks that the status fits into etcd even if many modules have long texts.
 func TestClipStatusOfManyModules(t *testing.T) {
 	for n, each := range map[int]int{1: SummaryLimit, 64: SummaryLimit, 100: 2621, 500: 524, 1100: minModuleMessage} {
 		k := &v1beta2.Kyma{}

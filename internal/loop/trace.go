@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/telemetry"
 )
 
-// startTrace adds the runtime, module and version of the object to the log lines and the trace of a reconcile. The
-// returned function ends the trace. The returned function also adds these values to the error of the reconcile.
+// startTrace adds the runtime, the module and the version of an object to the log lines and the trace of its reconcile.
+// The returned function ends the trace. The returned function also adds these values to the error of the reconcile.
 func startTrace(ctx context.Context, o Options) (context.Context, func(error) error) {
 	about := aboutOf(o.Object)
 	about.ReconcileID = string(controller.ReconcileIDFromContext(ctx))
@@ -27,7 +27,8 @@ func startTrace(ctx context.Context, o Options) (context.Context, func(error) er
 	}
 }
 
-// terminalError is a terminal error for controller-runtime, which logs it, without the words that mark it.
+// terminalError is a terminal error in the form that controller-runtime logs: without the words that mark it as
+// terminal.
 type terminalError struct {
 	error
 	text string
@@ -35,10 +36,10 @@ type terminalError struct {
 
 func (e *terminalError) Error() string { return e.text }
 
-// Unwrap returns the marked error.
+// Unwrap returns the marked terminal error.
 func (e *terminalError) Unwrap() error { return e.error }
 
-// aboutOf returns the runtime, module and version of an object.
+// aboutOf returns the runtime, the module and the version that an object is about.
 func aboutOf(o client.Object) telemetry.About {
 	switch o := o.(type) {
 	case *v1beta2.Kyma:

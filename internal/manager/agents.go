@@ -23,8 +23,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// agents contains the parts for runtimes with agents. The authority issues the certificates of agents. The listener
-// receives the reports of agents. The delivery installs agents in runtimes.
+// agents has the parts of the manager that are needed for runtimes with agents. The authority in it issues the
+// certificates of agents. The listener in it receives the reports of agents. The delivery in it installs agents in
+// runtimes.
 type agents struct {
 	issuer     issuer
 	listener   *backchannel.Listener
@@ -41,7 +42,7 @@ type issuer interface {
 	Changed() <-chan struct{}
 }
 
-// newAgents makes the parts for --watch-mode=agent and adds them to the manager.
+// newAgents makes the parts that --watch-mode=agent needs, and adds them to the manager.
 func newAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents, error) {
 	c, mgr := f.config, f.manager
 	identities, err := newIdentities(ctx, f)
@@ -70,7 +71,7 @@ func newAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents,
 	if c.LeaderElect && f.keeper == nil { // with shards, the Lease of each replica contains its address
 		tasks = append(tasks, ctrlmanager.RunnableFunc(announceListener(c, f.live)))
 	}
-	// with cert-manager, the users of cert-manager make the Secret
+	// With cert-manager, the operators of the gateway have to create this Secret.
 	if own, is := a.issuer.(*authority.Authority); is && c.KymaSkrListenerBindAddress != "0" {
 		tasks = append(tasks, ctrlmanager.RunnableFunc(
 			ingressSecret{own, f.live, c.Namespace, mgr.GetLogger().WithName("authority")}.keepUpToDate))
@@ -97,9 +98,9 @@ func newIssuer(ctx context.Context, f foundation, host string) (issuer, error) {
 	})
 }
 
-// runtimesByRoot returns, for each root certificate, the names of the Kymas whose agents use a certificate of that
-// root. The key is the fingerprint of the root. runtimesByRoot returns false if this replica is not the leader or the
-// Kymas cannot be read.
+// runtimesByRoot returns for each root certificate the names of the Kymas whose agents use a certificate that this root
+// has signed. The key is the fingerprint of the root. runtimesByRoot returns false if this replica is not the leader or
+// the Kymas cannot be read.
 func runtimesByRoot(ctx context.Context, f foundation) (map[string][]string, bool) {
 	select {
 	case <-f.manager.Elected():
@@ -180,7 +181,7 @@ func agentImage(c *config.Manager) string {
 	return c.SkrWatcherImageRegistry + "/" + name
 }
 
-// forKymas returns the options for the delivery of agents in the Kyma controller.
+// forKymas returns the options of the Kyma controller for the delivery of agents.
 func (a *agents) forKymas() agentdelivery.Options {
 	return agentdelivery.Options{
 		Delivery: a.delivery, AgentStates: a.listener, HeartbeatInterval: a.heartbeats.interval,
@@ -189,8 +190,8 @@ func (a *agents) forKymas() agentdelivery.Options {
 	}
 }
 
-// reissueOnNewRoots returns a task that calls enqueueAll when the trusted roots change. Every runtime then gets a new
-// certificate.
+// reissueOnNewRoots returns a task that calls enqueueAll when the trusted roots change. After that, every runtime gets
+// a new certificate.
 func (a *agents) reissueOnNewRoots(enqueueAll func(context.Context)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
@@ -217,7 +218,7 @@ func publish(pool *runtimes.Pool, queues kymaQueues, kyma string, e protocol.Eve
 		o.Namespace, o.Name = e.Watched.Namespace, e.Watched.Name
 		pool.Publish(kyma, runtimes.Event{Interest: i, Object: o, Deleted: e.Deleted})
 	case e.WatchedGVK.Kind == v1beta2.KindKyma:
-		// The event is from the Kyma project's agent, or the metadata of the object did not fit into the event.
+		// Either the event is from the Kyma project's agent, or the metadata of the object did not fit into the event.
 		queues.reconcile(kyma)
 	default:
 		pool.Publish(kyma, runtimes.Event{Missed: true, Interest: i})
@@ -237,7 +238,8 @@ func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	return s
 }
 
-// routeTo returns the URL for events to another manager. A Watcher contains the name of the manager and its Service.
+// routeTo returns the URL to which events for another manager are sent. A Watcher has the name of that manager and its
+// Service.
 func routeTo(ctx context.Context, from client.Reader, namespace, manager string) (string, bool) {
 	var list v1beta2.WatcherList
 	if err := from.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -252,7 +254,7 @@ func routeTo(ctx context.Context, from client.Reader, namespace, manager string)
 	return "", false
 }
 
-// heartbeats computes the interval between the heartbeats of an agent.
+// heartbeats computes the interval between two heartbeats of an agent.
 type heartbeats struct {
 	base      context.Context // of the process: callers have no context
 	reader    client.Reader
@@ -272,12 +274,13 @@ func newHeartbeats(ctx context.Context, f foundation) *heartbeats {
 	}
 }
 
-// timeout returns the time after the last heartbeat for which an agent counts as connected. Two heartbeats may be lost.
+// timeout returns how long an agent counts as connected after its last heartbeat. Two heartbeats may be lost before the
+// agent counts as disconnected.
 func (h *heartbeats) timeout() time.Duration { return 3*h.interval + 10*time.Second }
 
-// next returns the delay until the next heartbeat of an agent whose runtime does not change. The delay is so long that
-// all runtimes of this replica together stay within the budget. next returns 0 if the configured interval is long
-// enough for the budget.
+// next returns the delay until the next heartbeat of an agent whose runtime does not change. The delay is long enough
+// that the heartbeats of all runtimes of this replica together stay within the budget. If the configured interval is
+// long enough for the budget, next returns 0.
 func (h *heartbeats) next() time.Duration {
 	if h.budget == 0 {
 		return 0
@@ -289,10 +292,11 @@ func (h *heartbeats) next() time.Duration {
 	return min(needed, protocol.MaxHeartbeatInterval)
 }
 
-// countValidPeriod is the time for which the number of Kymas is used before the Kymas are counted again.
+// countValidPeriod is how long the number of Kymas is used before the Kymas are counted again.
 const countValidPeriod = time.Minute
 
-// count returns the number of Kymas in the cache. If the Kymas cannot be counted, count returns the former number.
+// count returns the number of Kymas in the cache. If the Kymas cannot be counted, count returns the number of the last
+// count.
 func (h *heartbeats) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

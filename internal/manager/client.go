@@ -9,20 +9,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ownWriteTimeout is the maximum time for which a read waits until the cache contains our own writes.
+// ownWriteTimeout is the maximum time that a read waits until the cache contains our own writes.
 const ownWriteTimeout = 5 * time.Second
 
-// boundedClient is a client that reads from the cache. Get waits until the cache contains our own writes of the object,
-// but only for a limited time.
+// boundedClient is a client whose reads come from the cache. Before Get returns an object, it waits until the cache
+// contains our own writes of the object, but only for a limited time.
 //
-// The cache contains a write when it has received an event with the resource version of the write, or with a later
-// resource version. In one case there is no such event: the write was the last write of an object, and the connection
-// broke before the event was sent. The next list of the API server then does not contain the object. In an idle control
-// plane, each Get of that object would wait until somebody changes another object of the kind.
+// The cache contains a write when it has received an event with the resource version of the write, or a later one. In
+// one case there is no such event: the write was the last write of the object before it was deleted, and the connection
+// broke before the event was sent. After that, the next list from the API server does not contain the object. In an
+// idle control plane, each Get of the object would then wait until somebody changes another object of the same kind.
 //
-// List does not wait. List would have to wait for all current writes of the kind. In a rollout, there are hundreds of
-// these writes. The lookup of an agent's identity would wait for all of them, and so would a reconcile for a person
-// that lists its Manifests. A caller that needs its own writes in a list has to use the answers of these writes.
+// List does not wait for own writes. Otherwise List would have to wait for all current writes of the kind. During a
+// rollout, there are hundreds of such writes. The lookup of an agent's identity would have to wait for all of them, and
+// so would a reconcile that a person waits for, because it lists Manifests. If a caller needs its own writes in a list,
+// it has to use the answers to these writes.
 type boundedClient struct {
 	client.Client
 	timeout time.Duration
@@ -41,8 +42,8 @@ func (c boundedClient) Get(ctx context.Context, key client.ObjectKey, o client.O
 	if err == nil || limited.Err() == nil || ctx.Err() != nil {
 		return err
 	}
-	// The timeout has passed. If the cache is still behind, another reconcile follows when the cache receives the
-	// event.
+	// The time ownWriteTimeout has passed. If the cache does not contain the write yet, its event triggers another
+	// reconcile later.
 	return c.Client.Get(ctx, key, o, append(slices.Clip(opts), client.DisableReadYourWritesConsistency)...)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// stuckClient is a client that waits for a write that the cache will never receive.
+// stuckClient is a client that waits for a write whose event the cache will never receive.
 type stuckClient struct {
 	client.Client
 }
@@ -34,7 +34,7 @@ func (stuckClient) List(ctx context.Context, list client.ObjectList, opts ...cli
 	return nil
 }
 
-// TestReadsDoNotWaitForEver checks that a write without an event delays a Get of the object only for a limited time,
+// TestReadsDoNotWaitForEver checks that a write without an event delays a Get of its object only for a limited time,
 // and that lists do not wait for writes.
 func TestReadsDoNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -40,7 +40,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// controllers contains the reconcilers of the manager. A reconciler that the configuration does not need is nil.
+// controllers contains the reconcilers of the manager. If the configuration does not need a reconciler, its field is
+// nil.
 type controllers struct {
 	kyma       *kyma.Reconciler
 	rollout    *rollout.Reconciler
@@ -53,8 +54,8 @@ type controllers struct {
 	conversion *conversion.Webhook
 }
 
-// newControllers makes all controllers and the conversion webhook, and adds them to the manager. served are the
-// namespaces whose objects are not reported as unserved; if it is empty, no object is reported.
+// newControllers makes all controllers and the conversion webhook, and adds them to the manager. served are the served
+// namespaces: objects in all other namespaces are reported as unserved. If served is empty, no object is reported.
 func newControllers(ctx context.Context, f foundation, pool, controlPlane *runtimes.Pool, artefacts *registry.Registry,
 	agents agentdelivery.Options, served []string) (controllers, error) {
 	c, mgr := f.config, f.manager
@@ -76,7 +77,7 @@ func newControllers(ctx context.Context, f foundation, pool, controlPlane *runti
 		}
 	}
 	if c.Mode != config.ModeInCluster {
-		// This cache is also needed without --deletion-deadline: there may be tombstones from a time when that flag was
+		// This cache is needed even without --deletion-deadline: there may be tombstones from a time when that flag was
 		// set.
 		tombstones, err = newOwnCache(mgr, c.Namespace, "tombstones", cache.Options{
 			DefaultLabelSelector: labels.SelectorFromSet(labels.Set{v1beta2.LabelTombstone: v1beta2.ValueTrue}),
@@ -166,7 +167,7 @@ func (all controllers) register(ctx context.Context, mgr ctrl.Manager) error {
 	return add(mgr, "the conversion webhook", all.conversion)
 }
 
-// newRateLimiter returns the rate limiter that computes the delays of one controller after errors.
+// newRateLimiter returns the rate limiter that computes how long one controller delays a retry after an error.
 func newRateLimiter(c *config.Manager) workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](c.FailureBaseDelay, c.FailureMaxDelay)
 }
@@ -271,7 +272,7 @@ func orphanOptions(f foundation, pool *runtimes.Pool) orphan.Options {
 	}
 }
 
-// newUnserved returns the reporter of objects in namespaces that are not served.
+// newUnserved returns the reporter of objects in namespaces that the manager does not serve.
 func newUnserved(f foundation, served []string) (*unserved.Reporter, error) {
 	of, err := metadata.NewForConfigAndClient(f.manager.GetConfig(), f.manager.GetHTTPClient())
 	if err != nil {
@@ -293,11 +294,11 @@ func conversionOptions(f foundation) conversion.Options {
 	return o
 }
 
-// countTimeout is the maximum time for which a scrape of metrics waits for the cache.
+// countTimeout is the maximum time that a scrape of metrics waits for the cache.
 const countTimeout = time.Second
 
 // mandatoryModules returns a function that counts the mandatory modules in the cache. Until the cache is filled, the
-// function returns NaN.
+// returned function returns NaN.
 func mandatoryModules(ctx context.Context, from client.Reader, namespace string) func() float64 {
 	return func() float64 {
 		ctx, cancel := context.WithTimeout(ctx, countTimeout)

@@ -15,10 +15,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// identityIndex is the index of Kymas by the common name in the certificate of their agent.
+// identityIndex is the name of the index that finds Kymas by the common name in the certificate of their agent.
 const identityIndex = "backchannel.identity"
 
-// identities maps a client certificate to the Kyma for which the certificate was issued.
+// identities finds the Kyma for which a client certificate was issued.
 type identities struct {
 	base      context.Context // context of the process, because callers have no context
 	namespace string
@@ -50,13 +50,13 @@ func newIdentities(ctx context.Context, f foundation) (*identities, error) {
 	return i, nil
 }
 
-// commonName returns the common name in the agent certificate of a Kyma.
+// commonName returns the common name in the certificate of a Kyma's agent.
 func commonName(o client.Object) string {
 	return delivery.CommonName(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: o.GetName(), Labels: o.GetLabels()}})
 }
 
-// lookup returns the runtime for an identity. If the Kyma of a certificate no longer exists, lookup refuses the
-// certificate, even if there is another Kyma with the same name.
+// lookup returns the runtime that has an identity. If the Kyma for which a certificate was issued no longer exists,
+// lookup refuses the certificate, even if there is another Kyma with the same name.
 func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
 	found, err := i.find(id.CommonName)
 	switch {

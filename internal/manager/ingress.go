@@ -15,14 +15,14 @@ import (
 )
 
 // ingressSecretName is the name of the Secret with the server certificate of an ingress in front of the listener. The
-// gateway of the Kyma project uses the same name.
+// gateway of the Kyma project expects this name.
 const ingressSecretName = "klm-istio-gateway"
 
 // ingressCheckInterval is the interval between two checks of the Secret with this name.
 const ingressCheckInterval = time.Minute
 
-// ingressSecret maintains a Secret with the certificate for an ingress that terminates TLS. This is needed because
-// agents trust only our own authority.
+// ingressSecret maintains a Secret with the certificate for an ingress that terminates TLS. Such a certificate is
+// needed because agents trust only our own authority.
 type ingressSecret struct {
 	authority *authority.Authority
 	client    client.Client
@@ -48,8 +48,8 @@ func (s ingressSecret) keepUpToDate(ctx context.Context) error {
 	}
 }
 
-// write writes the Secret with a certificate for the hosts of the listener and with the roots of the agents. If the
-// Secret already contains them, write does not change the Secret.
+// write writes the Secret: a certificate for the hosts of the listener, and the roots that agents' certificates are
+// verified with. If the Secret already has them, write sends no request.
 func (s ingressSecret) write(ctx context.Context) error {
 	const roots = "ca.crt"
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: ingressSecretName}}

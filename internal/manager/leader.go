@@ -20,8 +20,8 @@ import (
 // listener.
 const addressAnnotation = "operator.kyma-project.io/listener-address"
 
-// announceListener returns a task that runs on the leader. The task writes the address of the leader's listener to the
-// Lease of leader election, for the other replicas.
+// announceListener returns a task that is executed on the leader. The task writes the address of the leader's listener
+// to the Lease of leader election, for the other replicas.
 func announceListener(c *config.Manager, live client.Client) func(context.Context) error {
 	return func(ctx context.Context) error {
 		address, err := listenerAddress(c)
@@ -61,11 +61,12 @@ func newLeaderAddress(ctx context.Context, f foundation) *leaderAddress {
 	}
 }
 
-// leaseValidPeriod is the time for which the address is used before the Lease is read again. leaseValidPeriod is also
-// the timeout of that read.
+// leaseValidPeriod is how long the address is used before the Lease is read again. leaseValidPeriod is also the timeout
+// of reading the Lease.
 const leaseValidPeriod = 2 * time.Second
 
-// find returns the address of the leader's listener, or "" if it is unknown. If this replica is the leader, me is true.
+// find returns the address of the leader's listener, or "" if it is not known. If this replica is the leader, me is
+// true.
 func (l *leaderAddress) find() (address string, me bool) {
 	select {
 	case <-l.elected:

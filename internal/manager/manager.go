@@ -1,13 +1,14 @@
 // Package manager builds the lifecycle manager out of its parts.
 //
-// Use: fill in a [config.Manager], validate it, and start the manager that New returns:
+// To use the package, fill in a [config.Manager], validate it, and start the manager that New returns:
 //
 //	mgr, err := manager.New(ctx, cfg, rest)
 //	err = mgr.Start(ctx) // until ctx ends
 //
-// How it works: [New] makes one manager for each served namespace. The managers share the registry, and nothing else:
-// each has its own Lease, caches and connections. For each of them, build makes the parts one after the other. Each
-// part is complete when it is made, and gets earlier parts as values:
+// How it works: [New] makes one manager for each served namespace. The managers share the registry, and nothing else
+// [New] makes one manager for each served namespace. The managers share the registry, and nothing else: each has its
+// own Lease, caches and connections. For each of these managers, build makes the parts one after the other. Each part
+// is complete when it is made, and gets earlier parts as arguments:
 //
 //	 1 urgent      the set of runtimes that a person waits for
 //	 2 transport   the configuration of all requests to the control plane: limit of writes, retries of caches during an outage
@@ -20,10 +21,11 @@
 //	 9 controllers the controllers for Kyma, Manifest, purge, tombstones, Watcher and orphans
 //	10 background  tasks that need several of these parts, and metrics
 //
-// Only this package reads the configuration; the parts get values. The cache is small: it contains one namespace, no
-// managedFields, and only the metadata of Secrets.
+// Only this package reads the configuration; the parts get values. The cache is small: it contains one namespace, n
+// Only this package reads the configuration; each part gets the values that it needs. The cache is small: it contains
+// one namespace, no managedFields, and only the metadata of Secrets.
 //
-// What it does not do: the package itself reconciles nothing, and it reads no flag or environment variable.
+// The package itself reconciles nothing, and it reads no flag or environment variable.
 package manager
 
 import (
@@ -82,7 +84,7 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (Managers, er
 // Managers are the managers of the served namespaces.
 type Managers []ctrl.Manager
 
-// Start runs all managers until ctx ends or one of them fails. Then Start stops the other managers.
+// Start runs all managers until ctx ends or until one of them fails. In both cases, Start stops all managers.
 func (all Managers) Start(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, m := range all {
@@ -91,7 +93,7 @@ func (all Managers) Start(ctx context.Context) error {
 	return group.Wait()
 }
 
-// process contains the parts that a process has only once, even if the process builds several managers.
+// process has the parts that exist once in a process, even if it runs several managers.
 type process struct {
 	registerer prometheus.Registerer // nil except for the first manager
 	manyNames  bool                  // several controllers may have the same name
@@ -99,7 +101,7 @@ type process struct {
 	artefacts  *registry.Registry    // the registry of the first manager; nil for the first manager
 }
 
-// foundation contains the values that all parts after the controller-runtime manager need.
+// foundation has the values that all parts need which are made after the controller-runtime manager.
 type foundation struct {
 	config  *config.Manager
 	manager ctrl.Manager
@@ -109,11 +111,11 @@ type foundation struct {
 	queues  kymaQueues
 	events  *eventrecorder.Recorder
 	saves   *budget.Budget // limits the status writes for each runtime
-	// controlPlaneID identifies the control plane in the records of the owners of runtimes
+	// controlPlaneID is the ID of this control plane in the records of the owners of runtimes.
 	controlPlaneID string
 }
 
-// parts contains the parts that New has built. A part that the configuration does not need is nil.
+// parts has the parts that New has made. If the configuration does not need a part, its field is nil.
 type parts struct {
 	foundation
 	leading     *leadingEvents
@@ -192,14 +194,14 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 		controllers: all}, nil
 }
 
-// controlPlaneConfig returns the configuration of all clients of the control plane.
+// controlPlaneConfig returns the client configuration that all clients of the control plane use.
 func controlPlaneConfig(c *config.Manager, cfg *rest.Config, urgent *queueing.Urgent) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent, cfg.QPS, cfg.Burst = "lifecycle-manager", c.K8sClientQPS, int(2*c.K8sClientQPS)
 	if c.K8sClientQPS == 0 {
 		cfg.QPS = -1
 	}
-	// The API server may send the same warning for each Manifest.
+	// Otherwise, the API server might send the same warning for each Manifest.
 	cfg.WarningHandlerWithContext = telemetry.NewAPIWarnings()
 	cfg.Wrap(queueing.NewWriteLimiter(c.MaxControlPlaneWrites, c.MaxControlPlaneWritesWhileUrgent, urgent).Wrap)
 	cfg.Wrap((&outage{log: log.Log.WithName("control-plane")}).wrap)
@@ -226,8 +228,8 @@ func newManager(r replica) (ctrl.Manager, client.WithWatch, error) {
 	return mgr, live, nil
 }
 
-// newPool returns the pool of connections to runtimes. The pool uses access Secrets, or the cluster of the manager as
-// the only runtime.
+// newPool returns the pool of connections to runtimes. The pool connects to runtimes with access Secrets, or in
+// in-cluster mode to the cluster of the manager as the only runtime.
 func newPool(ctx context.Context, f foundation, r replica) (*runtimes.Pool, error) {
 	for _, kind := range poolIndexes(f.config) {
 		if err := runtimes.IndexByKyma(ctx, f.manager.GetFieldIndexer(), kind); err != nil {
@@ -237,8 +239,7 @@ func newPool(ctx context.Context, f foundation, r replica) (*runtimes.Pool, erro
 	return runtimes.New(ctx, poolOptions(f, r))
 }
 
-// newControlPlane returns the pool with the connection to the control plane. newControlPlane returns nil if no modules
-// may be installed there.
+// newControlPlane returns a pool with the connection to the control plane, or nil if no modules may be installed there.
 func newControlPlane(ctx context.Context, f foundation, r replica) (*runtimes.Pool, error) {
 	name := f.config.ControlPlaneServiceAccount
 	if name == "" {
@@ -257,8 +258,8 @@ func add(mgr ctrl.Manager, what string, tasks ...ctrlmanager.Runnable) error {
 	return nil
 }
 
-// ClusterConfig returns the configuration of the client for the control plane. Without a kubeconfig, ClusterConfig uses
-// the service account of the pod.
+// ClusterConfig returns the configuration of the client for the control plane. If there is no kubeconfig, ClusterConfig
+// uses the service account of the pod.
 func ClusterConfig(kubeconfig string) (cfg *rest.Config, err error) {
 	if kubeconfig == "" {
 		cfg, err = rest.InClusterConfig()

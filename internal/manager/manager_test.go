@@ -101,7 +101,7 @@ func startDiscovery(t *testing.T) *rest.Config {
 	return &rest.Config{Host: server.URL}
 }
 
-// newConfig returns a valid configuration in which only parts that are started later open ports.
+// newConfig returns a valid configuration with which making the parts opens no port.
 func newConfig(t *testing.T, edit func(*config.Manager)) *config.Manager {
 	t.Helper()
 	c := config.NewManager()
@@ -118,8 +118,8 @@ func newConfig(t *testing.T, edit func(*config.Manager)) *config.Manager {
 
 func withAgents(c *config.Manager) { c.ListenerAddress = "listener.example.com:443" }
 
-// TestBuild checks that each configuration results in exactly the parts that it needs, and that each part gets the
-// earlier parts.
+// TestBuild checks that each configuration makes exactly the parts that it needs, and that each part gets the earlier
+// parts that it needs.
 func TestBuild(t *testing.T) {
 	const all = "kyma manifest purge tombstones watcher orphan"
 	cases := map[string]struct {
@@ -236,7 +236,7 @@ func checkShared(t *testing.T, p parts) {
 	}
 }
 
-// TestReviewsReachTheController checks that requests of the pool and the listener from before the start of the Kyma
+// TestReviewsReachTheController checks that requests that the pool and the listener make before the start of the Kyma
 // controller are not lost.
 func TestReviewsReachTheController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestReviewsReachTheController(t *testing.T) {
 	})
 }
 
-// fakeManager is a manager with only the methods that the options of parts need.
+// fakeManager is a fake manager that has only the methods that the options of parts need.
 type fakeManager struct {
 	ctrl.Manager
 	client client.Client
@@ -265,7 +265,7 @@ func (fakeManager) GetEventRecorder(string) ctrlrecorder.EventRecorder { return 
 func (fakeManager) GetLogger() logr.Logger                             { return logr.Discard() }
 func (fakeManager) Elected() <-chan struct{}                           { return nil }
 
-// optionsOf returns the option values of all parts for a configuration, by part and field.
+// optionsOf returns the values of the options of all parts for a configuration, by part and field.
 func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 	t.Helper()
 	f := foundation{config: c, manager: fakeManager{client: fake.NewClientBuilder().Build()},
@@ -305,7 +305,7 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 // issuerStub is an issuer whose methods are never called.
 type issuerStub struct{ issuer }
 
-// collectValues adds the values of all exported fields of basic kinds, and whether functions and maps are set.
+// collectValues collects the values of all exported fields of basic types, and whether functions and maps are set.
 func collectValues(values map[string]string, path string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -331,7 +331,7 @@ func collectValues(values map[string]string, path string, v reflect.Value) {
 	}
 }
 
-// TestConfigurationReachesParts checks that each field of the configuration changes the options of a part.
+// TestConfigurationReachesParts checks that each field of the configuration changes an option of some part.
 func TestConfigurationReachesParts(t *testing.T) {
 	elsewhere := map[string]string{
 		"Version": "cmd", "Kubeconfig": "cmd", "LogLevel": "cmd", "LogRuntimeLimit": "cmd",
@@ -425,7 +425,7 @@ func TestWritesAreLimited(t *testing.T) {
 	}
 }
 
-// TestRegistryOptions checks that the flags determine the registry.
+// TestRegistryOptions checks that the flags determine the options of the registry.
 func TestRegistryOptions(t *testing.T) {
 	r, err := newRegistry(t.Context(), newConfig(t, func(c *config.Manager) { c.ModulesRepositorySubpath = "modules" }),
 		nil)
@@ -442,8 +442,8 @@ func TestRegistryOptions(t *testing.T) {
 	}
 }
 
-// TestReplicaIdentity checks that a leader that restarts under its name leads at once, and that without a name each
-// process has its own identity.
+// TestReplicaIdentity checks that a leader that restarts under the same name becomes the leader at once, and that each
+// process without a name gets an identity of its own.
 func TestReplicaIdentity(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
@@ -499,7 +499,7 @@ func TestReplicaIdentity(t *testing.T) {
 	}
 }
 
-// TestMandatoryModules checks that the gauge is read from the cache at each scrape.
+// TestMandatoryModules checks that the metric is computed from the cache at each scrape.
 func TestMandatoryModules(t *testing.T) {
 	kinds, err := newScheme()
 	if err != nil {
@@ -535,7 +535,7 @@ func TestMandatoryModules(t *testing.T) {
 	}
 }
 
-// failingReader is a cache that is not filled.
+// failingReader is a cache that is not filled yet.
 type failingReader struct{ client.Reader }
 
 func (failingReader) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOption) error {
@@ -543,7 +543,8 @@ func (failingReader) List(ctx context.Context, _ client.ObjectList, _ ...client.
 	return ctx.Err()
 }
 
-// TestBase checks that runtimes get the CRDs of this program, without the versions that need a conversion webhook.
+// TestBase checks that runtimes get the CRDs that this program contains, without the versions that need a conversion
+// webhook.
 func TestBase(t *testing.T) {
 	base, err := Base()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// counting counts the calls of the mapper.
+// counting is a mapper that counts its calls.
 type counting struct {
 	meta.RESTMapper
 	asked int

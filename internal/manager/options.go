@@ -27,10 +27,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/manager/watchdecode"
 )
 
-// shutdownTimeout is the maximum time for which the process waits for running reconciles when it ends.
+// shutdownTimeout is the maximum time that the process waits for running reconciles when it ends.
 const shutdownTimeout = 10 * time.Second
 
-// managerOptions returns the options of the controller-runtime manager, except the options that depend on the replica.
+// managerOptions returns those options of the controller-runtime manager that do not depend on the replica.
 func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctrl.Options, error) {
 	kinds, err := newScheme()
 	if err != nil {
@@ -50,7 +50,7 @@ func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctr
 		Metrics: server.Options{
 			BindAddress: c.MetricsBindAddress, SecureServing: c.MetricsSecure,
 			TLSOpts: []func(*tls.Config){func(t *tls.Config) { t.MinVersion = tls.VersionTLS12 }},
-			// Only the OpenMetrics format supports exemplars. Clients that do not request this format get the text
+			// Only the OpenMetrics format supports exemplars. A client that does not request this format gets the text
 			// format.
 			HandlerOpts: []func(*promhttp.HandlerOpts){func(o *promhttp.HandlerOpts) { o.EnableOpenMetrics = true }},
 		},
@@ -65,8 +65,8 @@ func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctr
 		RenewDeadline:                 &c.LeaderElectionRenewDeadline,
 		RetryPeriod:                   &c.LeaderElectionRetryPeriod,
 		GracefulShutdownTimeout:       &stop,
-		// Reconciles get the tracer from their context. The manager ends the reconciles, so the end of ctx must not
-		// cancel them.
+		// Reconciles get the tracer from their context. The manager itself ends the reconciles, so the end of ctx must
+		// not cancel them.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	}
 	options.Controller.SkipNameValidation = new(manyNames)
@@ -92,7 +92,7 @@ func newScheme() (*runtime.Scheme, error) {
 }
 
 // cacheOptions returns the options for the content of the manager's cache. The cache contains the objects of one
-// namespace. Of Secrets, the cache contains only the metadata of access Secrets.
+// namespace. The only Secrets in the cache are access Secrets, and only with their metadata.
 func cacheOptions(c *config.Manager) (cache.Options, error) {
 	labelled, err := labels.NewRequirement(v1beta2.LabelKymaName, selection.Exists, nil)
 	if err != nil {
@@ -111,27 +111,27 @@ func cacheOptions(c *config.Manager) (cache.Options, error) {
 	return o, nil
 }
 
-// secretMetadata returns an empty Secret object for requests that read only the metadata of Secrets.
+// secretMetadata returns an empty object with which only the metadata of Secrets is requested.
 func secretMetadata() *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return m
 }
 
-// kymaMetadata returns an empty Kyma object for requests that read only the metadata of Kymas.
+// kymaMetadata returns an empty object with which only the metadata of Kymas is requested.
 func kymaMetadata() *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindKyma))
 	return m
 }
 
-// startedCache is an additional cache. The manager starts it before the controllers.
+// startedCache makes the manager start an additional cache. The manager starts this cache before the controllers.
 type startedCache struct{ cache.Cache }
 
-// GetCache returns the cache. The manager recognises caches by this method.
+// GetCache returns the cache. The manager recognises a cache by this method.
 func (s startedCache) GetCache() cache.Cache { return s.Cache }
 
-// newOwnCache makes a separate cache of the manager's namespace with its own options, and adds the cache to the
+// newOwnCache makes a separate cache of one kind in the manager's namespace, with its own options, and adds it to the
 // manager.
 func newOwnCache(mgr ctrl.Manager, namespace, what string, o cache.Options) (cache.Cache, error) {
 	o.HTTPClient, o.Scheme, o.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()

@@ -24,7 +24,7 @@ type outage struct {
 	since time.Time // guarded by mu: zero if the control plane can be reached
 }
 
-// wrap returns a transport that retries the lists and watches of caches until their context ends. All other requests
+// wrap returns a transport that retries the lists and watches of a cache until their context ends. All other requests
 // fail at once, so that their callers can report the failure.
 func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -55,7 +55,8 @@ func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// isForCache reports whether a cache has sent a request. Only caches send watches, and lists with a resource version.
+// isForCache reports whether a request was sent by a cache. Watches, and lists with a resource version, are sent only
+// by caches.
 func isForCache(r *http.Request) bool {
 	q := r.URL.Query()
 	return r.Method == http.MethodGet && (q.Has("watch") || q.Has("resourceVersion"))

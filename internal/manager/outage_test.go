@@ -14,7 +14,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-// failing returns the given responses in order, and then repeats the last response.
+// failing returns a transport that gives these responses in order, and repeats the last one.
 type failing struct {
 	answers []any // an error, or a status
 	asked   int
@@ -131,7 +131,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestOutageOfHours checks that requests are still sent every few seconds after a long outage, and that the retries end
+// TestOutageOfHours checks that requests are sent every few seconds even in a long outage, and that the retries end
 // when the context of the request ends.
 func TestOutageOfHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestOutageOfHours(t *testing.T) {
 	})
 }
 
-// send sends a request and discards the response.
+// send sends a request and ignores the content of the response.
 func send(over http.RoundTripper, r *http.Request) error {
 	resp, err := over.RoundTrip(r)
 	if err == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
-// kymaQueues contains the queues of the Kyma controller. The queues are made before the controller: the pool and the
+// kymaQueues has the queues of the Kyma controller. The queues are made before the controller, because the pool and the
 // listener add requests to the queues, and the controller needs the pool and the listener.
 type kymaQueues struct {
 	namespace string
@@ -32,7 +32,7 @@ func (q kymaQueues) reconcile(kyma string) {
 		reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: kyma}})
 }
 
-// verify enqueues a Kyma without a delay, because another controller waits until the owner of its runtime is verified.
+// verify enqueues a Kyma without a delay, because another controller waits until the owner of the runtime is verified.
 func (q kymaQueues) verify(kyma string) {
 	q.trigger.Add(queueing.Event, 0,
 		reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: kyma}})

@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// newRegistry opens the registry of modules. A flag or the credential Secret contains the address of the registry.
+// newRegistry opens the registry of modules. The address of the registry is in a flag or in the credential Secret.
 func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (*registry.Registry, error) {
 	o := registry.Options{Host: c.OCIRegistryHost, Subpath: c.ModulesRepositorySubpath,
 		CacheBytes: c.RegistryCacheBytes}
@@ -59,15 +59,16 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 	return r, nil
 }
 
-// egressOptions returns the rules for addresses that modules may lead to. The host is that of the registry of modules.
+// egressOptions returns the rules for the addresses to which modules may lead. host is the host of the registry of
+// modules.
 func egressOptions(c *config.Manager, host string) egress.Options {
 	allow, deny := c.EgressRules()
 	return egress.Options{Allow: allow, Deny: deny, Configured: []string{host},
 		Hint: "correct the location, or allow the address with --egress-allow"}
 }
 
-// keychain reads the Secret for each login, so that changed credentials are used at once. There are few logins, because
-// artefacts are cached.
+// keychain reads the Secret with the credentials for each login, so that changed credentials are used at once. This is
+// cheap: there are few logins, because artefacts are cached.
 type keychain struct {
 	reader client.Reader
 	key    client.ObjectKey
@@ -90,7 +91,7 @@ func (k keychain) ResolveContext(ctx context.Context, r authn.Resource) (authn.A
 	return authn.FromConfig(login), nil
 }
 
-// read returns the registry and the credentials in the Secret.
+// read returns the registry and the credentials that are in the Secret.
 func (k keychain) read(ctx context.Context) (host string, login authn.AuthConfig, err error) {
 	var s corev1.Secret
 	if err := k.reader.Get(ctx, k.key, &s); err != nil {

@@ -30,21 +30,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard/shardcache"
 )
 
-// replica contains the parts with which this replica shares the work with other replicas. Either the leader does all
-// work, or each replica works on some shards.
+// replica has the parts with which this replica shares the work with other replicas. Either the leader does all work,
+// or each replica works on some shards.
 type replica struct {
 	cfg     *rest.Config
 	options ctrl.Options
 	leading *leadingEvents    // nil without leader election
 	cache   *shardcache.Cache // nil without shards
 	keeper  *shard.Keeper     // nil without shards
-	// fence wraps a transport. The wrapped transport refuses the requests of a reconcile whose shard was lost. nil
-	// without shards.
+	// fence returns a transport that refuses requests of a reconcile whose shard this replica has lost. Without shards,
+	// fence is nil.
 	fence func(http.RoundTripper) http.RoundTripper
 }
 
-// newReplica returns the parts of this replica, with the completed configuration and options of the manager. There are
-// three modes:
+// newReplica returns the parts of this replica, together with the completed configuration and options of the manager.
+// The configuration determines one of three modes:
 //
 //	no leader election   one replica, or in-cluster
 //	leader election      the leader reconciles all runtimes
@@ -98,8 +98,7 @@ func newKeeper(c *config.Manager, name string, leases shard.Leases, lock *resour
 	if err != nil {
 		return nil, err
 	}
-	// A separate lock is used for reading, because a lock stores the last record that it has read and uses it for
-	// updates.
+	// A separate lock is used for reading: a lock stores the last record that it has read and uses it for updates.
 	reading := &resourcelock.LeaseLock{LeaseMeta: lock.LeaseMeta, Client: lock.Client}
 	return shard.New(shard.Options{
 		Leases: leases, Name: name, Address: address, Labels: leaseLabels(), Duration: c.ShardLeaseDuration,
@@ -129,15 +128,15 @@ func newLock(c *config.Manager, cfg *rest.Config, recorder resourcelock.EventRec
 	}, nil
 }
 
-// leaseLabels returns the labels of the Leases that this process renews. The labels are sent with each renewal, so they
-// cost no request.
+// leaseLabels returns the labels of the Leases that this process renews. The labels are a part of each renewal, so they
+// cost no request of their own.
 func leaseLabels() map[string]string {
 	return map[string]string{v1beta2.LabelVersion: config.VersionLabel()}
 }
 
-// leadingEvents records the events of leader election. The recorder of leadingEvents is set later, because
-// controller-runtime needs the lock before it can make event recorders. Events before that are dropped. There are no
-// events before the manager starts.
+// leadingEvents records the events of leader election. The recorder in leadingEvents is set later, because
+// controller-runtime needs the lock before it can make event recorders. Until the recorder is set, events are dropped.
+// This does no harm: there are no events before the manager starts.
 type leadingEvents struct {
 	recorder atomic.Pointer[events.EventRecorder]
 }
@@ -151,7 +150,7 @@ func (l *leadingEvents) Eventf(of runtime.Object, kind, reason, message string, 
 
 // newShardedCache returns the cache of a replica with shards, and sets the options so that the manager uses it. The
 // cache contains only the Kymas and Manifests of the shards that the replica holds. The cache contains all access
-// Secrets, because a missing access Secret means that the cluster no longer exists. That decision must not depend on a
+// Secrets: if an access Secret is missing in it, the cluster no longer exists. This conclusion must not depend on a
 // label that somebody can remove.
 func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shardcache.Cache, error) {
 	over, err := rest.HTTPClientFor(cfg)
@@ -209,8 +208,8 @@ func newShardedClient(cfg *rest.Config, o client.Options, sharded *shardcache.Ca
 	return shardcache.NewClient(sharded, others, live), nil
 }
 
-// addTo sets the event recorder of leader election. addTo also adds the Keeper and the Labeler of shards to the
-// manager.
+// addTo sets the event recorder of leader election. addTo also adds the Keeper and the Labeler, which are parts for
+// shards, to the manager.
 func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager, live client.Client) error {
 	if r.leading != nil {
 		var recorder events.EventRecorder = mgr.GetEventRecorder("lifecycle-manager")
@@ -237,7 +236,7 @@ func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager,
 	return add(mgr, "the keeper of shards", labeler, r.keeper)
 }
 
-// stripMetadata removes all metadata of an object except the metadata that identifies the object and its runtime.
+// stripMetadata removes all metadata of an object that does not identify the object or its runtime.
 func stripMetadata(raw any) (any, error) {
 	o, is := raw.(*metav1.PartialObjectMetadata)
 	if !is {
@@ -259,8 +258,8 @@ func stripMetadata(raw any) (any, error) {
 	return raw, nil
 }
 
-// listenerAddress returns the address at which other replicas reach the listener of this replica. listenerAddress
-// returns "" if there is no listener address.
+// listenerAddress returns the address at which other replicas reach the listener of this replica, or "" if there is
+// none.
 func listenerAddress(c *config.Manager) (string, error) {
 	if c.WatchMode != config.WatchAgent || c.ListenerBindAddress == "0" {
 		return "", nil

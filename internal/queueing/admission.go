@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// AdmissionTimeout is the time after which an admitted runtime loses its place to a waiting runtime. A runtime that
-// takes longer usually waits for something outside of the manager, for example an operator in the runtime.
+// AdmissionTimeout is the time after which an admitted runtime has to leave its place to a waiting runtime. If a
+// runtime takes longer, it usually waits for something outside of the manager, for example for an operator in the
+// runtime.
 const AdmissionTimeout = time.Minute
 
 // Admission limits how many runtimes do the same kind of work at the same time. The other runtimes wait in the order of
-// their first call of Admit. Safe for concurrent use.
+// their first call of Admit. An Admission is safe for concurrent use.
 //
-// Without this limit, all runtimes of a fleet would work at the same time, and no runtime would finish early. Each
-// runtime would keep its connection and its memory until the end. A rollout would use all workers, and a person who
-// changes a Kyma would have to wait for a free worker.
+// Without this limit, all runtimes of a fleet would be worked on at the same time, and none of them would be finished
+// early. Each runtime would occupy its connection and its memory until the end. A rollout would occupy all workers, and
+// a person who changes a Kyma would have to wait for a free worker.
 type Admission struct {
 	limit int               // maximum number of admitted runtimes; 0 means no limit
 	admit func(name string) // called for each waiting runtime that is admitted
@@ -27,16 +28,16 @@ type Admission struct {
 	timerRunning bool                 // guarded by mu: a timer is running that checks for timeouts
 }
 
-// NewAdmission returns an Admission for at most limit runtimes at the same time. 0 means no limit. When a waiting
-// runtime is admitted, the function admit is called with its name, without a lock. The function has to start the work,
-// usually by adding a request to a queue.
+// NewAdmission returns an Admission that admits at most limit runtimes at the same time. 0 means that there is no
+// limit. When a waiting runtime is admitted, the function admit is called with the name of the runtime, without a lock.
+// This function has to start the work, usually by adding a request to a queue.
 func NewAdmission(limit int, admit func(name string)) *Admission {
 	return &Admission{limit: limit, admit: admit, admitted: map[string]time.Time{}, isWaiting: map[string]bool{}}
 }
 
 // Admit reports whether a runtime is admitted. If Admit returns false, the runtime waits. When the runtime is admitted
-// later, the function that was passed to [NewAdmission] is called. An admitted runtime stays admitted until
-// [Admission.Release], [Admission.Withdraw] or [AdmissionTimeout].
+// later, the function admit of [NewAdmission] is called. An admitted runtime stays admitted until [Admission.Release],
+// [Admission.Withdraw] or [AdmissionTimeout].
 func (a *Admission) Admit(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,7 +55,7 @@ func (a *Admission) Admit(name string) bool {
 	return false
 }
 
-// IsWaiting reports whether a runtime is waiting to be admitted.
+// IsWaiting reports whether a runtime waits for its admission.
 func (a *Admission) IsWaiting(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,12 +71,12 @@ func (a *Admission) IsAdmitted(name string) bool {
 }
 
 // Release frees the place of a runtime whose work is done or has failed, and admits the next waiting runtime. Release
-// may be called for any runtime at any time. A waiting runtime keeps waiting, because the finished work may have
-// started before the runtime had to wait.
+// may be called for any runtime at any time. If the runtime itself is waiting, it continues to wait, because the
+// finished work may have started before the runtime had to wait.
 func (a *Admission) Release(name string) { a.release(name, false) }
 
-// Withdraw frees the place of a runtime like [Admission.Release]. If the runtime is waiting, Withdraw also ends its
-// waiting, for example because the runtime does not exist any more.
+// Withdraw frees the place of a runtime in the same way as [Admission.Release]. If the runtime itself is waiting,
+// Withdraw also ends that, for example because the runtime does not exist any more.
 func (a *Admission) Withdraw(name string) { a.release(name, true) }
 
 func (a *Admission) release(name string, withdraw bool) {
@@ -111,7 +112,7 @@ func (a *Admission) notify(next []string) {
 	}
 }
 
-// startTimerLocked starts the timer for AdmissionTimeout if runtimes are waiting.
+// startTimerLocked starts the timer for AdmissionTimeout if any runtime is waiting.
 func (a *Admission) startTimerLocked() {
 	if a.timerRunning {
 		return

@@ -106,8 +106,8 @@ func TestAdmissionWithoutLimit(t *testing.T) {
 	a.Release("0")
 }
 
-// TestAdmissionAdmitsAll checks that each of many runtimes is admitted, and that never more than the limit are admitted
-// at the same time.
+// TestAdmissionAdmitsAll checks that each of many runtimes is admitted, and that never more runtimes are admitted at
+// the same time than the limit allows.
 func TestAdmissionAdmitsAll(t *testing.T) {
 	const limit, all = 8, 1000
 	var admitted []string
@@ -134,7 +134,7 @@ func TestAdmissionAdmitsAll(t *testing.T) {
 	}
 }
 
-// TestRolloutLimit checks that a small number of workers does not result in 0, which means "no limit" for an Admission.
+// TestRolloutLimit checks that a small number of workers never gives the limit 0, which would mean "no limit".
 func TestRolloutLimit(t *testing.T) {
 	for workers, want := range map[int]int{0: 1, 1: 1, 2: 1, 3: 1, 4: 2, 32: 16} {
 		if got := RolloutLimit(workers); got != want {

@@ -11,7 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Handler returns a handler that enqueues Manifests with a priority class. The first row that matches decides:
+// Handler returns a handler that enqueues a Manifest with a priority class. The first row that matches decides the
+// class:
 //
 //	1  a person waits for the runtime                               Person
 //	2  the Manifest existed when the process started                Startup

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestHandler: events of Manifests are enqueued in the class of their reason.
+// TestHandler checks in which class an event about a Manifest is enqueued.
 func TestHandler(t *testing.T) {
 	named := func(name, kyma string) *v1beta2.Manifest {
 		return &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: name,

@@ -1,10 +1,10 @@
 // Package queueing decides the order of work: which request of a controller is reconciled first, how many runtimes are
-// worked on at the same time, and which writes are sent to the control plane first.
+// worked on at the same time, and which writes to the control plane are sent first.
 //
 // # Classes
 //
-// Every request in the queue of a controller belongs to one class. A request with a higher priority is reconciled
-// first.
+// Every request in the queue of a controller belongs to one class. Requests with a higher priority are reconciled
+// first. These are the classes:
 //
 //	class    the request was added because                                          priority
 //	Person   a person changed the desired state of this runtime and waits for it          10
@@ -18,8 +18,8 @@
 //
 // # Limits
 //
-// All classes share the workers of a controller. Limits prevent one class from using all workers, or all capacity of
-// the control plane:
+// All classes share the workers of a controller. Limits prevent that one class uses all workers, or all capacity of the
+// control plane. These are the limits:
 //
 //	limit                                            applies to             value
 //	rollout [Admission] of the Kyma controller       Fleet                  [RolloutLimit]: half of the workers, at least 1
@@ -36,18 +36,18 @@
 //
 // # Use
 //
-// The manager makes one [Urgent] and passes it to the controllers and to the [WriteLimiter]. A controller does the
-// following:
+// The manager makes one [Urgent] and passes it to the controllers and to the [WriteLimiter]. A controller does these
+// things with the package:
 //
 //   - It marks a runtime as urgent when a person changes the desired state of the runtime.
 //   - It adds requests with [Add] or with a [Trigger].
-//   - It reconciles with a context of [Urgent.Context], and returns [Urgent.RequeuePriority] in its result.
-//   - It clears the mark when the runtime has reached the desired state.
+//   - It reconciles with a context that [Urgent.Context] returns, and sets [Urgent.RequeuePriority] in its result.
+//   - It clears the mark when the runtime has reached its desired state.
 //
 // # What it does not do
 //
-// The package does not reconcile, and does not read or write objects. The package keeps no order across replicas: each
-// replica orders the runtimes of its own shards.
+// The package does not reconcile, and does not read or write objects. The package does not order the work of several
+// replicas: each replica orders the runtimes of its own shards.
 package queueing
 
 import (
@@ -65,7 +65,7 @@ import (
 // Class is the reason why a request was added to a queue; see the package comment.
 type Class int
 
-// The classes, from the most urgent to the least urgent.
+// These are the classes, from the most urgent to the least urgent.
 const (
 	Person Class = iota
 	Event
@@ -105,12 +105,12 @@ func (c Class) String() string {
 	return "unknown"
 }
 
-// Queue is the queue of a controller.
+// Queue is the work queue of a controller.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Add adds a request to the queue of a controller. If after is positive, the request is added after that delay. If the
-// request is already queued, the request keeps the higher priority and the earlier time. In a queue without priorities,
-// class has no effect.
+// request is already queued, the request keeps the higher priority and the earlier time. If the queue has no
+// priorities, class has no effect.
 func Add(q Queue, class Class, after time.Duration, item reconcile.Request) {
 	if prioritised, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
 		prioritised.AddWithOpts(priorityqueue.AddOpts{Priority: new(class.Priority()), After: after}, item)
@@ -119,18 +119,19 @@ func Add(q Queue, class Class, after time.Duration, item reconcile.Request) {
 	q.AddAfter(item, after)
 }
 
-// RolloutLimit returns how many runtimes a controller changes at the same time in a rollout to the fleet. The limit is
-// half of the workers of the controller, so that the other workers are free for other classes. The limit is at least 1.
+// RolloutLimit returns how many runtimes a controller may change at the same time in a rollout to the fleet. The limit
+// is half of the workers of the controller, so that the other workers are free for other classes. The limit is at least
+// 1.
 func RolloutLimit(workers int) int { return max(1, workers/2) }
 
 // Trigger adds requests to the queue of a controller from outside of the event handlers of that controller. The zero
-// value is ready to use. Safe for concurrent use.
+// value is ready to use. A Trigger is safe for concurrent use.
 type Trigger struct {
 	queue atomic.Pointer[Queue] // set when the controller starts
 }
 
-// Source returns a source for WatchesRawSource of the controller. The Trigger gets the queue of the controller through
-// this source.
+// Source returns a source that has to be passed to WatchesRawSource of the controller. Through this source, the Trigger
+// gets the queue of the controller.
 func (t *Trigger) Source() source.Source {
 	return source.Func(func(_ context.Context, q Queue) error {
 		t.queue.Store(&q)
@@ -138,8 +139,8 @@ func (t *Trigger) Source() source.Source {
 	})
 }
 
-// Add adds a request like the function [Add]. Before the controller has started, Add does nothing: the controller lists
-// all objects when it starts.
+// Add adds a request to the queue of the controller, like the function [Add]. Before the controller has started, Add
+// does nothing; this is sufficient, because the controller lists all objects when it starts.
 func (t *Trigger) Add(class Class, after time.Duration, item reconcile.Request) {
 	if q := t.queue.Load(); q != nil {
 		Add(*q, class, after, item)

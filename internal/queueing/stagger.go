@@ -2,12 +2,12 @@ package queueing
 
 import "time"
 
-// staggerInterval is the longest time between two items of [Stagger].
+// staggerInterval is the maximum time between two calls of [Stagger].
 const staggerInterval = 10 * time.Millisecond
 
-// Stagger calls add with each item, in order. The interval between two calls is 10 ms. If all calls would then take
-// longer than limit, the interval is shorter. So a change that concerns thousands of runtimes does not add all of them
-// to a queue at once. Stagger returns at once; other goroutines make the calls.
+// Stagger calls the function add with each item, in order. The interval between two calls is 10 ms. If all calls
+// together would take longer than limit, the interval is shorter. So a change that concerns thousands of runtimes does
+// not enqueue all of them at once. Stagger does not wait: another goroutine makes the calls.
 func Stagger[T any](items []T, limit time.Duration, add func(T)) {
 	total := min(limit, time.Duration(len(items))*staggerInterval)
 	for i, item := range items {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// UrgentTimeout is the maximum time for which a runtime is urgent. A runtime that never becomes ready must not delay
-// other runtimes forever.
+// UrgentTimeout is the maximum time for which a runtime is urgent. This limit is needed because a runtime that never
+// becomes ready must not delay other runtimes forever.
 const UrgentTimeout = 2 * time.Minute
 
-// Urgent is the set of urgent runtimes: the runtimes that a person waits for. Work on urgent runtimes comes before work
-// on other runtimes. In the queues of controllers, urgent requests have a higher priority. At the control plane, the
-// [WriteLimiter] does not delay urgent writes. Safe for concurrent use.
+// Urgent is the set of urgent runtimes: the runtimes for which a person waits. Work on urgent runtimes comes before
+// work on other runtimes. In the queues of controllers, urgent requests have a higher priority. At the control plane,
+// the [WriteLimiter] does not delay urgent writes. Urgent is safe for concurrent use.
 type Urgent struct {
 	mu      sync.Mutex
 	marked  map[string]time.Time // guarded by mu: time when each runtime was marked, by name of the Kyma
@@ -26,7 +26,7 @@ func NewUrgent() *Urgent {
 }
 
 // Mark makes a runtime urgent until [Urgent.Clear] is called or [UrgentTimeout] has passed. If the runtime is urgent
-// already, Mark does not extend this time.
+// already, Mark does not make this time longer.
 func (u *Urgent) Mark(kyma string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -38,8 +38,7 @@ func (u *Urgent) Mark(kyma string) {
 	u.changed = make(chan struct{})
 }
 
-// Clear ends the urgency of a runtime, because the runtime has its desired state, or because the person has to act
-// first.
+// Clear makes a runtime not urgent any more: the runtime has its desired state, or the person has to act first.
 func (u *Urgent) Clear(kyma string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -62,19 +61,19 @@ func (u *Urgent) Any() bool {
 	return len(u.marked) > 0
 }
 
-// Changed returns a channel that is closed when another runtime is marked. Call Changed before [Urgent.Is] or
-// [IsUrgent], so that no mark in between is missed.
+// Changed returns a channel that is closed when another runtime becomes urgent. Call Changed before [Urgent.Is] or
+// [IsUrgent], so that no change between the two calls is missed.
 func (u *Urgent) Changed() <-chan struct{} {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.changed
 }
 
-// urgentKey is the key of a context value. The value is a function that reports whether the runtime of the context is
-// urgent.
+// urgentKey is the key under which a context stores a function. This function reports whether the runtime of the
+// context is urgent.
 type urgentKey struct{}
 
-// Context returns a context for work on a runtime. With this context, [IsUrgent] reports at any time whether the
+// Context returns a context for the work on a runtime. With this context, [IsUrgent] reports at any time whether the
 // runtime is urgent.
 func (u *Urgent) Context(ctx context.Context, kyma string) context.Context {
 	return context.WithValue(ctx, urgentKey{}, func() bool { return u.Is(kyma) })
@@ -87,10 +86,10 @@ func IsUrgent(ctx context.Context) bool {
 	return ok && is()
 }
 
-// RequeuePriority returns the priority for a request that is requeued after a reconcile, for use in [reconcile.Result].
-// Without this priority, controller-runtime would keep the former priority of the request. A queued request keeps the
-// highest priority with which it was added. So a runtime that a person changed once would be preferred to other
-// runtimes forever.
+// RequeuePriority returns the priority with which a request is requeued after a reconcile, for use in
+// [reconcile.Result]. Without it, controller-runtime would keep the former priority of the request. A request in the
+// queue keeps the highest priority with which it was added. So a runtime that a person has changed once would be
+// preferred to other runtimes forever.
 func (u *Urgent) RequeuePriority(kyma string) *int {
 	if u.Is(kyma) {
 		return new(Person.Priority())

@@ -13,17 +13,18 @@ const leasePath = "/apis/coordination.k8s.io/"
 // eventPath matches the URL paths of Events.
 var eventPath = regexp.MustCompile(`^(/api/v1|/apis/events\.k8s\.io/v1)/namespaces/[^/]+/events(/|$)`)
 
-// WriteLimiter limits the number of concurrent writes to the control plane. In a rollout, all workers have objects to
-// write at the same time. More concurrent writes would not make the rollout faster. Instead, all other requests would
-// wait behind these writes in the API server. This would delay a change by a person most, because such a change takes
-// about six writes, one after the other.
+// WriteLimiter limits the number of concurrent writes to the control plane. During a rollout, all workers have objects
+// to write at the same time. More concurrent writes would not make the rollout faster. Instead, all other requests
+// would have to wait behind these writes in the API server. This would delay a change by a person most, because such a
+// change takes about six writes, one after the other.
 //
 // WriteLimiter never delays three kinds of requests: reads, writes of Leases (a replica that cannot renew its Lease
 // ends), and writes for an urgent runtime. While any runtime is urgent, a second, lower limit applies to all other
 // writes.
 //
-// Events have a limit of their own. Requests wait in their order, so a status would wait behind all Events that were
-// recorded before: thousands of Events about one runtime kept the status of all others from being written.
+// Events have a separate limit. Without it, a status would wait behind all Events that were recorded before it, because
+// requests are sent in order: thousands of Events about one runtime kept the status of all other runtimes from being
+// written.
 type WriteLimiter struct {
 	urgent      *Urgent
 	events      chan struct{} // one element for each write of an Event; no other write waits for it
@@ -32,7 +33,7 @@ type WriteLimiter struct {
 }
 
 // NewWriteLimiter returns a WriteLimiter. The argument limit is the maximum number of concurrent writes. While any
-// runtime is urgent, limitWhileUrgent is the maximum. limitWhileUrgent is also the maximum for Events at any time. A
+// runtime is urgent, the maximum is limitWhileUrgent. limitWhileUrgent is also the maximum for Events at any time. A
 // limit below 1 counts as 1.
 func NewWriteLimiter(limit, limitWhileUrgent int, urgent *Urgent) *WriteLimiter {
 	return &WriteLimiter{
@@ -42,8 +43,8 @@ func NewWriteLimiter(limit, limitWhileUrgent int, urgent *Urgent) *WriteLimiter 
 	}
 }
 
-// Wrap returns a transport that sends requests through next and delays writes above the limit. The context of a write
-// determines the runtime of the write, see [Urgent.Context].
+// Wrap returns a transport that sends requests through next and delays writes above the limit. To which runtime a write
+// belongs is stored in its context, see [Urgent.Context].
 func (l *WriteLimiter) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, leasePath) {
@@ -69,9 +70,9 @@ func (l *WriteLimiter) Wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// acquire waits for a free slot and reports whether it has acquired one. If the runtime of the context becomes urgent,
-// acquire returns at once, without a slot and without an error: the running reconcile of that runtime has to end before
-// the urgent reconcile can start.
+// acquire waits for a free slot, and reports whether it got one. If the runtime of the context becomes urgent, acquire
+// returns at once, without a slot and without an error: the running reconcile of that runtime has to end before the
+// urgent reconcile can start.
 func (l *WriteLimiter) acquire(ctx context.Context, slots chan<- struct{}) (acquired bool, err error) {
 	for {
 		changed := l.urgent.Changed() // called before IsUrgent, so that no mark is missed

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Limits of the tests: always, and while a runtime is urgent.
+// The limits in these tests: at any time, and while a runtime is urgent.
 const limitAlways, limitWhileUrgent = 16, 2
 
 // slowServer answers each request after a second and records the maximum number of concurrent requests.
@@ -32,7 +32,7 @@ func (s *slowServer) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{Body: http.NoBody}, nil
 }
 
-// send sends a request and discards the response.
+// send sends a request and ignores the content of the response.
 func send(over http.RoundTripper, r *http.Request) error {
 	resp, err := over.RoundTrip(r)
 	if err == nil {
@@ -100,7 +100,7 @@ func TestWriteLimiter(t *testing.T) {
 	}
 }
 
-// TestWriteLimiterOvertakes checks that a delayed write is sent at once when its runtime becomes urgent.
+// TestWriteLimiterOvertakes checks that a waiting write is sent at once when its runtime becomes urgent.
 func TestWriteLimiterOvertakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		urgent, s := NewUrgent(), &slowServer{}
@@ -137,7 +137,7 @@ func TestWriteLimiterOvertakes(t *testing.T) {
 	})
 }
 
-// TestWriteLimiterCancelled checks that a write whose context has ended is no longer delayed.
+// TestWriteLimiterCancelled checks that a waiting write ends at once when its context ends.
 func TestWriteLimiterCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowServer{}
@@ -167,8 +167,8 @@ func TestWriteLimiterCancelled(t *testing.T) {
 	})
 }
 
-// TestEventsDelayNoWrite checks that thousands of Events about one runtime delay no other write, in particular not the
-// status of another runtime, and that few Events are sent at the same time.
+// TestEventsDelayNoWrite checks that thousands of Events about one runtime do not delay other writes, in particular the
+// status of another runtime, and that only a few Events are sent at the same time.
 func TestEventsDelayNoWrite(t *testing.T) {
 	for _, path := range []string{"/apis/events.k8s.io/v1/namespaces/kcp-system/events",
 		"/apis/events.k8s.io/v1/namespaces/kcp-system/events/a.1", "/api/v1/namespaces/kcp-system/events"} {

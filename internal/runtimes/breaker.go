@@ -18,20 +18,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/answer"
 )
 
-// netDialer opens connections to runtimes.
+// netDialer opens the network connections to runtimes.
 var netDialer = net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 
 const (
-	// minProbeDelay and maxProbeDelay limit the delay between two probes of a runtime that does not answer. The delay
-	// is twice the time since the breaker opened. Therefore the breaker closes soon after a short outage, and a long
-	// outage costs less than one probe a minute.
+	// minProbeDelay and maxProbeDelay are the limits for the delay between two probes of a runtime that does not
+	// answer. The delay is twice the time since the circuit breaker opened. Therefore the circuit breaker closes soon
+	// after a short outage, and a long outage costs less than one probe a minute.
 	minProbeDelay = 500 * time.Millisecond
 	maxProbeDelay = 80 * time.Second
 	// probeTimeout is the deadline of a probe.
 	probeTimeout = 10 * time.Second
 )
 
-// Reasons of an Error. The reasons are stable, because conditions and events contain them.
+// Reasons of an Error. The reason codes do not change, because conditions and events contain them.
 const (
 	// AccessSecretNotFound: no Secret has the label with the name of the Kyma.
 	AccessSecretNotFound = "AccessSecretNotFound"
@@ -39,7 +39,8 @@ const (
 	AccessSecretAmbiguous = "AccessSecretAmbiguous"
 	// KubeconfigInvalid: the access Secret contains no usable kubeconfig.
 	KubeconfigInvalid = "KubeconfigInvalid"
-	// KubeconfigRefused: the kubeconfig would run a command, use an auth provider or read a file.
+	// KubeconfigRefused: the kubeconfig would run a command, use an auth provider or read a file, which the manager
+	// does not allow.
 	KubeconfigRefused = "KubeconfigRefused"
 	// RuntimeUnreachable: the API server of the runtime does not answer.
 	RuntimeUnreachable = "RuntimeUnreachable"
@@ -61,11 +62,11 @@ const (
 
 // Error is the reason why a runtime cannot be reconciled.
 type Error struct {
-	// Code is one of the reasons above.
+	// Code is one of the reason codes above.
 	Code string
 	// Runtime is the name of the Kyma.
 	Runtime string
-	// Message describes the problem and its solution. Message does not change while the problem stays the same.
+	// Message describes the problem and how to solve it. Message does not change while the problem stays the same.
 	Message string
 }
 
@@ -74,10 +75,11 @@ func (e *Error) Error() string { return fmt.Sprintf("runtime %s: %s", e.Runtime,
 // Reason returns Code.
 func (e *Error) Reason() string { return e.Code }
 
-// breaker is the circuit breaker of one runtime. All requests to the runtime go through the breaker. While the breaker
-// is closed, it checks the answers. The breaker opens when an answer shows a problem of the whole runtime: no
-// connection, no answer in time, or 401. While the breaker is open, requests fail at once with the reason. The breaker
-// then sends one probe at a time, with a growing delay, and closes after a successful probe.
+// breaker is the circuit breaker of one runtime. All requests to the runtime go through its breaker. While the breaker
+// is closed, it inspects the answers. The breaker opens when an answer shows a problem of the whole runtime: no
+// connection, no answer in time, or 401. While the breaker is open, requests fail at once with the reason why it
+// opened. During this time, the breaker sends one probe after the other, with a growing delay, and closes when a probe
+// succeeds.
 type breaker struct {
 	runtime string
 	next    http.RoundTripper
@@ -116,8 +118,7 @@ func (b *breaker) err() error {
 	return nil
 }
 
-// errorOf returns the Error for an answer that shows a problem of the whole runtime. errorOf returns nil for other
-// answers.
+// errorOf returns an Error if an answer shows a problem of the whole runtime, and nil otherwise.
 func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *Error {
 	switch {
 	case err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
@@ -138,7 +139,7 @@ func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *
 	return nil
 }
 
-// unauthorizedError returns the Error for an answer that refuses the credential.
+// unauthorizedError returns the Error about an API server that refuses the credential.
 func (b *breaker) unauthorizedError(answer string) *Error {
 	e := &Error{Code: RuntimeUnauthorized, Runtime: b.runtime, Message: fmt.Sprintf(
 		"%s refuses the credentials of the access Secret (%s): put a valid kubeconfig there", b.base, answer)}
@@ -149,8 +150,8 @@ func (b *breaker) unauthorizedError(answer string) *Error {
 	return e
 }
 
-// certificateProblem returns why the certificate of an API server is not trusted, without values that differ for each
-// attempt.
+// certificateProblem returns the reason why the certificate of an API server is not trusted, without values that are
+// different for each attempt.
 func certificateProblem(err error) string {
 	if _, other := errors.AsType[x509.HostnameError](err); other {
 		return "its certificate is for another host"
@@ -181,7 +182,7 @@ func stableText(err error) string {
 	}
 }
 
-// open opens the breaker. If the breaker is open already, open replaces the reason.
+// open opens the breaker with a reason. If the breaker is open already, open replaces the reason.
 func (b *breaker) open(e *Error) {
 	b.mu.Lock()
 	wasClosed := b.openReason == nil
@@ -196,14 +197,14 @@ func (b *breaker) open(e *Error) {
 	}
 }
 
-// scheduleLocked schedules the next probe. The caller holds mu.
+// scheduleLocked starts a timer for the next probe. The caller of scheduleLocked must hold mu.
 func (b *breaker) scheduleLocked() {
 	delay := min(max(2*time.Since(b.openSince), minProbeDelay), maxProbeDelay)
 	b.timer = time.AfterFunc(delay*4/5+rand.N(delay*2/5), b.probe)
 }
 
-// probeNow sends the next probe at once if the breaker is open, and restarts the growth of the delay. If a probe is in
-// flight already, its result decides whether the breaker closes.
+// If the breaker is open, probeNow sends the next probe at once, and lets the delay grow from its beginning again. If a
+// probe is already being sent, its result decides whether the breaker closes.
 func (b *breaker) probeNow() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -214,15 +215,15 @@ func (b *breaker) probeNow() {
 	b.timer = time.AfterFunc(0, b.probe)
 }
 
-// sendProbe sends one small request to the runtime. sendProbe returns the reason why the runtime cannot be reconciled,
-// or nil.
+// sendProbe sends one small request to the runtime. If the runtime cannot be reconciled, sendProbe returns the reason,
+// and otherwise nil.
 func (b *breaker) sendProbe() *Error {
 	_, bad := b.send(http.MethodGet, "/api", "")
 	return bad
 }
 
-// send sends a small request to the runtime, even while the breaker is open. send returns the answer, which is empty
-// unless the request succeeded, or the reason why the runtime cannot be reconciled.
+// send sends a small request to the runtime, even while the breaker is open. send returns two results: the answer,
+// which is empty unless the request succeeded, and the reason why the runtime cannot be reconciled.
 func (b *breaker) send(method, path, body string) ([]byte, *Error) {
 	req, err := http.NewRequest(method, b.base+path, strings.NewReader(body))
 	if err != nil {
@@ -253,7 +254,7 @@ func (b *breaker) probe() {
 		return
 	}
 	if bad != nil {
-		// The reason may have changed, for example from a refused connection to 401.
+		// The reason may be another one than before, for example 401 after a refused connection.
 		changed := b.openReason == nil || *b.openReason != *bad
 		b.openReason = bad
 		b.scheduleLocked()

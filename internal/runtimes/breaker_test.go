@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestErrorOf: each problem of a connection or a credential has a reason of its own, and a message that names what to
-// correct.
+// TestErrorOf checks that each problem of a connection or a credential has its own reason, and a message that names
+// what to correct.
 func TestErrorOf(t *testing.T) {
 	untrusted := func(why error) error {
 		return &url.Error{Op: "Get", URL: "https://a", Err: &tls.CertificateVerificationError{Err: why}}

@@ -30,7 +30,7 @@ const (
 )
 
 // KymaNameIndex is the cache index of access Secrets and Manifests by the name of their Kyma. Without this index,
-// listing these objects by label takes 40 ms with 10,000 Kymas.
+// listing these objects by label took 40 ms with 10,000 Kymas.
 const KymaNameIndex = "kyma-name"
 
 // IndexByKyma adds the index KymaNameIndex for the objects of one kind to a cache.
@@ -38,7 +38,7 @@ func IndexByKyma(ctx context.Context, indexer client.FieldIndexer, kind client.O
 	return indexer.IndexField(ctx, kind, KymaNameIndex, KymaIndexValues)
 }
 
-// KymaIndexValues returns the values under which KymaNameIndex lists an object.
+// KymaIndexValues returns the values by which KymaNameIndex finds an object.
 func KymaIndexValues(o client.Object) []string {
 	if name := o.GetLabels()[kymaNameLabel]; name != "" {
 		return []string{name}
@@ -46,7 +46,7 @@ func KymaIndexValues(o client.Object) []string {
 	return nil
 }
 
-// NewSecretMetadata returns an empty Secret object for requests that read only the metadata of Secrets.
+// NewSecretMetadata returns an empty object with which only the metadata of Secrets is requested.
 func NewSecretMetadata() *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
@@ -93,7 +93,7 @@ func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error
 	}
 }
 
-// readKubeconfig reads the access Secret of a credential and returns the client configuration in it.
+// readKubeconfig reads the access Secret of a credential and returns the client configuration in its kubeconfig.
 func (p *Pool) readKubeconfig(ctx context.Context, kyma string, c credential) (*rest.Config, error) {
 	if p.opts.Self != nil {
 		return rest.CopyConfig(p.opts.Self), nil
@@ -113,10 +113,11 @@ func (p *Pool) readKubeconfig(ctx context.Context, kyma string, c credential) (*
 	return cfg, nil
 }
 
-// ParseKubeconfig returns the client configuration in a kubeconfig from an untrusted source. ParseKubeconfig refuses
-// exec plugins, auth providers and references to files, because these would run programs or read files in the manager.
-// ParseKubeconfig also refuses insecure-skip-tls-verify. tls-server-name, proxy-url and impersonation work as in
-// kubectl. A kubeconfig without a current context, a server or credentials is also an error. The error is an [Error].
+// ParseKubeconfig parses a kubeconfig that does not come from a trusted source, and returns its client configuration.
+// ParseKubeconfig refuses exec plugins, auth providers and references to files, because these would run programs or
+// read files in the manager. ParseKubeconfig also refuses insecure-skip-tls-verify. tls-server-name, proxy-url and
+// impersonation work as in kubectl. A kubeconfig without a current context, a server or credentials is also an error.
+// Errors are of type *[Error].
 func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	invalid := func(format string, args ...any) (*rest.Config, error) {
 		return nil, &Error{Code: KubeconfigInvalid, Message: fmt.Sprintf(format, args...)}
@@ -183,15 +184,15 @@ func hasCredential(u *clientcmdapi.AuthInfo) bool {
 
 func quote(s string) string { return fmt.Sprintf("%q", s) }
 
-// oneLine returns the text of a parser error on one line. oneLine cuts a long text, because parser errors may quote
-// their input.
+// oneLine returns the text of a parser error on one line. A long text is cut, because parser errors may quote their
+// input.
 func oneLine(err error) string {
 	const limit = 160
 	return text.Clip(err.Error(), limit)
 }
 
-// newTransport returns the HTTP transport for a runtime. newTransport does not use the transports of client-go, because
-// client-go keeps every transport in a global cache forever.
+// newTransport returns the HTTP transport for one runtime. newTransport does not use the transports of client-go,
+// because client-go keeps every transport in a global cache forever.
 func (p *Pool) newTransport(cfg *rest.Config) (*http.Transport, error) {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
@@ -201,8 +202,8 @@ func (p *Pool) newTransport(cfg *rest.Config) (*http.Transport, error) {
 	// wait forever.
 	idle, pings := 90*time.Second, &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second}
 	if p.opts.Agents {
-		// Without watches, there are few requests. Each open connection needs a file descriptor. The timers of a closed
-		// connection keep its memory until the timers expire.
+		// If the pool runs no watches, there are few requests. Each open connection would need a file descriptor. After
+		// a connection is closed, its timers keep its memory until they expire.
 		idle, pings = 10*time.Second, nil
 	}
 	proxy := http.ProxyFromEnvironment

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// kubeconfig returns a kubeconfig with the given cluster and user fields, each one line of YAML flow.
+// kubeconfig returns a kubeconfig whose cluster and user have the given fields, each in one line of YAML flow style.
 func kubeconfig(cluster, user string) string {
 	return `apiVersion: v1
 kind: Config

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// dialLocks is a set of locks by the name of a Kyma. If several goroutines need the same connection, one goroutine
-// makes the connection and the others wait. The zero value is ready to use.
+// dialLocks is a set of locks, one for each Kyma, by its name. If several goroutines need the same connection, one of
+// them makes the connection and the others wait. The zero value is ready to use.
 type dialLocks struct {
 	mu   sync.Mutex
 	held map[string]chan struct{} // guarded by mu; closed when the lock is released
 }
 
-// lock waits until the lock of kyma is free, and returns the function that releases it.
+// lock waits until the lock of a Kyma is free, locks it, and returns the function that releases it.
 func (d *dialLocks) lock(ctx context.Context, kyma string) (unlock func(), err error) {
 	for {
 		d.mu.Lock()

@@ -6,16 +6,16 @@ import (
 )
 
 // expiryDelay is the time between the expiry of a credential and the probe that detects it. The clock of the runtime
-// may be behind by this time.
+// may be behind by as much as this time.
 const expiryDelay = 30 * time.Second
 
-// checkInterval is the interval of the reviews of a credential in a runtime whose agent reports all changes. Without
-// reviews, there might be no request to such a runtime for days.
+// checkInterval is the interval between two reviews of a credential in a runtime whose agent reports all changes.
+// Without these reviews, there might be no request to such a runtime for days.
 const checkInterval = time.Hour
 
-// checkCredential starts the checks that detect an expired or withdrawn credential even if no other request is sent to
-// the runtime: a probe after the expiry of the credential, and a review in each interval. Without a review, only the
-// probe is sent. checkCredential must be called before the first request.
+// checkCredential starts checks that detect an expired or withdrawn credential even if no other request is sent to the
+// runtime: a probe after the expiry of the credential, and one review in each interval. If there are no reviews, only
+// the probe is sent. checkCredential must be called before the first request.
 func (b *breaker) checkCredential(end time.Time, interval time.Duration, review func() *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -31,8 +31,8 @@ func (b *breaker) checkCredential(end time.Time, interval time.Duration, review 
 	}
 }
 
-// checkPeriodically sends a request, and opens the breaker if the runtime refuses the credential or does not answer.
-// checkPeriodically sends no request while the breaker is open. checkPeriodically repeats itself after the interval.
+// checkPeriodically sends a request after each interval, and opens the breaker if the runtime refuses the credential or
+// does not answer. While the breaker is open, checkPeriodically sends no request.
 func (b *breaker) checkPeriodically(interval time.Duration, send func() *Error) {
 	if b.err() == nil {
 		if bad := send(); bad != nil {

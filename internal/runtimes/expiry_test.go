@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// refusing is a runtime that refuses the credential after a time.
+// refusing is a test runtime that refuses the credential after some time.
 type refusing struct {
 	after    time.Time
 	requests atomic.Int32
@@ -25,7 +25,8 @@ func (r *refusing) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(""))}, nil
 }
 
-// TestExpiredCredential: the expiry of a credential is detected within a minute, even if no other request is sent.
+// TestExpiredCredential checks that the expiry of a credential is detected within a minute, even if no other request is
+// sent.
 func TestExpiredCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := time.Now().Add(10 * time.Hour)
@@ -45,8 +46,8 @@ func TestExpiredCredential(t *testing.T) {
 	})
 }
 
-// TestWithdrawnCredential: the withdrawal of a credential is detected within one interval. The check costs one request
-// in each interval.
+// TestWithdrawnCredential checks that the withdrawal of a credential is detected within one interval. This check costs
+// one request in each interval.
 func TestWithdrawnCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &refusing{after: time.Now().Add(10 * time.Hour)}

@@ -20,17 +20,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// The fuzz targets of this file decode responses of a runtime, with the same limits as a connection of the Pool. The
-// text of a response is start, then n times repeated, then end, so that a seed of few bytes results in a large
+// The fuzz targets in this file decode responses of a runtime, with the same limits as a connection of the Pool. The
+// text of a response is start, followed by n times repeated, followed by end, so that a seed of few bytes makes a large
 // response. A target fails if it allocates more memory than allocationLimit permits. So the targets search for a
-// response that package answer counts as small, and that is expensive to decode.
+// response that package answer counts as small and that needs much memory when it is decoded.
 
-// fuzzMemory is answer.Options.Memory of the targets, in bytes.
+// fuzzMemory is the value of answer.Options.Memory in the fuzz targets, in bytes.
 const fuzzMemory = 1 << 20
 
-// allocationLimit is the maximum number of bytes that a target may allocate for an answer: one MiB for the request, and
-// a multiple of the memory that package answer counts for the text, which is at most fuzzMemory. The limit is the total
-// of all allocations, of which the garbage collector frees most before the answer is read.
+// allocationLimit is the maximum number of bytes that a fuzz target may allocate for an answer: one MiB for the
+// request, and a multiple of the memory that package answer counts for the text, which is at most fuzzMemory. The limit
+// is for the sum of all allocations; the garbage collector frees most of them before the answer is read completely.
 func allocationLimit(text []byte) uint64 {
 	values := 0
 	for _, c := range []byte("{[,") {
@@ -47,7 +47,7 @@ func (f fixed) RoundTrip(r *http.Request) (*http.Response, error) {
 		Body: io.NopCloser(bytes.NewReader(f)), Request: r}, nil
 }
 
-// addSeeds adds seeds: answers of an API server, and attacks.
+// addSeeds adds the seeds of the fuzz targets: answers of an API server, and attacks.
 func addSeeds(f *testing.F, start, repeated, end string) {
 	f.Add(start, repeated, end, uint16(3))
 	for _, s := range []struct{ start, repeated, end string }{
@@ -64,13 +64,13 @@ func addSeeds(f *testing.F, start, repeated, end string) {
 	}
 }
 
-// textOf returns the text of an answer, at most 2 MiB.
+// textOf returns the text of the answer in a fuzz input, at most 2 MiB.
 func textOf(start, repeated, end string, n uint16) []byte {
 	n = min(n, uint16(min(1<<16-1, 2<<20/max(1, len(repeated)))))
 	return []byte(start + strings.Repeat(repeated, int(n)) + end)
 }
 
-// checkMemory runs a target and compares its allocations with the limit.
+// checkMemory runs a fuzz target and compares its allocations with the limit.
 func checkMemory(t *testing.T, text []byte, target func()) {
 	t.Helper()
 	var before, after goruntime.MemStats
@@ -82,7 +82,7 @@ func checkMemory(t *testing.T, text []byte, target func()) {
 	}
 }
 
-// newCluster returns a Cluster whose API server answers each request with text.
+// newCluster returns a Cluster whose API server answers each request with the given text.
 func newCluster(t *testing.T, text []byte) *apply.Cluster {
 	t.Helper()
 	kinds := &apply.Kinds{}
@@ -95,7 +95,7 @@ func newCluster(t *testing.T, text []byte) *apply.Cluster {
 	return c
 }
 
-// discovery responds to requests for the kinds of the core group, and passes other requests to next.
+// discovery is a transport that answers requests for the kinds of the core group, and passes other requests to next.
 type discovery struct{ next http.RoundTripper }
 
 func (d discovery) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -121,7 +121,7 @@ func FuzzObject(f *testing.F) {
 	})
 }
 
-// FuzzPage reads one page of a list.
+// FuzzPage reads a fuzzed answer as one page of a list.
 func FuzzPage(f *testing.F) {
 	addSeeds(f, `{"kind":"ConfigMapList","metadata":{"resourceVersion":"7","continue":"x"},"items":[`,
 		`{"metadata":{"name":"a","namespace":"b","uid":"u"}},`, `{}]}`)
@@ -130,7 +130,7 @@ func FuzzPage(f *testing.F) {
 		c := newCluster(t, text)
 		gvk := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 		checkMemory(t, text, func() {
-			// With limit 1, a page that is too large is not requested again.
+			// If the limit is 1, a page that is too large is not requested again.
 			if _, _, err := c.ListByLabel(t.Context(), gvk, "a=b", 1); err != nil && err.Error() == "" {
 				t.Error("an error without text")
 			}
@@ -138,7 +138,7 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
-// FuzzWatch lists and watches a collection.
+// FuzzWatch reads a fuzzed answer as a list, and as a watch.
 func FuzzWatch(f *testing.F) {
 	addSeeds(f, `{"type":"ADDED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}}`,
 		`{"type":"MODIFIED","object":{"metadata":{"name":"a","annotations":{"a":"b"}}}}`, `{"type":"ERROR"}`)
@@ -164,7 +164,8 @@ func FuzzWatch(f *testing.F) {
 				t.Error("a list without resourceVersion")
 			}
 		})
-		// A watch may have any number of events; each is limited. So the limit is that of the whole text.
+		// A watch may have any number of events, and each event is limited. So the limit is computed from the whole
+		// text.
 		checkEvents(t, text, source)
 	})
 }

@@ -5,12 +5,13 @@ import (
 	"errors"
 )
 
-// A runtime may belong to another Kyma or another control plane. Therefore a new connection is not handed out at once.
-// The verifier, which is the controller of Kymas, gets it from Connect, reads the runtime, and calls MarkOwned or
-// Refuse. All other callers use Get. Get returns an error until the verifier has decided, and asks the verifier to do
-// so. MarkOwned and Refuse notify the subscribers. Without Options.VerifyOwner, every connection counts as verified.
+// A runtime may belong to another Kyma or another control plane. Therefore a new connection is not given to all callers
+// at once. The verifier, which is the controller of Kymas, gets the connection from Connect, reads the runtime, and
+// calls MarkOwned or Refuse. All other callers use Get. Until the verifier has decided, Get returns an error, and asks
+// the verifier to decide. MarkOwned and Refuse notify the subscribers. If Options.VerifyOwner is not set, every
+// connection counts as verified.
 
-// ownerState is the known state of the ownership of the runtime behind one connection. Pool.mu guards all fields.
+// ownerState is what is known about the owner of the runtime behind one connection. Pool.mu guards all fields.
 type ownerState struct {
 	verified  bool   // the runtime belongs to the Kyma
 	refused   *Error // why the runtime must not be used; nil if it is not refused
@@ -18,7 +19,8 @@ type ownerState struct {
 	verifying bool   // the verifier has the connection and will decide
 }
 
-// errorOf returns the reason why the connection must not be used, or nil. The caller holds Pool.mu.
+// errorOf returns the reason why the connection must not be used, or nil if it may be used. The caller of errorOf must
+// hold Pool.mu.
 func (s *ownerState) errorOf(kyma string) error {
 	switch {
 	case s.verified:
@@ -29,22 +31,22 @@ func (s *ownerState) errorOf(kyma string) error {
 	return &Error{Code: OwnerNotVerified, Runtime: kyma, Message: "the owner of the runtime is not verified yet"}
 }
 
-// IsNotVerified reports whether an error means that the owner of a runtime is not verified yet. The caller then waits
-// for a notification of the pool.
+// IsNotVerified reports whether an error means that the owner of a runtime is not verified yet. In this case, the
+// caller has to wait for a notification of the pool.
 func IsNotVerified(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == OwnerNotVerified
 }
 
-// IsOthers reports whether an error means that the runtime must not be used at all: it belongs to another owner, it is
-// the control plane itself, or it is another cluster than before.
+// IsOthers reports whether an error means that the runtime must not be used at all. There are three such cases: it
+// belongs to another owner, it is the control plane itself, or it is another cluster than before.
 func IsOthers(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && (e.Code == RuntimeTaken || e.Code == RuntimeIsControlPlane || e.Code == RuntimeReplaced)
 }
 
-// Connect does the same as Get for the verifier: it returns a connection regardless of the owner of the runtime. The
-// caller has to call MarkOwned or Refuse. If the caller cannot decide, it has to try again later.
+// Connect is Get for the verifier: it returns a connection even if the owner of the runtime is not known. After that,
+// the caller has to call MarkOwned or Refuse. If the caller cannot decide, it has to try again later.
 func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.connect(ctx, kyma)
 	if err != nil {
@@ -57,8 +59,8 @@ func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	return rt, nil
 }
 
-// checkOwner returns an error if the owner of the runtime is not verified. If the verifier has not decided yet,
-// checkOwner asks it to do so.
+// checkOwner returns an error if the owner of the runtime is not verified yet. If the verifier has not decided yet,
+// checkOwner asks the verifier to decide.
 func (p *Pool) checkOwner(kyma string, rt *Runtime) error {
 	if !p.needsVerification() {
 		return nil
@@ -75,7 +77,7 @@ func (p *Pool) checkOwner(kyma string, rt *Runtime) error {
 	return err
 }
 
-// needsVerification reports whether connections have to be verified.
+// needsVerification reports whether connections of this pool have to be verified.
 func (p *Pool) needsVerification() bool { return p.opts.VerifyOwner != nil && p.opts.Self == nil }
 
 // IsOwnerWanted reports whether the verifier has to decide about the owner of a runtime, because another caller needs
@@ -95,19 +97,20 @@ func (p *Pool) IsOwned(kyma string) bool {
 	return !p.needsVerification() || rt != nil && rt.owner.verified
 }
 
-// MarkOwned records that the runtime belongs to the Kyma. If other callers wait for the owner, all subscribers are
-// notified, except the one with the key verifier.
+// MarkOwned records that the runtime belongs to its Kyma. If other callers wait for this decision, all subscribers are
+// notified, except the subscriber with the key verifier.
 func (p *Pool) MarkOwned(kyma string, rt *Runtime, verifier string) {
 	p.setOwner(kyma, rt, verifier, ownerState{verified: true})
 }
 
-// Refuse records that the runtime must not be used. All subscribers are notified, except the one with the key verifier.
+// Refuse records that the runtime must not be used. All subscribers are notified, except the subscriber with the key
+// verifier.
 func (p *Pool) Refuse(kyma string, rt *Runtime, verifier string, why *Error) {
 	p.setOwner(kyma, rt, verifier, ownerState{refused: why})
 }
 
-// setOwner replaces the state of a connection. If a subscriber may have received another state, setOwner notifies all
-// subscribers.
+// setOwner replaces the owner state of a connection. If a caller may have got another result before, setOwner notifies
+// all subscribers.
 func (p *Pool) setOwner(kyma string, rt *Runtime, verifier string, state ownerState) {
 	p.mu.Lock()
 	former := rt.owner

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestOwnerGate checks that only the verifier gets a connection before the owner of the runtime is verified, that the
-// verifier is asked once, and which subscribers are notified of its decision.
+// TestOwnerGate checks three things: only the verifier gets a connection before the owner of the runtime is verified,
+// the verifier is asked once, and the right subscribers are notified of its decision.
 func TestOwnerGate(t *testing.T) {
 	s := newServer(t)
 	access := secret("x", s.kubeconfig("first"))
@@ -75,7 +75,7 @@ func TestOwnerGate(t *testing.T) {
 	}
 }
 
-// TestOwnerWithoutConnection checks that a caller that needs no connection does not need the owner either.
+// TestOwnerWithoutConnection checks that a caller that needs no connection does not have to wait for the owner either.
 func TestOwnerWithoutConnection(t *testing.T) {
 	s := newServer(t)
 	pool, _ := newPool(t, secret("x", s.kubeconfig("first")))

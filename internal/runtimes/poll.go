@@ -2,8 +2,9 @@ package runtimes
 
 import "time"
 
-// Changes in a runtime are reported by watches of the pool, by an agent in the runtime, or not at all. The only
-// difference for subscribers is PollInterval, the interval after which they read the runtime even without an event.
+// There are three ways in which changes in a runtime are reported: watches of the pool report them, an agent in the
+// runtime reports them, or they are not reported. For subscribers, the only difference is PollInterval: the interval
+// after which they read the runtime even without an event.
 
 // PollIntervals are the intervals after which a runtime is reconciled even without an event.
 type PollIntervals struct {
@@ -12,12 +13,12 @@ type PollIntervals struct {
 	// Unwatched is the interval for all other runtimes.
 	Unwatched time.Duration
 	// Budget is the maximum number of reconciles per second of all unwatched runtimes together. If the fleet is too
-	// large for Budget, the interval Unwatched is extended. 0 means no limit.
+	// large for Budget, the interval Unwatched is made longer. 0 means that there is no limit.
 	Budget int
 }
 
-// SetAgentConnected records whether the agent of a runtime is connected. When the agent disconnects, subscribers
-// receive a Missed event, because from then on they have to read the runtime themselves.
+// SetAgentConnected records whether the agent of a runtime is connected. When the agent is no longer connected,
+// subscribers get a Missed event, because from then on they have to read the runtime themselves.
 func (p *Pool) SetAgentConnected(kyma string, connected bool) {
 	p.mu.Lock()
 	e := p.entryLocked(kyma)
@@ -44,12 +45,12 @@ func (p *Pool) IsWatched(kyma string) bool {
 	return e == nil || e.agentConnected
 }
 
-// UsesInterests reports whether the interests of subscribers have an effect: this is true with Options.Watch or
-// Options.Agents.
+// UsesInterests reports whether the interests of subscribers have an effect: they have one if Options.Watch or
+// Options.Agents is set.
 func (p *Pool) UsesInterests() bool { return p.opts.Watch || p.opts.Agents }
 
-// PollInterval returns the interval after which a subscriber reads a runtime even without an event. The interval is
-// longer when PollIntervals.Budget is exceeded.
+// PollInterval returns the interval after which a subscriber reads a runtime even without an event. If
+// PollIntervals.Budget would be exceeded, the interval is longer.
 func (p *Pool) PollInterval(kyma string) time.Duration {
 	intervals := p.opts.PollIntervals
 	if p.IsWatched(kyma) {
@@ -61,7 +62,7 @@ func (p *Pool) PollInterval(kyma string) time.Duration {
 	return max(intervals.Unwatched, time.Duration(p.countPollers())*time.Second/time.Duration(intervals.Budget))
 }
 
-// countPollers returns the number of subscribers of unwatched runtimes. The number may be a few seconds old.
+// countPollers returns the number of subscribers of unwatched runtimes. This number may be a few seconds old.
 func (p *Pool) countPollers() int {
 	const recountInterval = 5 * time.Second
 	p.mu.Lock()

@@ -12,21 +12,22 @@
 // The name of the Kyma identifies a runtime. Get reads the metadata of the access Secret from the cache and compares
 // the version of the Secret with the version that the open connection uses. If the versions are equal, Get returns the
 // open connection. If the versions differ, Get makes a new connection, and closes the old connection with its watches.
-// Connections do not use the global caches of client-go. Therefore closing a connection releases all its memory.
+// Connections do not use the global caches of client-go. Therefore all memory of a connection is freed when the
+// connection is closed.
 //
 // Every request of a connection passes a circuit breaker. The breaker opens when the runtime does not answer or rejects
 // the credentials. While the breaker is open, it sends one probe at a time, and all other requests fail at once with
-// the reason. The pool notifies the subscribers when the breaker opens or closes.
+// the reason. When the breaker opens or closes, the pool notifies the subscribers of the runtime.
 //
-// The pool notifies subscribers of changes in a runtime. With Options.Watch, the pool runs one metadata watch for each
-// interest, which all subscribers with that interest share. With Options.Agents, the caller passes the events of agents
-// to Publish. An event is a hint: the receiver of an event reads the runtime.
+// The pool also notifies subscribers of changes in a runtime. If Options.Watch is set, the pool runs one metadata watch
+// for each interest; all subscribers with this interest share the watch. If Options.Agents is set, the caller passes
+// the events of agents to Publish. An event is only a hint: after an event, the receiver reads the runtime.
 //
 // # What it does not do
 //
-// The pool never decides that a cluster was deleted. The pool reports a missing access Secret as AccessSecretNotFound,
-// and a missing answer as RuntimeUnreachable. The pool also does not decide which Kyma owns a runtime: see owner.go.
-// The pool does not cache the objects of a runtime.
+// The pool never decides that a cluster was deleted. A missing access Secret is reported as AccessSecretNotFound, and a
+// missing answer as RuntimeUnreachable. The pool does not decide either which Kyma owns a runtime: see owner.go. The
+// pool does not cache the objects of a runtime.
 package runtimes
 
 import (
@@ -51,26 +52,26 @@ import (
 
 // Options are the options of a Pool.
 type Options struct {
-	// Cache reads the metadata of access Secrets. Cache needs the index of [IndexByKyma]. Cache is not needed with
-	// Self.
+	// Cache reads the metadata of access Secrets. Cache needs the index of [IndexByKyma]. If Self is set, Cache is not
+	// needed.
 	Cache client.Reader
-	// Live reads an access Secret from the API server when a connection is made. Live is not needed with Self.
+	// Live reads an access Secret from the API server when a connection is made. If Self is set, Live is not needed.
 	Live client.Reader
 	// Namespace is the namespace of the access Secrets.
 	Namespace string
-	// Self, if set, is the client configuration of the cluster that the manager runs on. All Kymas then use that
-	// cluster as their runtime.
+	// Self, if set, is the client configuration of the cluster on which the manager runs. In this case, all Kymas use
+	// that cluster as their runtime.
 	Self *rest.Config
 	// Watch enables the watches that the pool runs for its subscribers.
 	Watch bool
-	// Agents is true if agents in the runtimes report changes, see Publish. Without Agents and Watch, subscribers are
-	// notified only of changes of the connection.
+	// Agents is true if agents in the runtimes report changes, see Publish. If neither Agents nor Watch is set,
+	// subscribers are notified only of changes of the connection.
 	Agents bool
 	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed.
 	// InterestsChanged must not block.
 	InterestsChanged func(kyma string)
 	// VerifyOwner asks the verifier to verify the owner of the runtime of a Kyma, see Connect. VerifyOwner must not
-	// block. If VerifyOwner is nil, and also with Self, every connection counts as verified.
+	// block. If VerifyOwner is nil or Self is set, every connection counts as verified.
 	VerifyOwner func(kyma string)
 	// PollIntervals are the intervals after which subscribers read a runtime even if no event was received.
 	PollIntervals PollIntervals
@@ -78,25 +79,25 @@ type Options struct {
 	Timeout time.Duration
 	// Concurrency is the maximum number of concurrent requests to one runtime. Default 8.
 	Concurrency int
-	// Memory is the memory in bytes that the answers of one runtime may need at once, see answer.Options. Default 64
-	// MiB.
+	// Memory is the memory in bytes that all answers of one runtime may need at the same time, see answer.Options.
+	// Default 64 MiB.
 	Memory int64
-	// Wrap, if not nil, wraps the transport of the requests that reconciles send. It does not wrap the transports of
-	// probes and watches.
+	// Wrap, if not nil, wraps the transport with which reconciles send their requests. The transports of probes and
+	// watches are not wrapped.
 	Wrap func(http.RoundTripper) http.RoundTripper
-	// Urgent is the set of runtimes that a person waits for. Default: a new empty set.
+	// Urgent is the set of runtimes for which a person waits. By default, the Pool has a new empty set.
 	Urgent *queueing.Urgent
 	// ForbiddenAdvice, if set, replaces the advice about the access Secret in errors about a missing right.
 	ForbiddenAdvice string
-	// UserAgent is the User-Agent header of requests. Default lifecycle-manager.
+	// UserAgent is the value of the User-Agent header in requests. Default lifecycle-manager.
 	UserAgent string
-	// BatchDelay is the time for which Missed and Listed events are collected before delivery. An agent that starts
-	// sends one such event for each resource at the same time. Default 300 ms. If BatchDelay is negative, events are
-	// delivered at once.
+	// BatchDelay is the time for which Missed and Listed events are collected before they are delivered. An agent that
+	// starts sends such an event for each resource at the same time. Default 300 ms. If BatchDelay is negative, events
+	// are delivered at once.
 	BatchDelay time.Duration
 }
 
-// Pool is the set of connections. Safe for concurrent use.
+// Pool is the set of connections to runtimes. A Pool is safe for concurrent use.
 type Pool struct {
 	base  context.Context // its end ends all watches; stored because watches outlive the calls that start them
 	opts  Options
@@ -129,12 +130,13 @@ type Runtime struct {
 	owner      ownerState // guarded by Pool.mu
 }
 
-// entry is the state of one runtime in the pool: the subscribers, and the connection if there is one. Pool.mu guards
-// all fields.
+// entry is what the pool stores about one runtime: the subscribers, and the connection if there is one. Pool.mu guards
+// all fields of an entry.
 type entry struct {
 	subscribers map[string]Subscriber // by Key
 	runtime     *Runtime              // nil without a connection
-	// an event was published; subscribers that are added later have missed that event
+	// published is true if an event was published for the runtime; subscribers that are added later have missed that
+	// event.
 	published      bool
 	agentConnected bool    // true until SetAgentConnected reports otherwise
 	connected      bool    // there is a connection, or was one
@@ -171,11 +173,11 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 }
 
 // Get returns the connection to the runtime of the named Kyma. Get sends no request to the runtime. While the circuit
-// breaker is open, Get returns the reason as an error. Get also returns an error until the owner of the runtime is
-// verified, and if the runtime belongs to another owner.
+// breaker is open, Get returns the reason as an error. Get also returns an error in two other cases: the owner of the
+// runtime is not verified yet, or the runtime belongs to another owner.
 //
-// Errors: an [Error] with a reason code, or an error of reading the control plane, which is not a problem of the
-// runtime.
+// The error is either an [Error] with a reason code, or an error of reading the control plane, which is not a problem
+// of the runtime.
 func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.connect(ctx, kyma)
 	if err != nil {
@@ -188,9 +190,9 @@ func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	return rt, nil
 }
 
-// GetIfOpen is like Get, for callers that do not need a connection. Where agents report changes and there is no
-// connection yet, GetIfOpen returns nil, nil. GetIfOpen does not make the first connection, because that needs a read
-// of the access Secret. GetIfOpen returns the same errors as Get.
+// GetIfOpen is like Get, for callers that may not need a connection. If agents report changes and there is no
+// connection yet, GetIfOpen returns nil, nil. In this case GetIfOpen does not make the first connection, because that
+// would need a read of the access Secret. GetIfOpen returns the same errors as Get.
 func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
 	if !p.opts.Agents || p.opts.Watch || p.connectionIfOpen(kyma) != nil {
 		return p.Get(ctx, kyma)
@@ -202,16 +204,16 @@ func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
 	return nil, err
 }
 
-// Probe sends a probe to the runtime of the named Kyma at once if its circuit breaker is open, in place of the
-// scheduled one. The subscribers are notified if the runtime answers. Without an open connection, Probe does nothing:
-// the next Get makes one.
+// If the circuit breaker of the runtime of a Kyma is open, Probe sends a probe to the runtime at once, instead of
+// waiting for the scheduled one. The subscribers are notified if the runtime answers. If there is no open connection,
+// Probe does nothing, because the next Get makes one.
 func (p *Pool) Probe(kyma string) {
 	if rt := p.connectionIfOpen(kyma); rt != nil {
 		rt.breaker.probeNow()
 	}
 }
 
-// recordFailedGet records that Get failed, so that the next connection notifies the subscribers.
+// recordFailedGet records that Get has failed, so that the subscribers are notified when a connection is made.
 func (p *Pool) recordFailedGet(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,7 +222,7 @@ func (p *Pool) recordFailedGet(kyma string) {
 	}
 }
 
-// connect returns the connection to a runtime. If there is no connection with the current credentials, connect makes
+// connect returns the connection to a runtime. If there is no connection with the current credential, connect makes
 // one.
 func (p *Pool) connect(ctx context.Context, kyma string) (*Runtime, error) {
 	cred, err := p.credentialOf(ctx, kyma)
@@ -249,7 +251,8 @@ func (p *Pool) connect(ctx context.Context, kyma string) (*Runtime, error) {
 	return p.replaceConnection(kyma, rt), nil
 }
 
-// ifUsable returns the connection. While the circuit breaker is open, ifUsable returns the reason as an error.
+// ifUsable returns the connection if it can be used. While the circuit breaker is open, ifUsable returns the reason as
+// an error.
 func (rt *Runtime) ifUsable() (*Runtime, error) {
 	if err := rt.breaker.err(); err != nil {
 		return nil, err
@@ -257,7 +260,7 @@ func (rt *Runtime) ifUsable() (*Runtime, error) {
 	return rt, nil
 }
 
-// RegisterKinds adds the kinds that a bundle defines. The pool then sends no discovery request for these kinds.
+// RegisterKinds adds the kinds that a bundle defines. After that, the pool sends no discovery request for these kinds.
 func (p *Pool) RegisterKinds(b *render.Bundle) { p.kinds.AddBundle(b) }
 
 // LookupResource returns the resource of a kind if that resource is the same in all runtimes. This is true for built-in
@@ -267,7 +270,7 @@ func (p *Pool) LookupResource(ref apply.Ref) (schema.GroupVersionResource, bool)
 }
 
 // Close closes the connection to a runtime and removes the subscribers of the runtime. If there was a connection, these
-// subscribers are notified.
+// subscribers are notified before.
 func (p *Pool) Close(kyma string) {
 	p.mu.Lock()
 	e := p.entries[kyma]
@@ -284,7 +287,7 @@ func (p *Pool) Close(kyma string) {
 	}
 }
 
-// connectionIfOpen returns the open connection of a runtime, nil if there is none.
+// connectionIfOpen returns the open connection of a runtime, or nil if there is none.
 func (p *Pool) connectionIfOpen(kyma string) *Runtime {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -294,7 +297,7 @@ func (p *Pool) connectionIfOpen(kyma string) *Runtime {
 	return nil
 }
 
-// dial makes a connection to a runtime. dial sends no request.
+// dial makes a connection object for a runtime. dial sends no request.
 func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime, error) {
 	cfg, err := p.readKubeconfig(ctx, kyma, cred)
 	if err != nil {
@@ -375,8 +378,8 @@ func (p *Pool) closeConnection(kyma string) {
 	}
 }
 
-// takeConnectionLocked removes the connection from an entry and returns the connection. The entry may be nil. The
-// caller holds Pool.mu and has to close the returned connection.
+// takeConnectionLocked removes the connection from an entry and returns the connection. The argument entry may be nil.
+// The caller must hold Pool.mu, and has to close the returned connection.
 func (e *entry) takeConnectionLocked() *Runtime {
 	if e == nil || e.runtime == nil {
 		return nil
@@ -387,9 +390,9 @@ func (e *entry) takeConnectionLocked() *Runtime {
 	return old
 }
 
-// CloseIdleConnections closes the TCP connections that carry no request or watch. The next request opens a new TCP
-// connection. Callers call CloseIdleConnections after they have found a runtime in its desired state. Most runtimes of
-// a fleet are in that state: thousands of TCP connections that wait for their idle timeout would take a gigabyte.
+// CloseIdleConnections closes those TCP connections on which no request or watch is running. The next request opens a
+// new TCP connection. Call CloseIdleConnections when a runtime was found in its desired state. Most runtimes of a fleet
+// are in this state: if thousands of TCP connections waited for their idle timeout, they would take a gigabyte.
 func (rt *Runtime) CloseIdleConnections() { rt.transport.CloseIdleConnections() }
 
 func (rt *Runtime) close() {
@@ -401,13 +404,13 @@ func (rt *Runtime) close() {
 		rt.watches.stop()
 	}
 	rt.transport.CloseIdleConnections()
-	// A TCP connection that carried a watch becomes idle shortly after the watch has ended. If the connection stays
-	// busy for longer than this delay, its idle timeout closes it.
+	// The TCP connection of a watch becomes idle shortly after the watch has ended. If the connection stays busy for
+	// longer than this delay, its idle timeout closes it.
 	time.AfterFunc(time.Second, rt.transport.CloseIdleConnections)
 }
 
-// setStateLocked sets the state of a connection in the metrics. The state "" means that the connection is not counted.
-// The caller holds Pool.mu.
+// setStateLocked records the state of a connection in the metrics. The state "" means that the connection is not
+// counted. The caller of setStateLocked must hold Pool.mu.
 func (rt *Runtime) setStateLocked(state string) {
 	if rt.counted != "" {
 		metrics.Runtimes.WithLabelValues(rt.counted).Dec()
@@ -418,8 +421,8 @@ func (rt *Runtime) setStateLocked(state string) {
 	rt.counted = state
 }
 
-// breakerChanged notifies the subscribers of a runtime when the circuit breaker has opened or closed, or when the
-// reason of an open breaker has changed.
+// breakerChanged notifies the subscribers of a runtime when its circuit breaker has opened or closed, or when the
+// reason of the open breaker has changed.
 func (p *Pool) breakerChanged(kyma string, b *breaker) {
 	state := "connected"
 	if b.err() != nil {
@@ -436,7 +439,8 @@ func (p *Pool) breakerChanged(kyma string, b *breaker) {
 	p.notifyAll(kyma, Event{ConnectionChanged: true})
 }
 
-// entryLocked returns the entry of a runtime. If there is no entry, entryLocked makes one. The caller holds mu.
+// entryLocked returns the entry of a runtime. If there is no entry, entryLocked makes one. The caller of entryLocked
+// must hold mu.
 func (p *Pool) entryLocked(kyma string) *entry {
 	e := p.entries[kyma]
 	if e == nil {

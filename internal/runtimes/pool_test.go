@@ -29,7 +29,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// server is the API server of a runtime. server accepts one token and counts requests.
+// server is a fake API server of a runtime. server accepts one token and counts requests.
 type server struct {
 	*httptest.Server
 	token    atomic.Pointer[string]
@@ -73,7 +73,7 @@ func (s *server) kubeconfig(token string) []byte {
 		s.URL, encode(ca), token)
 }
 
-// secret is an access Secret of runtime "a".
+// secret returns an access Secret of runtime "a".
 func secret(name string, kubeconfig []byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name,
@@ -82,7 +82,7 @@ func secret(name string, kubeconfig []byte) *corev1.Secret {
 	}
 }
 
-// newPool returns a pool over a control plane with the given Secrets.
+// newPool returns a pool whose control plane has the given Secrets.
 func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -99,7 +99,7 @@ func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
 	return pool, kcp
 }
 
-// TestGetIfOpen checks that GetIfOpen does not make the first connection, and that it returns errors of the access
+// TestGetIfOpen checks that GetIfOpen does not make the first connection, and that it returns an error about the access
 // Secret.
 func TestGetIfOpen(t *testing.T) {
 	s := newServer(t)
@@ -282,7 +282,7 @@ func TestUnreachableMessageIsStable(t *testing.T) {
 	}
 }
 
-// TestProbesOfDeadRuntime counts the probes of a runtime that does not answer.
+// TestProbesOfDeadRuntime counts the probes that are sent to a runtime that does not answer.
 func TestProbesOfDeadRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []time.Duration
@@ -323,7 +323,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// reasonOf returns the code of an Error, "" for anything else.
+// reasonOf returns the code of an Error, or "" for any other error.
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -333,8 +333,8 @@ func reasonOf(err error) string {
 
 func encode(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
 
-// TestProbeNow: probeNow sends a probe at once, so that a person who has repaired a runtime need not wait up to a
-// minute for the next probe.
+// TestProbeNow checks that probeNow sends a probe at once, so that a person who has repaired a runtime need not wait up
+// to a minute for the next probe.
 func TestProbeNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mended atomic.Bool
@@ -387,7 +387,7 @@ func TestProbeNow(t *testing.T) {
 	})
 }
 
-// TestHostileRuntime checks that the connections of the pool refuse responses that no API server sends.
+// TestHostileRuntime checks that the connections of the pool refuse responses that a real API server never sends.
 func TestHostileRuntime(t *testing.T) {
 	reached := false
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
@@ -432,14 +432,15 @@ func TestHostileRuntime(t *testing.T) {
 	}
 }
 
-// TestProbeWithoutConnection: without a connection, Probe sends no request, and the next Get makes a connection.
+// TestProbeWithoutConnection checks that Probe sends no request if there is no connection, and that the next Get makes
+// a connection.
 func TestProbeWithoutConnection(t *testing.T) {
 	pool, _ := newPool(t)
 	pool.Probe("nobody")
 }
 
-// TestLargeObjects checks that lists of objects that are too large for one answer are read in smaller pages, by
-// reconciles and by watches, within the memory that a runtime may use.
+// TestLargeObjects checks lists whose objects together are too large for one answer: reconciles and watches read them
+// in smaller pages, within the memory that a runtime may use.
 func TestLargeObjects(t *testing.T) {
 	const objects = 20 // of 1 MiB; an answer may have 12 MiB
 	text := strings.Repeat("x", 1<<20)

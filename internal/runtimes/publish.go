@@ -6,12 +6,12 @@ import (
 )
 
 // Publish delivers an event to all subscribers with a matching interest. The event comes from a watch outside of the
-// pool, for example from an agent. Missed and Listed events of one resource are delayed and merged, see
-// Options.BatchDelay. Other events are delivered at once, after the delayed events. An event without Resource is
-// delivered to all subscribers.
+// pool, for example from an agent. Missed and Listed events of the same resource are delayed and combined, see
+// Options.BatchDelay. All other events are delivered at once; delayed events are delivered before them. An event
+// without Resource is delivered to all subscribers.
 //
 // The events of one runtime are delivered in the order of the calls to Publish, by one goroutine at a time. If another
-// goroutine is delivering events, Publish returns before its event is delivered.
+// goroutine is delivering events already, Publish returns before its own event is delivered.
 func (p *Pool) Publish(kyma string, event Event) {
 	p.mu.Lock()
 	e := p.entryLocked(kyma)
@@ -27,7 +27,8 @@ func (p *Pool) Publish(kyma string, event Event) {
 	p.deliver(kyma)
 }
 
-// delayLocked adds an event to the batch. The batch keeps only the last event of each interest. The caller holds mu.
+// delayLocked adds an event to the batch of delayed events. The batch keeps only the last event of each interest. The
+// caller of delayLocked must hold mu.
 func (p *Pool) delayLocked(kyma string, e *entry, event Event) {
 	e.batch = slices.DeleteFunc(e.batch, func(former Event) bool { return former.Interest == event.Interest })
 	if e.batch = append(e.batch, event); len(e.batch) == 1 {
@@ -35,7 +36,7 @@ func (p *Pool) delayLocked(kyma string, e *entry, event Event) {
 	}
 }
 
-// deliverBatch delivers delayed events.
+// deliverBatch delivers the delayed events of a batch.
 func (p *Pool) deliverBatch(kyma string) {
 	p.mu.Lock()
 	if e := p.entries[kyma]; e != nil {
@@ -46,7 +47,7 @@ func (p *Pool) deliverBatch(kyma string) {
 	p.deliver(kyma)
 }
 
-// deliver notifies the subscribers of the events in the outbox. If another goroutine is delivering already, that
+// deliver calls the subscribers with the events in the outbox. If another goroutine is delivering already, that
 // goroutine delivers these events, too. So the order of events is kept, and no lock is held during the calls of Notify.
 func (p *Pool) deliver(kyma string) {
 	p.mu.Lock()
@@ -68,8 +69,8 @@ func (p *Pool) deliver(kyma string) {
 	e.delivering, e.outbox = false, nil
 }
 
-// callsLocked returns the calls of Subscriber.Notify for an event: one call for each matching interest. The caller
-// holds Pool.mu.
+// callsLocked returns the calls of Subscriber.Notify for an event: one call for each matching interest. The caller of
+// callsLocked must hold Pool.mu.
 func (e *entry) callsLocked(event Event) (calls []func()) {
 	for _, s := range e.subscribers {
 		if event.Missed && event.Interest.Resource.Empty() {
@@ -87,7 +88,7 @@ func (e *entry) callsLocked(event Event) (calls []func()) {
 	return calls
 }
 
-// notifyAll notifies all subscribers of a runtime.
+// notifyAll sends an event to all subscribers of a runtime.
 func (p *Pool) notifyAll(kyma string, event Event) {
 	p.mu.Lock()
 	all := p.entries[kyma].allSubscribers()
@@ -97,7 +98,8 @@ func (p *Pool) notifyAll(kyma string, event Event) {
 	}
 }
 
-// allSubscribers returns the subscribers of an entry. The entry may be nil. The caller holds Pool.mu.
+// allSubscribers returns the subscribers of an entry. The argument entry may be nil. The caller of allSubscribers must
+// hold Pool.mu.
 func (e *entry) allSubscribers() (all []Subscriber) {
 	if e != nil {
 		for _, s := range e.subscribers {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// newAgentPool returns a pool of runtimes with agents.
+// newAgentPool returns a pool for runtimes that have agents.
 func newAgentPool(t *testing.T, o Options) *Pool {
 	t.Helper()
 	o.Self = &rest.Config{}
@@ -37,7 +37,7 @@ func object(namespace, name string, labels map[string]string) *metav1.PartialObj
 		Name: name, Labels: labels}}
 }
 
-// TestReplayMissed checks that a subscriber with an older state is notified of events that were published before it
+// TestReplayMissed checks a subscriber that has an older state: it is notified of events that were published before it
 // subscribed.
 func TestReplayMissed(t *testing.T) {
 	cases := map[string]struct {
@@ -322,7 +322,8 @@ func TestHasInterests(t *testing.T) {
 	}
 }
 
-// TestPublishKeepsTheOrder checks that an event does not overtake delayed events whose delivery has begun.
+// TestPublishKeepsTheOrder checks that an event is not delivered before delayed events whose delivery has already
+// begun.
 func TestPublishKeepsTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newAgentPool(t, Options{Agents: true, BatchDelay: time.Second})
@@ -348,7 +349,7 @@ func TestPublishKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// TestCloseIsAtomic checks that a connection that is made while another one is being closed is not lost.
+// TestCloseIsAtomic checks that no connection is lost that is made while another one is being closed.
 func TestCloseIsAtomic(t *testing.T) {
 	p := newAgentPool(t, Options{})
 	if _, err := p.Get(t.Context(), "a"); err != nil {

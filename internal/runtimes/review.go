@@ -9,28 +9,30 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/access"
 )
 
-// A credential may lose rights, or its account may be deleted, while nothing is requested from the runtime. Where an
-// agent reports changes, it also reports changes of the objects that determine the rights of the credential: the
-// ServiceAccount of the token, ClusterRoles and ClusterRoleBindings. Such a change is followed by a review: one request
-// that returns all rights of the credential, or 401. RoleBindings and Roles are not watched; the review of each
-// interval detects their changes.
+// A credential may lose rights, or its account may be deleted, while no request is sent to the runtime. If an agent
+// reports changes, it also reports changes of the objects that determine the rights of the credential: the
+// ServiceAccount of the token, ClusterRoles and ClusterRoleBindings. After such a change, the manager sends a review:
+// one request that returns all rights of the credential, or 401. RoleBindings and Roles are not watched; their changes
+// are detected by the review in each interval.
 
 const (
-	// rightsDelay is the time between the change of a role or a binding and the review. After a change, an API server
-	// uses the former rights for a short time.
+	// rightsDelay is the time between the change of a role or binding and the review. For a short time after such a
+	// change, an API server still uses the former rights.
 	rightsDelay = 3 * time.Second
-	// accountDelay is the time between the change of a ServiceAccount and the review. An API server accepts a token
-	// without checking it for 10 s after it was used.
+	// accountDelay is the time between the change of a ServiceAccount and the review. For 10 s after a token was used,
+	// an API server accepts it without checking it again.
 	accountDelay = 12 * time.Second
-	// maxEarlyReviews is the number of reviews that changes can cause at once. Each checkInterval allows one more.
+	// maxEarlyReviews is the number of reviews that changes may cause before the rate of reviews is limited. After
+	// that, changes may cause one review in each checkInterval.
 	maxEarlyReviews = 6
-	// credentialKey is the Subscriber.Key for the objects that determine the rights of the credential.
+	// credentialKey is the Subscriber.Key with which the pool subscribes to the objects that determine the rights of
+	// the credential.
 	credentialKey = "Credential"
 	// reviewPath and reviewBody are the request of a review. The review includes the rights in one namespace.
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 	reviewBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview",` +
 		`"spec":{"namespace":"kyma-system"}}`
-	// notOurs selects the objects that do not belong to modules or agents.
+	// notOurs is a label selector for objects that belong neither to modules nor to agents.
 	notOurs = "!operator.kyma-project.io/managed-by"
 )
 
@@ -60,8 +62,8 @@ type reviews struct {
 	stopped bool
 }
 
-// review sends one request and records the rights in the answer. review returns the reason why the runtime cannot be
-// reconciled, or nil. An answer without rights changes nothing: the API server may not allow reviews.
+// review sends one request and records the rights in the answer. If the runtime cannot be reconciled, review returns
+// the reason, and otherwise nil. If the answer has no rights, nothing changes: the API server may not allow reviews.
 func (r *reviews) review() *Error {
 	r.sending.Lock()
 	defer r.sending.Unlock()
@@ -83,8 +85,8 @@ func (r *reviews) review() *Error {
 	return nil
 }
 
-// sendFirstReview sends the first review, unless that review was answered before. The caller of sendFirstReview reads
-// the rights afterwards.
+// sendFirstReview sends the first review, unless a review was answered before. After this call, the caller reads the
+// recorded rights.
 func (r *reviews) sendFirstReview() {
 	r.mu.Lock()
 	begun := r.begun
@@ -101,8 +103,8 @@ func (r *reviews) sendFirstReview() {
 	})
 }
 
-// reviewAfter sends a review after a delay. Several changes within the delay cause one review. If changes have caused
-// too many reviews, the review is sent later, but not later than the next review of the interval.
+// reviewAfter sends a review after a delay. Several changes within this delay cause only one review. If changes have
+// caused too many reviews already, the review is sent later, but not later than the next review of the interval.
 func (r *reviews) reviewAfter(delay time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,8 +131,8 @@ func (r *reviews) reviewAfter(delay time.Duration) {
 	r.due, r.timer = due, time.AfterFunc(due.Sub(now), func() { r.run(number) })
 }
 
-// run sends a review that a change has caused. number identifies the timer that has called run: a newer timer may have
-// been started since.
+// run sends the review that a timer was started for. number identifies this timer, because a newer timer may have been
+// started since.
 func (r *reviews) run(number int) {
 	r.mu.Lock()
 	if r.number == number {
@@ -154,9 +156,9 @@ func (r *reviews) stop() {
 }
 
 // WatchCredential makes the agent of a runtime report changes of the objects that determine the rights of the
-// credential. Such a change is followed by a review of the rights, which is one request. The first call for a
-// connection sends the first review. changed is called when the rights have changed, and when the connection has
-// changed. Without agents, WatchCredential does nothing.
+// credential. After such a change, a review of the rights is sent, which is one request. The first call for a
+// connection sends the first review. The function changed is called when the rights have changed, and when the
+// connection has changed. If there are no agents, WatchCredential does nothing.
 func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 	if rt.reviews == nil {
 		return
@@ -187,8 +189,8 @@ func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 // UnwatchCredential ends the reports that WatchCredential has requested.
 func (p *Pool) UnwatchCredential(kyma string) { p.Unsubscribe(kyma, credentialKey) }
 
-// credentialInterests returns the objects that determine the rights of the credential. An agent gets no right that the
-// credential lacks, because the runtime would refuse to grant it.
+// credentialInterests returns interests in the objects that determine the rights of the credential. The credential must
+// itself have the right to watch these objects; otherwise the runtime would refuse to grant the right to the agent.
 func (rt *Runtime) credentialInterests() (all []Interest) {
 	rt.reviews.mu.Lock()
 	has := rt.reviews.has
@@ -204,7 +206,7 @@ func (rt *Runtime) credentialInterests() (all []Interest) {
 	return all
 }
 
-// Credential returns the known state of the credential of a connection, without a request.
+// Credential returns what is known about the credential of a connection, without a request.
 func (p *Pool) Credential(kyma string, rt *Runtime) access.Finding {
 	f := access.Finding{Secret: rt.credential.secret, Lifetime: rt.lifetime, IsFirst: rt.isFirst}
 	if rt.reviews == nil {
@@ -227,7 +229,7 @@ func (p *Pool) Credential(kyma string, rt *Runtime) access.Finding {
 	return f
 }
 
-// notifyOne notifies one subscriber, given by its key, that the connection has changed.
+// notifyOne notifies the subscriber with the given key that the connection has changed.
 func (p *Pool) notifyOne(kyma, key string) {
 	p.mu.Lock()
 	var notify func(Event)

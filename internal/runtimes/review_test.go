@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// reviewed is a runtime that answers reviews with a rule. An empty rule is a refused credential.
+// reviewed is a fake runtime that answers reviews with one rule. If the rule is empty, the runtime refuses the
+// credential.
 type reviewed struct {
 	rule     atomic.Value // string: verbs, as JSON
 	requests atomic.Int32
@@ -39,7 +40,8 @@ func newReviews(next *reviewed) (*reviews, *atomic.Int32) {
 	return &reviews{breaker: b, changed: func() { changes.Add(1) }}, changes
 }
 
-// TestReviews: several changes within a short time cause one review, and only changed rights are reported.
+// TestReviews checks that several changes within a short time cause one review, and that only changed rights are
+// reported.
 func TestReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &reviewed{}
@@ -80,7 +82,8 @@ func TestReviews(t *testing.T) {
 	})
 }
 
-// TestFirstReview: the first review is repeated until it is answered. An answer without rights counts as an answer.
+// TestFirstReview checks that the first review is repeated until it is answered. An answer without rights counts as an
+// answer.
 func TestFirstReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &reviewed{}
@@ -109,7 +112,8 @@ func TestFirstReview(t *testing.T) {
 	})
 }
 
-// TestReviewsAreBounded: changes of bindings cause at most six reviews at once, and then one review an hour.
+// TestReviewsAreBounded checks that changes of bindings cause at most six reviews in a row, and after that one review
+// an hour.
 func TestReviewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &reviewed{}
@@ -139,7 +143,7 @@ func TestReviewsAreBounded(t *testing.T) {
 	})
 }
 
-// TestCredentialInterests: the agent is asked to watch only objects that the credential may watch.
+// TestCredentialInterests checks that the agent gets the task to watch only objects that the credential may watch.
 func TestCredentialInterests(t *testing.T) {
 	cases := map[string]struct {
 		reason, verbs, account string

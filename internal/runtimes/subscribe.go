@@ -16,11 +16,12 @@ type Subscriber struct {
 	Key string
 	// Interests select the objects whose changes are reported. Changes of the connection are always reported.
 	Interests []Interest
-	// ReplayMissed is true for a subscriber that uses a state from before this process started. When such a subscriber
-	// has interests for the first time, and an event was published before that, the subscriber receives a Missed event
+	// ReplayMissed is true for a subscriber that uses a state from the time before this process started. If an event
+	// was published before such a subscriber has interests for the first time, the subscriber receives a Missed event
 	// for each interest.
 	ReplayMissed bool
-	// Notify receives events. Notify must not block and may be called at any time from any goroutine.
+	// Notify is called with each event for the subscriber. Notify must not block, and must accept calls at any time
+	// from any goroutine.
 	Notify func(Event)
 }
 
@@ -29,31 +30,32 @@ func ManifestSubscriberKey(namespace, name string) string {
 	return "Manifest/" + namespace + "/" + name
 }
 
-// Interest is a selection of objects of one resource in a runtime. Subscribers with equal interests share one watch.
+// Interest selects objects of one resource in a runtime. Subscribers with equal interests share one watch.
 type Interest struct {
-	// Resource is the watched resource. Kind is the kind of the objects of that resource; the metadata of these objects
-	// does not contain the kind.
+	// Resource is the watched resource. Kind is the kind of the objects of this resource; it is stored here because the
+	// metadata of the objects does not contain it.
 	Resource schema.GroupVersionResource
 	Kind     string
-	// Namespace and Name limit the interest to one namespace and one object. An empty value selects all.
+	// Namespace and Name limit the interest to one namespace and one object. An empty value means that there is no such
+	// limit.
 	Namespace, Name string
-	// Labels is a label selector. "" selects all objects.
+	// Labels is a label selector. "" selects objects with any labels.
 	Labels string
 }
 
 // Event is a change in a runtime. Exactly one of ConnectionChanged, Missed, Listed and Object is set.
 type Event struct {
-	// ConnectionChanged is true if the connection was made, replaced, broken or restored. All other fields are then
-	// empty.
+	// ConnectionChanged is true if the connection was made, replaced, broken or restored. In this case, all other
+	// fields are empty.
 	ConnectionChanged bool
-	// Missed is true if changes of the resource of Interest may have been missed. If that resource is empty, changes of
+	// Missed is true if changes of the resource in Interest may have been missed. If that resource is empty, changes of
 	// all resources may have been missed. The subscriber has to read the objects that it depends on.
 	Missed bool
 	// Listed is true if Objects is the complete list of the objects of Interest. A watch sends such an event when it
 	// starts, and again after it has missed changes.
 	Listed  bool
 	Objects []metav1.PartialObjectMetadata
-	// Interest contains the resource of the event, and the kind of its objects.
+	// Interest has the resource that the event is about, and the kind of its objects.
 	Interest Interest
 	// Object is the metadata of the changed object.
 	Object *metav1.PartialObjectMetadata
@@ -61,8 +63,8 @@ type Event struct {
 	Deleted bool
 }
 
-// Subscribe adds or replaces a subscriber. The runtime need not be reachable. Calling Subscribe again with the same
-// interests is cheap.
+// Subscribe adds or replaces a subscriber. The runtime need not be reachable. If the interests are the same as before,
+// Subscribe is cheap.
 func (p *Pool) Subscribe(kyma string, s Subscriber) {
 	p.mu.Lock()
 	e := p.entryLocked(kyma)
@@ -97,8 +99,8 @@ func (p *Pool) notifyInterestsChanged(kyma string) {
 	}
 }
 
-// removeSubscriber removes a subscriber. If the entry of the runtime is then empty, removeSubscriber removes the entry,
-// too.
+// removeSubscriber removes a subscriber. If the entry of the runtime is empty after that, removeSubscriber removes the
+// entry, too.
 func (p *Pool) removeSubscriber(kyma, key string) (hadInterests bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,7 +148,7 @@ func (p *Pool) HasInterests(kyma, key string) bool {
 // have equal lists.
 const maxSharedLists = 4096
 
-// ShareInterests returns one shared slice for all callers that pass an equal list of interests, which saves memory.
+// ShareInterests returns the same slice for all callers that pass an equal list of interests. This saves memory.
 // Callers must not change the returned slice.
 func (p *Pool) ShareInterests(interests []Interest) []Interest {
 	var key strings.Builder
@@ -169,7 +171,7 @@ func (p *Pool) ShareInterests(interests []Interest) []Interest {
 	return interests
 }
 
-// Compare orders interests by group, version, resource, kind, namespace, name and labels.
+// Compare compares interests by group, version, resource, kind, namespace, name and labels, in this order.
 func (i Interest) Compare(o Interest) int {
 	return cmp.Or(cmp.Compare(i.Resource.Group, o.Resource.Group), cmp.Compare(i.Resource.Version, o.Resource.Version),
 		cmp.Compare(i.Resource.Resource, o.Resource.Resource),
@@ -189,8 +191,8 @@ func (i Interest) matches(e Event) bool {
 	return e.Object == nil || i.selects(e.Object, e.Deleted)
 }
 
-// selects reports whether the interest includes an object of its resource. The labels of a deleted object may be
-// unknown; an object with unknown labels is included.
+// selects reports whether the interest includes an object of its resource. If the object was deleted, its labels may be
+// unknown; such an object is included.
 func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool) bool {
 	if i.Namespace != "" && i.Namespace != o.Namespace || i.Name != "" && i.Name != o.Name {
 		return false
@@ -202,7 +204,7 @@ func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool) bool {
 	return err != nil || selector.Matches(labels.Set(o.Labels))
 }
 
-// filter returns the objects that the interest includes.
+// filter returns those of the objects that the interest includes.
 func (i Interest) filter(objects []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
 	isOther := func(o metav1.PartialObjectMetadata) bool { return !i.selects(&o, false) }
 	if !slices.ContainsFunc(objects, isOther) {

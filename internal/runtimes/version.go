@@ -13,7 +13,8 @@ const versionCachePeriod = time.Hour
 // maxVersionBytes is the maximum length of status.kubernetesVersion of a Kyma.
 const maxVersionBytes = 32
 
-// versionPattern is the form of a version that is recorded. The version comes from the runtime, and people see it.
+// versionPattern matches the versions that are recorded. Other texts are ignored, because the version comes from the
+// runtime, and people see it.
 var versionPattern = regexp.MustCompile(`^v?[0-9]{1,4}\.[0-9]{1,4}([.+_~-][0-9A-Za-z.+_~-]*)?$`)
 
 // kubernetesVersion is the version of Kubernetes that the API server of a runtime has reported.
@@ -41,14 +42,14 @@ func (rt *Runtime) KubernetesVersion(ctx context.Context, recorded string) strin
 		return rt.version.value
 	}
 	rt.version.readAt = now
-	// Charts read the version in the same way, so one answer serves both.
+	// Charts read the version in the same way, so one answer is used for both.
 	if known, err := rt.Capabilities(ctx, []string{"kubeVersion"}); err == nil {
 		rt.version.value = validVersion(known.KubeVersion)
 	}
 	return rt.version.value
 }
 
-// validVersion returns a version at most maxVersionBytes long, or "" if the text is not a version.
+// validVersion returns a version of at most maxVersionBytes, or "" if the text is not a version.
 func validVersion(text string) string {
 	text = text[:min(len(text), maxVersionBytes)]
 	if !versionPattern.MatchString(text) {
@@ -57,7 +58,7 @@ func validVersion(text string) string {
 	return text
 }
 
-// closedAfter reports whether the breaker was open, and has been closed after t.
+// closedAfter reports whether the breaker was open, and was closed after the time t.
 func (b *breaker) closedAfter(t time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// versioned is a runtime that answers requests for its version.
+// versioned is a test runtime that answers requests for its version.
 type versioned struct {
 	version  atomic.Value // string; "" is an answer with status 403
 	requests atomic.Int32
@@ -32,7 +32,8 @@ func (v *versioned) RoundTrip(req *http.Request) (*http.Response, error) {
 		Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
-// TestKubernetesVersion: the version is read once an hour and after an outage, and an error changes nothing.
+// TestKubernetesVersion checks that the version is read once an hour and after an outage, and that an error changes
+// nothing.
 func TestKubernetesVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &versioned{}

@@ -17,14 +17,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// setSubscriber starts and stops watches of the connection so that they match the interests of s.
+// setSubscriber starts and stops watches of the connection, so that they match the interests of the subscriber s.
 func (rt *Runtime) setSubscriber(s Subscriber) {
 	if rt.watches != nil {
 		rt.watches.setSubscriber(s)
 	}
 }
 
-// Limits of the list at the start of a watch. A list that exceeds them is reported as incomplete.
+// These are limits of the list that is read at the start of a watch. If a list exceeds these limits, it is reported as
+// incomplete.
 const (
 	maxListPages   = 100
 	maxListObjects = 20_000
@@ -34,13 +35,14 @@ const (
 	maxLists = 2
 )
 
-// Media types of lists and watches. The media types are JSON, because package answer counts JSON values.
+// These are the media types of lists and watches. The media types are those of JSON, because package answer counts JSON
+// values.
 const (
 	listType  = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	watchType = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 
-// watches are the watches on one runtime: one for each interest of its subscribers.
+// watches has the watches on one runtime: one for each interest of its subscribers.
 type watches struct {
 	base    context.Context // its end ends all watches
 	client  rest.Interface
@@ -100,7 +102,7 @@ func (w *watches) setSubscriber(s Subscriber) {
 	}
 }
 
-// stop ends all watches. No watch can be started after stop.
+// stop ends all watches. After stop, no watch can be started.
 func (w *watches) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,8 +116,8 @@ func (w *watches) stop() {
 // isTooLarge reports whether an answer was refused because of its size.
 func isTooLarge(err error) bool { return errors.Is(err, answer.ErrTooLarge) }
 
-// run watches the objects of one interest until ctx ends. While the circuit breaker is open, attempts send no request,
-// and the delay between attempts does not grow. Therefore the watch resumes soon after the breaker has closed.
+// run watches the objects of one interest until ctx ends. While the circuit breaker is open, attempts to watch send no
+// request, and the delay between attempts does not grow. Therefore the watch resumes soon after the breaker has closed.
 func (w *watches) run(ctx context.Context, i Interest, shared *sharedWatch) {
 	query := metav1.ListOptions{LabelSelector: i.Labels}
 	if i.Name != "" {
@@ -170,14 +172,14 @@ func (w *watches) get(ctx context.Context, i Interest, query url.Values) (io.Rea
 	return r.Stream(ctx)
 }
 
-// objectList is the list at the start of a watch.
+// objectList is the list of objects at the start of a watch.
 type objectList struct {
 	objects    []metav1.PartialObjectMetadata
 	bytes      int
 	incomplete bool // objects were left out, because bytes would exceed maxListBytes
 }
 
-// add adds the objects of a page. add leaves out the contents of managedFields, which are not needed.
+// add adds the objects of a page to the list. add leaves out managedFields, which are not needed.
 func (l *objectList) add(items []metav1.PartialObjectMetadata) {
 	for n := range items {
 		fields := items[n].ManagedFields
@@ -199,7 +201,7 @@ func isBreakerOpen(err error) bool {
 	return ok && e != nil
 }
 
-// notify passes an event to the subscribers of a watch.
+// notify passes an event to all subscribers that share a watch.
 func (w *watches) notify(shared *sharedWatch, event Event) {
 	w.mu.Lock()
 	all := make([]Subscriber, 0, len(shared.subscribers))

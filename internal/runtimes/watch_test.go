@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestWatchBacksOff counts the requests that are sent within a minute to API servers whose watches end at once.
+// TestWatchBacksOff counts the requests within a minute to API servers that end each watch at once.
 func TestWatchBacksOff(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// ErrLost is the error of a reconcile whose shard was lost. The context of the reconcile is cancelled with it, and
-// further requests of the reconcile fail with it.
+// ErrLost is the error of a reconcile whose shard was lost. When this happens, the context of the reconcile is
+// cancelled with ErrLost, and further requests of the reconcile fail with it.
 var ErrLost = errors.New("the shard of this runtime is not held any more")
 
-// fence is the value that the context of a reconcile contains: the shard that the reconcile needs.
+// fence is a value in the context of a reconcile: the shard that the reconcile needs.
 type fence struct {
 	keeper *Keeper
 	tenure *holding
 }
 
-// fenceKey is the key of fence in a context.
+// fenceKey is the context key under which a fence is stored.
 type fenceKey struct{}
 
-// BeginReconcile starts a reconcile of the runtime of a Kyma if this replica holds the shard of the Kyma. The returned
-// context is cancelled when the shard is lost. All requests for the runtime have to use that context. The caller calls
-// done at the end of the reconcile. The release of the shard waits for this call. If held is false, the caller must not
-// work on the runtime.
+// BeginReconcile begins a reconcile of the runtime of a Kyma if this replica holds the shard of the Kyma. The returned
+// context is cancelled when the shard is lost. All requests for this runtime have to use the returned context. The
+// caller has to call done at the end of the reconcile. If the shard has to be released, the release waits for this
+// call. If held is false, the caller must not work on the runtime.
 //
-// A nil Keeper holds all shards.
+// A nil Keeper counts as holding all shards.
 func (k *Keeper) BeginReconcile(ctx context.Context, kyma string) (_ context.Context, done func(), held bool) {
 	if k == nil {
 		return ctx, func() {}, true
@@ -50,7 +50,7 @@ func (k *Keeper) BeginReconcile(ctx context.Context, kyma string) (_ context.Con
 	}, true
 }
 
-// Holds reports whether this replica holds the shard of a Kyma. A nil Keeper holds all shards.
+// Holds reports whether this replica holds the shard of a Kyma. A nil Keeper counts as holding all shards.
 func (k *Keeper) Holds(kyma string) bool {
 	if k == nil {
 		return true
@@ -71,8 +71,8 @@ func CheckHeld(ctx context.Context) error {
 	return ErrLost
 }
 
-// OfReconcile returns the shard of the reconcile to which a context belongs. OfReconcile returns -1 if the context
-// belongs to no reconcile.
+// OfReconcile returns the shard that is needed by the reconcile to which a context belongs. OfReconcile returns -1 if
+// the context belongs to no reconcile.
 func OfReconcile(ctx context.Context) int {
 	if h, in := ctx.Value(fenceKey{}).(fence); in {
 		return h.tenure.shard
@@ -80,9 +80,9 @@ func OfReconcile(ctx context.Context) int {
 	return -1
 }
 
-// isLeaseValid reports whether the last renewal is recent enough for this replica to act. isLeaseValid measures the
-// time since the start of the last renewal, with two clocks: the monotonic clock, which stops while a machine is
-// suspended, and the wall clock, which can be set.
+// isLeaseValid reports whether the last renewal is so recent that this replica may still act. isLeaseValid measures the
+// time since the start of the last renewal with two clocks: the monotonic clock, which stops while a machine is
+// suspended, and the wall clock, which somebody can set.
 func (k *Keeper) isLeaseValid() bool {
 	sent := k.renewedAt.Load()
 	if sent == nil {
@@ -92,8 +92,8 @@ func (k *Keeper) isLeaseValid() bool {
 	return now.Sub(*sent) < valid && now.Round(0).Sub(sent.Round(0)) < valid
 }
 
-// FencedTransport returns a transport that checks each request before it sends the request through next. If the request
-// has the context of a reconcile whose shard was lost, the request fails and is not sent.
+// FencedTransport returns a transport that checks each request, and sends it through next if it is allowed. If the
+// request has the context of a reconcile whose shard was lost, the request is not sent and fails.
 func FencedTransport(next http.RoundTripper) http.RoundTripper { return transport{next} }
 
 // transport is the type that FencedTransport returns.
@@ -110,5 +110,5 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-// WrappedRoundTripper returns the wrapped transport. client-go uses it to close idle connections.
+// WrappedRoundTripper returns the wrapped transport, with which client-go closes idle connections.
 func (t transport) WrappedRoundTripper() http.RoundTripper { return t.next }

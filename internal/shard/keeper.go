@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// Leases is the part of the client for Leases in one namespace that this package uses. client-go implements it. Tests
-// use an implementation in memory.
+// Leases has the methods of the client for Leases in one namespace that this package uses. client-go has an
+// implementation. Tests use another implementation, in memory.
 type Leases interface {
 	List(context.Context, metav1.ListOptions) (*coordinationv1.LeaseList, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -27,11 +27,11 @@ type Leases interface {
 	Delete(context.Context, string, metav1.DeleteOptions) error
 }
 
-// Options are the options of a Keeper. Only Leases is required.
+// Options are the options of a Keeper. Only the option Leases is required.
 type Options struct {
 	// Leases is the client for the Leases in the namespace of the manager.
 	Leases Leases
-	// Name is a name of the replica that people recognise. The Keeper adds a random suffix, which makes the name
+	// Name is a name by which people recognise the replica. The Keeper adds a random suffix, which makes the name
 	// unique. Default replica.
 	Name string
 	// Address is the host:port at which other replicas reach the listener of this replica. "" means that there is no
@@ -45,52 +45,55 @@ type Options struct {
 	// Gate reports whether this replica may acquire shards. For each Lease of the replica, Gate is called until it
 	// returns true. If Gate is nil, the replica may acquire shards at once.
 	Gate func(context.Context) (bool, error)
-	// Open, if not nil, prepares a shard that this replica has acquired, for example the cache of the shard. Reconciles
-	// of the shard start after Open has returned. If Open returns an error, Open is called again. The context ends when
-	// the shard is lost or released.
+	// Open, if not nil, prepares a shard that this replica has acquired, for example by filling the cache of the shard.
+	// Reconciles of the shard start after Open has returned. If Open returns an error, it is called again. The context
+	// of the call ends when the shard is lost or released.
 	Open func(ctx context.Context, shard int) error
 	// Opened, if not nil, is called when reconciles of the shard may start.
 	Opened func(shard int)
-	// Close, if not nil, reverts Open. All reconciles of the shard have ended before Close is called.
+	// Close, if not nil, reverts Open. Close is called after all reconciles of the shard have ended.
 	Close func(shard int)
-	// Log receives a line for each change of the set of shards.
+	// Log receives a line whenever this replica acquires, releases or loses a shard.
 	Log logr.Logger
 }
 
-// validPeriod returns the time for which a replica may act. This period begins with the start of the last successful
-// renewal of the replica.
+// validPeriod returns the time for which a replica may act after a renewal of its Lease. This time is measured from the
+// start of the last renewal that succeeded.
 func (o *Options) validPeriod() time.Duration { return o.Duration * 2 / 3 }
 
-// requestTimeout returns the timeout of all requests except renewals. A renewal may take until the Lease becomes
-// invalid.
+// requestTimeout returns the timeout of all requests except renewals. A renewal may take as long as the Lease is valid.
 func (o *Options) requestTimeout() time.Duration { return o.Duration / 4 }
 
-// Keeper holds the shards of this replica. Safe for concurrent use. A nil Keeper holds all shards.
+// Keeper holds the shards of this replica. A Keeper is safe for concurrent use. A nil Keeper counts as holding all
+// shards.
 type Keeper struct {
 	opts Options
-	// start of the last successful renewal; nil before the first renewal, and after the Lease was lost
+	// renewedAt is the start of the last successful renewal; it is nil before the first renewal, and after the Lease
+	// was lost.
 	renewedAt atomic.Pointer[time.Time]
 
 	mu       sync.Mutex
 	holdings [Count]*holding          // guarded by mu; nil for shards that this replica neither has nor acquires
 	known    map[string]observedLease // guarded by mu; all Leases, by name
 	complete bool                     // guarded by mu: known contains all Leases
-	// guarded by mu; last written version of the Lease of this replica, nil if there is no Lease
+	// replicaLease is the last version of this replica's Lease that was written, or nil if there is no Lease; guarded
+	// by mu.
 	replicaLease *coordinationv1.Lease
 	onOpened     []func(shard int) // guarded by mu
-	// guarded by mu; answers to the last writes that removed this replica from the Leases of shards
+	// cleared has, by shard, the answer to the last write that removed this replica from the Lease of the shard;
+	// guarded by mu.
 	cleared [Count]*coordinationv1.Lease
 
 	assignNow chan struct{} // a value makes assignLoop run
 }
 
-// observedLease is a Lease in the version that was received last.
+// observedLease is a Lease in the version that was received last, with the time when it was received.
 type observedLease struct {
 	lease *coordinationv1.Lease
 	since time.Time // when this version was received, by the clock of this replica
 }
 
-// holding is a shard that this replica has, acquires or releases.
+// holding is a shard that this replica holds, acquires or releases.
 type holding struct {
 	shard    int
 	ctx      context.Context // parent of the contexts of reconciles; ends when the shard is lost or released
@@ -105,7 +108,8 @@ type holding struct {
 	idle       chan struct{} // closed when closing is true and no reconcile runs
 }
 
-// signalIdleLocked closes idle if the shard is closing and no reconcile runs. The caller holds Keeper.mu.
+// signalIdleLocked closes idle if the shard is closing and no reconcile runs. The caller of signalIdleLocked must hold
+// Keeper.mu.
 func (t *holding) signalIdleLocked() {
 	if !t.closing || t.reconciles > 0 {
 		return
@@ -146,8 +150,8 @@ func New(o Options) (*Keeper, error) {
 // NeedLeaderElection returns false: a Keeper runs on all replicas.
 func (k *Keeper) NeedLeaderElection() bool { return false }
 
-// OnOpened adds a function that is called when reconciles of a shard may start. The function must not block. OnOpened
-// must be called before Start. The shards of a nil Keeper do not change, so a nil Keeper never calls the function.
+// OnOpened adds a function that is called when reconciles of a shard may start. This function must not block. OnOpened
+// must be called before Start. The shards of a nil Keeper do not change, so a nil Keeper never calls this function.
 func (k *Keeper) OnOpened(f func(shard int)) {
 	if k == nil {
 		return
@@ -157,7 +161,8 @@ func (k *Keeper) OnOpened(f func(shard int)) {
 	k.onOpened = append(k.onOpened, f)
 }
 
-// Start acquires and releases shards until ctx ends. Start then releases all shards. Start may be called only once.
+// Start runs until ctx ends: it acquires and releases shards. After that, Start releases all shards. Start may be
+// called only once.
 func (k *Keeper) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
 		k.runMembership(ctx)
@@ -197,8 +202,8 @@ func (k *Keeper) triggerAssign() {
 	}
 }
 
-// assignLoop acquires and releases shards until the membership ends. assignLoop also deletes the Leases of dead
-// replicas.
+// assignLoop runs until the membership ends: it acquires and releases shards. assignLoop also deletes the Leases of
+// dead replicas.
 func (k *Keeper) assignLoop(membership context.Context, tasks *sync.WaitGroup) {
 	may := false
 	for {
@@ -255,8 +260,8 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 			t.closing = true
 			tasks.Go(func() { k.release(membership, t) })
 		case t == nil && assigned != me && holderOf(lease) == me && !k.isClearedLocked(shard, lease):
-			// This replica has written itself into the Lease, the answer was lost, and by now the shard is assigned to
-			// another replica. The other replica waits for this one.
+			// This happens if this replica has written itself into the Lease, the answer was lost, and by now the shard
+			// is assigned to another replica. The other replica waits until this replica releases the shard.
 			t = k.newHoldingLocked(membership, shard)
 			t.lease, t.closing = lease, true
 			close(t.acquired)
@@ -265,14 +270,14 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 	}
 }
 
-// isClearedLocked reports whether this replica has removed itself from the Lease of a shard after this version of the
-// Lease. The caller holds mu.
+// isClearedLocked reports whether, after this version of a shard's Lease, this replica has removed itself from the
+// Lease. The caller of isClearedLocked must hold mu.
 func (k *Keeper) isClearedLocked(shard int, lease *coordinationv1.Lease) bool {
 	cleared := k.cleared[shard]
 	return cleared != nil && newest(lease, cleared) == cleared
 }
 
-// newHoldingLocked adds a holding. The caller holds mu.
+// newHoldingLocked adds a holding for a shard to the Keeper. The caller of newHoldingLocked must hold mu.
 func (k *Keeper) newHoldingLocked(membership context.Context, shard int) *holding {
 	t := &holding{shard: shard, idle: make(chan struct{}), acquired: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancel(membership)
@@ -285,8 +290,8 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 	defer close(t.acquired)
 	lease, err := k.writeHolder(t.ctx, t.shard, lease, me)
 	if err != nil {
-		// Either another replica has acquired the shard, or there was no answer. If the Lease was written but the
-		// answer was lost, the next attempt detects that.
+		// Either another replica has acquired the shard, or there was no answer to the write. If the Lease was written
+		// but the answer was lost, the next attempt finds that out.
 		k.opts.Log.V(1).Info("a shard was not acquired", "shard", t.shard, "error", err.Error())
 		k.removeHolding(t)
 		time.AfterFunc(k.opts.Duration/24, k.triggerAssign)
@@ -323,7 +328,7 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 	k.triggerAssign() // the shard may be assigned to another replica by now
 }
 
-// release closes a shard and clears the holder in its Lease, so that another replica can acquire it.
+// release closes a shard and removes the holder from its Lease, so that another replica can acquire the shard.
 func (k *Keeper) release(membership context.Context, t *holding) {
 	defer k.removeHolding(t)
 	k.closeShard(t, metrics.ShardReleased)
@@ -357,7 +362,7 @@ func (k *Keeper) releaseWithoutLease(shard int, change string) {
 }
 
 // closeShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. The argument change
-// is the reason in metrics and log.
+// is the reason, for metrics and the log.
 func (k *Keeper) closeShard(t *holding, change string) {
 	t.cancel()
 	k.mu.Lock()
@@ -401,7 +406,7 @@ func (k *Keeper) HolderAddress(kyma string) (address string, me bool) {
 	return address, false
 }
 
-// sleep waits for d. sleep returns false if ctx ends first.
+// sleep waits for the duration d. sleep returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

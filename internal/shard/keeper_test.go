@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// names contains the name of one Kyma for each shard.
+// names has the name of one Kyma for each shard.
 var names = func() (all [Count]string) {
 	for i, found := 0, 0; found < Count; i++ {
 		name := fmt.Sprintf("kyma-%d", i)
@@ -28,7 +28,7 @@ var names = func() (all [Count]string) {
 	return all
 }()
 
-// fleet is a set of replicas that use the same API server.
+// fleet is a set of replicas with the same API server.
 type fleet struct {
 	t      *testing.T
 	server *server
@@ -80,7 +80,7 @@ func (f *fleet) shutDown(i int) {
 	<-r.done
 }
 
-// kill stops a replica without a shutdown. The replica never releases the shards that it holds.
+// kill stops a replica without shutting it down. The replica never releases the shards that it holds.
 func (f *fleet) kill(i int) {
 	r := f.alive[i]
 	f.alive = append(f.alive[:i:i], f.alive[i+1:]...)
@@ -96,8 +96,8 @@ func (f *fleet) close() {
 	}
 }
 
-// checkHolders fails the test if two replicas hold a shard at the same time. checkHolders returns when the time has
-// passed.
+// checkHolders fails the test if two replicas hold a shard at the same time. checkHolders checks this for the given
+// time.
 func (f *fleet) checkHolders(d time.Duration) {
 	f.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -128,7 +128,7 @@ func (f *fleet) countHeld() int {
 	return count
 }
 
-// awaitAllHeld waits until all shards are held, and returns how long that took.
+// awaitAllHeld waits until each shard has a holder, and returns how long that took.
 func (f *fleet) awaitAllHeld(atMost time.Duration) time.Duration {
 	f.t.Helper()
 	begin := time.Now()
@@ -157,8 +157,8 @@ func TestOneReplica(t *testing.T) {
 	})
 }
 
-// TestHandOver checks how long shards have no holder when a replica starts, exits, or is killed. The test measures only
-// the time that Leases need; real requests and caches need additional time.
+// TestHandOver checks for how long shards have no holder when a replica starts, exits, or is killed. The test measures
+// only the time that the Leases need; in production, requests and caches need more time.
 func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2)
@@ -194,21 +194,21 @@ func TestHandOver(t *testing.T) {
 // seeds is the number of random sequences of faults that TestChaos tries.
 var seeds = flag.Uint64("seeds", 100, "number of random sequences of faults that TestChaos tries")
 
-// stable is the time in which all shards find their holders after the last fault, two Durations: the Lease of a dead
-// replica expires (12 s after its last write, which a slow network may deliver 4 s after the fault), is deleted within
-// another 2 s, and its shards move to replicas that may have joined in the meantime.
+// stable is the time after the last fault within which all shards have holders again: two Durations. In this time, the
+// Lease of a dead replica expires (12 s after its last write, which a slow network may deliver 4 s after the fault),
+// the Lease is deleted within another 2 s, and its shards move to replicas that may have joined in the meantime.
 const stable = 24 * time.Second
 
 // TestChaos checks that no shard ever has two holders while the network fails and replicas are killed. TestChaos also
-// checks the end: within the time stable after the last fault every shard has one holder, and keeps it.
+// checks the end: when the time stable has passed after the last fault, every shard has one holder, and keeps it.
 func TestChaos(t *testing.T) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, seed)
 				defer f.close()
-				// The clocks of the other replicas are a quarter faster: they wait 9 s, while this replica acts for at
-				// most 8 s.
+				// The clocks of the other replicas run a quarter faster: they wait for 9 s, while this replica acts for
+				// at most 8 s.
 				quick := func(o *Options) {
 					o.Leases = &shortened{Leases: o.Leases}
 				}
@@ -240,7 +240,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// changeRandomly makes a random change to the fleet.
+// changeRandomly makes one random change to the fleet.
 func (f *fleet) changeRandomly(edit func(*Options)) {
 	i := 0
 	if len(f.alive) > 0 {
@@ -262,11 +262,11 @@ func (f *fleet) changeRandomly(edit func(*Options)) {
 	}
 }
 
-// shortened writes Leases that expire earlier for other replicas than for their owner.
+// shortened writes Leases that expire earlier for other replicas than for the replica that holds them.
 type shortened struct{ Leases }
 
-// TestLostAnswer checks that a replica gives up a shard whose Lease it has written without receiving the answer, if the
-// shard is assigned to another replica by then.
+// TestLostAnswer checks a replica that has written the Lease of a shard without receiving the answer: if the shard is
+// assigned to another replica by then, the replica gives up the shard.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 6)
@@ -286,7 +286,8 @@ func TestLostAnswer(t *testing.T) {
 	})
 }
 
-// answerless loses the answers to the writes with which a replica acquires shards in its first seconds.
+// answerless is a client that, in the first seconds, loses the answers to the writes with which a replica acquires
+// shards.
 type answerless struct {
 	Leases
 	until time.Time
@@ -304,7 +305,7 @@ func (a *answerless) Update(ctx context.Context, l *coordinationv1.Lease, o meta
 }
 
 // TestBeginReconcile checks that a reconcile is cancelled when its shard is released, and that the next holder waits
-// for its end.
+// until the reconcile has ended.
 func TestBeginReconcile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
@@ -352,7 +353,8 @@ func TestBeginReconcile(t *testing.T) {
 	})
 }
 
-// TestSplitBrain checks that a replica without a connection stops writing, by its own clock, before others take over.
+// TestSplitBrain checks a replica that has lost its connection: by its own clock, it stops writing before other
+// replicas take over.
 func TestSplitBrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 4)
@@ -419,8 +421,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestOpen checks that no reconcile starts before Open has returned, also if Open is slow or fails. TestOpen also
-// checks that a shard that is lost before Open has returned is closed.
+// TestOpen checks that no reconcile starts before Open has returned, even if Open is slow or fails. TestOpen also
+// checks that a shard is closed if it was lost before Open has returned.
 func TestOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 5)
@@ -477,7 +479,7 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// TestNilKeeper checks that a nil Keeper holds all shards.
+// TestNilKeeper checks that a nil Keeper counts as holding all shards.
 func TestNilKeeper(t *testing.T) {
 	var k *Keeper
 	ctx, leave, ours := k.BeginReconcile(t.Context(), "any")

@@ -29,7 +29,7 @@ const (
 
 func shardLeaseName(shard int) string { return fmt.Sprintf("%s%02d", shardPrefix, shard) }
 
-// holderOf returns the holder of a Lease. holderOf returns "" if the Lease has no holder or is nil.
+// holderOf returns the holder of a Lease, or "" if the Lease is nil or has no holder.
 func holderOf(l *coordinationv1.Lease) string {
 	if l == nil || l.Spec.HolderIdentity == nil {
 		return ""
@@ -38,7 +38,7 @@ func holderOf(l *coordinationv1.Lease) string {
 }
 
 // durationOf returns the time for which a Lease is valid without a renewal. If the Lease has no duration, durationOf
-// returns one minute. Replicas always write a duration.
+// returns one minute; this is only a precaution. In practice, replicas always write a duration.
 func durationOf(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil || *l.Spec.LeaseDurationSeconds <= 0 {
 		return time.Minute
@@ -46,12 +46,13 @@ func durationOf(l *coordinationv1.Lease) time.Duration {
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// isReplicaLease reports whether a Lease is the Lease of a replica. The other Leases are the Leases of shards.
+// isReplicaLease reports whether a Lease is the Lease of a replica. All other Leases are the Leases of shards.
 func isReplicaLease(l *coordinationv1.Lease) bool {
 	return l.Labels[v1beta2.LabelLease] == v1beta2.LeaseOfReplica && holderOf(l) != ""
 }
 
-// replicasLocked returns the Leases of all replicas by the name of the replica. The caller holds mu.
+// replicasLocked returns the Leases of all replicas by the name of the replica. The caller of replicasLocked must hold
+// mu.
 func (k *Keeper) replicasLocked() map[string]*coordinationv1.Lease {
 	found := map[string]*coordinationv1.Lease{}
 	for _, s := range k.known {
@@ -122,7 +123,7 @@ func (k *Keeper) renew(membership context.Context) {
 		case membership.Err() == nil:
 			k.opts.Log.Info("the Lease of this replica was not renewed; trying again", "error", err.Error())
 		}
-		// The loop runs once more at the time when the Lease becomes invalid, to report the loss.
+		// The loop runs once more at the time when the Lease becomes invalid, so that the loss is reported.
 		left := k.opts.validPeriod() - time.Since(*k.renewedAt.Load())
 		next = min(k.opts.Duration/12, max(left, 0)+time.Millisecond)
 	}
@@ -132,8 +133,8 @@ func (k *Keeper) renew(membership context.Context) {
 func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
 	k.mu.Lock()
 	old := k.replicaLease
-	// If the answer to a renewal was lost, the watch still receives the renewed Lease. Only this replica writes its
-	// Lease.
+	// If the answer to a renewal was lost, the watch nevertheless receives the renewed Lease. Nobody but this replica
+	// writes its Lease.
 	if seen := k.known[old.Name].lease; seen != nil && seen.UID == old.UID {
 		old = newest(old, seen)
 	}
@@ -155,7 +156,8 @@ func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
 
 // newest returns the newer one of two versions of a Lease.
 func newest(a, b *coordinationv1.Lease) *coordinationv1.Lease {
-	// A resourceVersion is a decimal number. Of two numbers, the one with more digits is larger.
+	// A resourceVersion is a decimal number without leading zeros. So of two resourceVersions, the one with more digits
+	// is larger.
 	order := cmp.Or(cmp.Compare(len(a.ResourceVersion), len(b.ResourceVersion)),
 		cmp.Compare(a.ResourceVersion, b.ResourceVersion))
 	if order > 0 {
@@ -164,7 +166,7 @@ func newest(a, b *coordinationv1.Lease) *coordinationv1.Lease {
 	return b
 }
 
-// deleteReplicaLease deletes the Lease of this replica. All shards that the replica holds are then free.
+// deleteReplicaLease deletes the Lease of this replica. After that, no replica holds the shards of this replica.
 func (k *Keeper) deleteReplicaLease(ctx context.Context) {
 	k.renewedAt.Store(nil)
 	k.mu.Lock()
@@ -181,8 +183,8 @@ func (k *Keeper) deleteReplicaLease(ctx context.Context) {
 	}
 }
 
-// deleteExpiredReplicas deletes the Leases of replicas that were not renewed in time. A Lease that has changed since
-// then is not deleted. deleteExpiredReplicas returns the time until the next Lease may expire.
+// deleteExpiredReplicas deletes the Leases of replicas that have not renewed them in time. If a Lease has changed since
+// it was read, it is not deleted. deleteExpiredReplicas returns the time until the next Lease may expire.
 func (k *Keeper) deleteExpiredReplicas(membership context.Context, tasks *sync.WaitGroup) time.Duration {
 	next := k.opts.Duration
 	if !k.isLeaseValid() {
@@ -198,19 +200,19 @@ func (k *Keeper) deleteExpiredReplicas(membership context.Context, tasks *sync.W
 			next = min(next, left)
 			continue
 		}
-		// time of the next attempt to delete the Lease
+		// This is the time of the next attempt to delete the Lease.
 		k.known[name] = observedLease{s.lease, time.Now().Add(k.opts.Duration/6 - durationOf(s.lease))}
 		tasks.Go(func() {
 			within, cancel := context.WithTimeout(membership, k.opts.requestTimeout())
 			defer cancel()
-			// the watch receives the Lease if it was renewed; a failed deletion is retried
+			// If the Lease was renewed, the watch receives it; if the deletion failed, it is retried.
 			_ = deleteIfUnchanged(within, k.opts.Leases, s.lease)
 		})
 	}
 	return next
 }
 
-// deleteIfUnchanged deletes a Lease. The deletion fails if the Lease has changed since it was read.
+// deleteIfUnchanged deletes a Lease. If the Lease has changed since it was read, the deletion fails.
 func deleteIfUnchanged(ctx context.Context, leases Leases, l *coordinationv1.Lease) error {
 	err := leases.Delete(ctx, l.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.UID,
 		ResourceVersion: &l.ResourceVersion}})
@@ -220,8 +222,8 @@ func deleteIfUnchanged(ctx context.Context, leases Leases, l *coordinationv1.Lea
 	return nil
 }
 
-// writeHolder writes this replica as the holder into the Lease of a shard. If lease is nil, writeHolder creates the
-// Lease. The write fails if the Lease has changed.
+// writeHolder writes this replica into the Lease of a shard, as its holder. If lease is nil, writeHolder creates the
+// Lease. If the Lease has changed since it was read, the write fails.
 func (k *Keeper) writeHolder(ctx context.Context, shard int, lease *coordinationv1.Lease, me string) (
 	*coordinationv1.Lease, error) {
 	if !k.isLeaseValid() {
@@ -255,7 +257,7 @@ func (k *Keeper) writeHolder(ctx context.Context, shard int, lease *coordination
 	return written, nil
 }
 
-// clearHolder removes this replica as the holder from the Lease of a shard.
+// clearHolder removes this replica from the Lease of a shard.
 func (k *Keeper) clearHolder(ctx context.Context, shard int, lease *coordinationv1.Lease) error {
 	k.mu.Lock()
 	if seen := k.known[lease.Name].lease; seen != nil && newest(lease, seen) == seen {
@@ -282,7 +284,7 @@ func (k *Keeper) clearHolder(ctx context.Context, shard int, lease *coordination
 	return nil
 }
 
-// watchLeases keeps the map known up to date until the membership ends.
+// watchLeases runs until the membership ends: it keeps the map known up to date.
 func (k *Keeper) watchLeases(membership context.Context) {
 	listed := map[string]bool{}
 	retryDelay := k.opts.Duration / 24
@@ -345,7 +347,7 @@ func (k *Keeper) receive(e watch.Event[coordinationv1.Lease]) {
 	}
 }
 
-// recordLocked records a version of a Lease. The caller holds mu.
+// recordLocked records a version of a Lease. The caller of recordLocked must hold mu.
 func (k *Keeper) recordLocked(l *coordinationv1.Lease) {
 	if before := k.known[l.Name].lease; before != nil && before.UID == l.UID &&
 		before.ResourceVersion == l.ResourceVersion {

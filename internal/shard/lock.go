@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Replicas with shards and replicas without shards must not work at the same time. During an upgrade, one kind of
-// replica replaces the other. Both kinds use the Lease of leader election:
+// Replicas with shards must not work at the same time as replicas without shards. During an upgrade, one of these two
+// kinds replaces the other. Both kinds use the Lease of leader election, in this way:
 //
 //	with shards      The identity of the leader begins with shardedLeaderPrefix. Before a replica acquires a shard, it writes its own
 //	                 Lease, and then checks that the leader is a replica with shards (ShardedLeaderGate).
@@ -31,8 +31,8 @@ const shardedLeaderPrefix = "shards_"
 // LeaderIdentity returns the leader election identity of a replica with shards.
 func LeaderIdentity(name string) string { return shardedLeaderPrefix + name }
 
-// ShardedLeaderGate returns a function for Options.Gate. The function returns true when the leader is a replica with
-// shards. The caller must not use the lock for anything else.
+// ShardedLeaderGate returns a function for the field Options.Gate. The returned function returns true when the leader
+// is a replica with shards. The caller must not use the lock for anything else.
 func ShardedLeaderGate(lock resourcelock.Interface) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		record, _, err := lock.Get(ctx)
@@ -43,8 +43,8 @@ func ShardedLeaderGate(lock resourcelock.Interface) func(context.Context) (bool,
 	}
 }
 
-// UnshardedLeaderLock returns a lock for replicas without shards. A replica cannot acquire the lock while there are
-// replicas with shards. Replicas that no longer renew their Leases are ignored.
+// UnshardedLeaderLock returns a lock for replicas without shards. While there are replicas with shards, no replica can
+// acquire this lock. Replicas that no longer renew their Leases do not count.
 func UnshardedLeaderLock(lock resourcelock.Interface, leases Leases) resourcelock.Interface {
 	return &unshardedLock{Interface: lock, leases: leases, observed: map[string]observedLease{}}
 }
@@ -59,7 +59,7 @@ type unshardedLock struct {
 	observed map[string]observedLease // guarded by mu; Leases of replicas, by name
 }
 
-// Create acquires the lock if the Lease of the lock does not exist.
+// Create acquires the lock if its Lease does not exist yet.
 func (a *unshardedLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	if err := a.checkNoShardedReplicas(ctx); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (a *unshardedLock) Update(ctx context.Context, r resourcelock.LeaderElectio
 	return a.recordResult(a.Interface.Update(ctx, r), r)
 }
 
-// recordResult records whether this replica holds the lock.
+// recordResult records whether this replica holds the lock now.
 func (a *unshardedLock) recordResult(err error, r resourcelock.LeaderElectionRecord) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,8 +87,8 @@ func (a *unshardedLock) recordResult(err error, r resourcelock.LeaderElectionRec
 	return err
 }
 
-// checkNoShardedReplicas returns an error while there are replicas with shards. The leader need not check again,
-// because replicas with shards wait until the leader has ended.
+// checkNoShardedReplicas returns an error as long as there are replicas with shards. The leader need not check this
+// again, because replicas with shards wait until the leader has ended.
 func (a *unshardedLock) checkNoShardedReplicas(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// lock is a Lease of leader election in memory.
+// lock is a lock of leader election whose Lease is in memory.
 type lock struct {
 	resourcelock.Interface
 	me     string
@@ -32,8 +32,8 @@ func (l *lock) Update(_ context.Context, r resourcelock.LeaderElectionRecord) er
 	return nil
 }
 
-// TestShardedAndUnsharded checks that replicas with and without shards do not work at the same time, whichever start
-// first.
+// TestShardedAndUnsharded checks that replicas with shards and replicas without shards never work at the same time,
+// whichever kind starts first.
 func TestShardedAndUnsharded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()

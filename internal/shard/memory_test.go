@@ -94,7 +94,7 @@ func (s *server) remove(name string, p *metav1.Preconditions) error {
 	return nil
 }
 
-// holders returns the holder of each shard, by its Lease.
+// holders returns the holder of each shard, as the Lease of the shard shows it.
 func (s *server) holders() (holders [Count]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,14 +104,14 @@ func (s *server) holders() (holders [Count]string) {
 	return holders
 }
 
-// lastMove returns the time at which the holder of any shard last changed.
+// lastMove returns the time of the last change of the holder of any shard.
 func (s *server) lastMove() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.moved
 }
 
-// line is a client of the server that connects through a simulated network.
+// line is a client that is connected to the server through a simulated network.
 type line struct {
 	server *server
 	random *rand.Rand // guarded by mu
@@ -131,7 +131,7 @@ func (l *line) set(f func(*line)) {
 
 var errNetwork = errors.New("the network is broken")
 
-// deliver delays a message in one direction, or drops it.
+// deliver delays or drops a message in one direction of the network.
 func (l *line) deliver(ctx context.Context) error {
 	l.mu.Lock()
 	cut, wait := l.cut, time.Duration(0)

@@ -9,7 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// SetLabel sets the shard label of an object that belongs to a Kyma. With a nil Keeper, the label is not changed.
+// SetLabel sets the shard label of an object that belongs to the given Kyma. If the Keeper is nil, SetLabel does not
+// change the label.
 func (k *Keeper) SetLabel(o client.Object, kyma string) {
 	if k == nil {
 		return
@@ -23,12 +24,12 @@ func (k *Keeper) SetLabel(o client.Object, kyma string) {
 }
 
 // IsLabelled reports whether an object of a Kyma has the correct shard label. An object without the label belongs to no
-// shard until the Labeler has labelled it. A nil Keeper needs no labels, so IsLabelled then returns true.
+// shard until the Labeler has labelled it. If the Keeper is nil, no labels are needed, so IsLabelled returns true.
 func (k *Keeper) IsLabelled(o client.Object, kyma string) bool {
 	return k == nil || o.GetLabels()[v1beta2.LabelShard] == LabelValue(kyma)
 }
 
-// Runnable returns a Runnable that runs f on every replica. With a nil Keeper, the Runnable runs only on the leader.
+// Runnable returns a Runnable that runs f on every replica. If the Keeper is nil, the Runnable runs only on the leader.
 func (k *Keeper) Runnable(f func(context.Context) error) manager.Runnable {
 	if k == nil {
 		return manager.RunnableFunc(f)
@@ -36,7 +37,7 @@ func (k *Keeper) Runnable(f func(context.Context) error) manager.Runnable {
 	return onAllReplicas(f)
 }
 
-// onAllReplicas is a Runnable that runs on all replicas.
+// onAllReplicas is a Runnable that runs on all replicas, and not only on the leader.
 type onAllReplicas func(context.Context) error
 
 // Start implements [manager.Runnable].

@@ -8,49 +8,51 @@
 //	ctx, done, held := k.BeginReconcile(ctx, "kyma-a") // at the start of a reconcile
 //	err = shard.CheckHeld(ctx)                         // before each write; FencedTransport does this for HTTP clients
 //
-// A nil *Keeper holds all shards. A nil *Keeper is for a single replica, and costs nothing.
+// A nil *Keeper holds all shards. Use a nil *Keeper if there is only one replica; it sends no requests.
 //
 // # How it works
 //
-// A runtime belongs to one of Count shards. The name of the Kyma determines the shard (Of). The names of the running
-// replicas determine the replica of each shard (Assign: rendezvous hashing), so replicas need not negotiate. Leases of
-// coordination.k8s.io show which replicas are running and which shards they hold. Every replica watches all these
-// Leases:
+// A runtime belongs to one of Count shards. The name of the Kyma determines the shard (function Of). The names of the
+// running replicas determine to which replica each shard belongs (function Assign: rendezvous hashing), so replicas
+// need not negotiate. Leases of coordination.k8s.io show which replicas are running and which shards they hold. Every
+// replica watches all these Leases, of which there are two kinds:
 //
 //	lifecycle-manager-replica-…   one for each replica, which renews it. It contains the address of the replica's listener
 //	lifecycle-manager-shard-NN    one for each shard, with its holder. It is written when the holder changes, and is never renewed
 //
 // The Lease of a replica covers all shards that the replica holds. So a replica whose shards do not change writes once
-// in a third of Duration. The number of shards does not matter. The rules are:
+// in a third of Duration. The number of shards of the replica does not matter. These are the rules:
 //
 //	a replica may act             for two thirds of Duration after the start of its last successful renewal, by its own monotonic clock
 //	a replica is considered dead  when its Lease has not changed for Duration, by the clock of the observer. The first observer deletes the
 //	                              Lease, unless the Lease has changed in the meantime
 //	a shard is free               when it has no holder, or when the Lease of its holder does not exist
 //
-// If the Lease of a replica was deleted or was not renewed in time, the replica releases all shards and joins again
+// If the Lease of a replica was deleted or was not renewed in time, the replica releases all shards and joins agai If
+// the Lease of a replica was deleted or was not renewed in time, the replica releases all its shards and joins again
 // under another name.
 //
-// Two replicas never hold a shard at the same time, for three reasons. No Lease gets the name of a deleted Lease. One
-// watch shows all Leases in the order of their writes. Every write is conditional on the version that it replaces. The
-// clocks of replicas may differ, as long as they run at about the same speed. A replica that was suspended for an hour
-// detects by its own clock that it has lost its shards.
+// Two replicas never hold a shard at the same time, for three reasons. First, no Lease gets the name of a deleted
+// Lease. Second, one watch shows all Leases in the order of their writes. Third, every write requires the version that
+// it replaces. The clocks of replicas may differ, as long as they run at about the same speed. A replica that was
+// suspended for an hour detects by its own clock that it has lost its shards.
 //
-// Once the network works again and no replica starts or ends, every shard has one holder within two Durations, and
-// keeps it. For this, a replica releases each shard whose Lease names the replica although the replica does not have
-// the shard: the answer to its write was lost.
+// When the network works again and no replica starts or ends, every shard has one holder after at most two Durations,
+// and keeps it. For this to be true, a replica also releases a shard that it does not have although the Lease of the
+// shard names it: the answer to its write was lost.
 //
-// A shard moves in two steps. First, its holder starts no more reconciles, cancels the running reconciles, waits until
-// they have ended, drops the cache of the shard, and clears the holder in the Lease of the shard. Then the next holder
-// receives this change, writes itself into the Lease, and fills its cache. A replica that shuts down ends its
-// reconciles in the same way. The replica then deletes its own Lease, which frees all its shards at once.
+// A shard moves to another replica in two steps. First, its holder starts no more reconciles, cancels the running
+// reconciles, waits until they have ended, drops the cache of the shard, and removes itself from the Lease of the
+// shard. Second, the next holder receives this change, writes itself into the Lease, and fills its cache. A replica
+// that shuts down ends its reconciles in the same way. After that, the replica deletes its own Lease, which frees all
+// its shards at once.
 //
 // Package shardcache limits the caches and clients of a controller-runtime manager to the shards of its replica.
 //
 // # What it does not do
 //
-// Assign does not balance by load: all runtimes have the same weight. The package cannot withdraw a request that was
-// sent before the process was suspended. Such a request was sent while the Lease was valid.
+// Assign does not balance the load: all runtimes have the same weight. If the process is suspended, the package cannot
+// withdraw a request that was sent before. Such a request does no harm, because it was sent while the Lease was valid.
 package shard
 
 import (
@@ -64,29 +66,30 @@ import (
 // depend on it.
 const Count = 64
 
-// Of returns the number of the shard of the Kyma with this name.
+// Of returns the number of the shard to which the Kyma with this name belongs.
 func Of(kyma string) int {
 	return int(weight(kyma, "") % Count)
 }
 
-// LabelValue returns the value of the label v1beta2.LabelShard for a Kyma and its Manifests.
+// LabelValue returns the value of the label v1beta2.LabelShard on a Kyma and its Manifests.
 func LabelValue(kyma string) string { return strconv.Itoa(Of(kyma)) }
 
-// weight returns a hash of two names with evenly distributed bits. The hash function must never change, because Of
+// weight returns a hash of two names whose bits are evenly distributed. The hash function must never change, because Of
 // depends on it.
 func weight(a, b string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(a))
 	_, _ = h.Write([]byte{0})
 	_, _ = h.Write([]byte(b))
-	// FNV alone hardly mixes the last bytes into the high bits. Therefore the final steps of splitmix64 follow.
+	// FNV alone hardly mixes the last bytes into the high bits of the hash. Therefore the final steps of splitmix64
+	// follow.
 	x := h.Sum64()
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// maxShards returns the maximum number of shards that each of n replicas can hold: a quarter more than an equal share.
+// maxShards returns the maximum number of shards that one of n replicas can hold: a quarter more than an equal share.
 func maxShards(n int) int { return (Count*5 + 4*n - 1) / (4 * n) }
 
 // Assign returns the replica of each shard, or "" if there are no replicas. The result depends only on the set of
@@ -94,8 +97,8 @@ func maxShards(n int) int { return (Count*5 + 4*n - 1) / (4 * n) }
 //
 // Hashing gives each replica a weight for each shard. Assign gives a shard to the replica with the largest weight. So
 // when a replica starts or ends, only the shards of that replica move. Weights alone would give some replicas twice as
-// many shards as others. Therefore no replica gets more than a quarter above an equal share. A shard above that limit
-// goes to the replica with the next largest weight. This limit causes a few more moves.
+// many shards as others. Therefore no replica gets more than maxShards. A shard beyond that limit goes to the replica
+// with the next largest weight. Because of this limit, a few more shards move.
 func Assign(replicas []string) (holders [Count]string) {
 	replicas = slices.Compact(slices.Sorted(slices.Values(replicas)))
 	if len(replicas) == 0 {
@@ -104,7 +107,7 @@ func Assign(replicas []string) (holders [Count]string) {
 	limit, held := maxShards(len(replicas)), make([]int, len(replicas))
 	for s := range holders {
 		// Shards are assigned in a mixed but fixed order. Otherwise shards with neighbouring numbers would always be
-		// assigned last.
+		// the last ones.
 		s = int(bits.Reverse8(uint8(s)) >> 2)
 		name, best, chosen := strconv.Itoa(s), uint64(0), -1
 		for i, replica := range replicas {

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestOf checks that the shard of a name never changes: labels contain it, and old replicas may run beside new ones.
+// TestOf checks that the shard of a name never changes, because labels contain it, and old replicas may run at the same
+// time as new ones.
 func TestOf(t *testing.T) {
 	got := map[string]int{}
 	for _, name := range []string{"", "kyma-a", "kyma-b", "kyma-0001", "ca2ad4e3-27d4-4e35-b2ee-e7a8ea4b8b3b"} {
@@ -23,21 +24,21 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestOfSpreads checks that 10,000 runtimes, 156 for each shard on average, are divided about evenly.
+// TestOfSpreads checks that 10,000 runtimes are divided about evenly among the shards: 156 for each shard on average.
 func TestOfSpreads(t *testing.T) {
 	for _, format := range []string{"kyma-%d", "runtime-%05d", "%d", "%x-4e35"} {
 		var count [Count]int
 		for i := range 10000 {
 			count[Of(fmt.Sprintf(format, i))]++
 		}
-		// 156 ± 12.4 is one standard deviation; the margin is five.
+		// The standard deviation is 12.4; the margin is five of them.
 		if least, most := slices.Min(count[:]), slices.Max(count[:]); least < 94 || most > 218 {
 			t.Errorf("names like %s: from %d to %d runtimes in a shard", format, least, most)
 		}
 	}
 }
 
-// countByReplica counts the shards of each replica.
+// countByReplica returns how many shards each replica has.
 func countByReplica(holders [Count]string) map[string]int {
 	count := map[string]int{}
 	for _, h := range holders {
@@ -77,8 +78,8 @@ func TestAssignBalances(t *testing.T) {
 	}
 }
 
-// TestAssignMovesLittle checks that a replica that starts gets its share, and that few other shards move.
-// TestAssignMovesLittle checks the same for a replica that ends.
+// TestAssignMovesLittle checks that a new replica gets its share, and that few other shards move. TestAssignMovesLittle
+// checks the same after the end of a replica.
 func TestAssignMovesLittle(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2, 3, 4, 8, 16} {
@@ -97,8 +98,8 @@ func TestAssignMovesLittle(t *testing.T) {
 				}
 			}
 		}
-		// Rendezvous hashing alone moves 64/(n+1) shards to the new replica. The maximum for one replica moves some
-		// more, on average 9 of 64 with 16 replicas.
+		// Rendezvous hashing alone moves 64/(n+1) shards to a new replica. Because of the maximum for one replica, some
+		// more shards move: on average 9 of 64 with 16 replicas.
 		if mean := float64(gained) / rounds; mean > float64(maxShards(n+1)) {
 			t.Errorf("the newcomer to %d gets %.1f shards on average", n, mean)
 		}

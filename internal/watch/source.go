@@ -15,19 +15,20 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 )
 
-// errUnreadable is the error of an event that cannot be read. The event is lost, so the watch cannot resume after it.
+// errUnreadable is the error about an event that cannot be read. Such an event is lost, so the watch cannot be resumed
+// after it.
 var errUnreadable = errors.New("reading an event of a watch")
 
-// errNoList is the error of a list without a resourceVersion.
+// errNoList is the error about a list that has no resourceVersion.
 var errNoList = errors.New("reading a list: the answer is not that of an API server: it has no resourceVersion")
 
 // Source reads one collection of objects. ClientSource and JSONSource return a Source.
 type Source[T any] struct {
 	// List returns one page of the collection.
 	List func(ctx context.Context, o metav1.ListOptions) (Page[T], error)
-	// Watch opens a watch and calls opened. Watch then calls receive for each event until the watch ends. The returned
-	// error is nil if the API server ended the watch or the connection broke. If the watch ended with an ERROR event,
-	// the returned error is the API error in that event.
+	// Watch opens a watch and calls opened when it is open. After that, Watch calls receive for each event until the
+	// watch ends. The returned error is nil if the API server ended the watch or the connection broke. If the watch
+	// ended with an ERROR event, the returned error is the API error in that event.
 	Watch func(ctx context.Context, o metav1.ListOptions, opened func(), receive func(Received[T])) error
 }
 
@@ -47,7 +48,7 @@ type Received[T any] struct {
 	ResourceVersion string
 }
 
-// ClientSource returns a Source that uses a client of client-go. T is the struct type of the objects, not a pointer
+// ClientSource returns a Source that uses a client of client-go. T is the struct type of the objects, and not a pointer
 // type.
 func ClientSource[T any](
 	list func(context.Context, metav1.ListOptions) (Page[T], error),
@@ -82,7 +83,7 @@ func ClientSource[T any](
 	}}
 }
 
-// receivedOf returns the Received for a watch event of client-go.
+// receivedOf converts a watch event of client-go to a Received.
 func receivedOf[T any](e apiwatch.Event) (Received[T], error) {
 	object, is := any(e.Object).(*T)
 	named, err := meta.Accessor(e.Object)
@@ -122,10 +123,10 @@ func JSONSource[T any](get func(ctx context.Context, query url.Values) (io.ReadC
 	}
 }
 
-// maxDecoderBytes is the number of bytes after which the decoder of a watch is replaced.
+// maxDecoderBytes is the number of bytes after which the decoder of a watch is replaced by a new one.
 const maxDecoderBytes = 256 << 10
 
-// JSONWatch returns the Watch function of a JSONSource.
+// JSONWatch returns the Watch function of the Source that JSONSource returns.
 func JSONWatch[T any](
 	get func(ctx context.Context, query url.Values) (io.ReadCloser, error),
 ) func(context.Context, metav1.ListOptions, func(), func(Received[T])) error {
@@ -140,7 +141,7 @@ func JSONWatch[T any](
 		decoder := json.NewDecoder(from)
 		for {
 			if decoder.InputOffset() > maxDecoderBytes {
-				// The buffer of a decoder only grows, and a watch stays open for long.
+				// The buffer of a decoder only grows, and a watch may be open for a long time.
 				from = io.MultiReader(decoder.Buffered(), from)
 				decoder = json.NewDecoder(from)
 			}
@@ -188,7 +189,7 @@ func decodeEvent[T any](d *json.Decoder) (Received[T], error) {
 	return r, nil
 }
 
-// queryOf returns the query parameters of a list or a watch.
+// queryOf returns the options of a list or a watch as query parameters.
 func queryOf(o metav1.ListOptions, watch bool) url.Values {
 	q := url.Values{}
 	set := func(name, value string) {

@@ -1,5 +1,6 @@
 // Package watch follows the changes of one collection of objects of an API server. The package lists the collection and
-// watches it. When the watch ends, the package opens a new watch. If needed, it first lists the collection again.
+// watches it. When the watch ends, the package opens a new watch. If the new watch cannot continue where the last one
+// ended, the package lists the collection first.
 //
 // # Use
 //
@@ -12,25 +13,26 @@
 //
 // # How it works
 //
-// Run stores no objects. Run stores only the resourceVersion up to which it has reported all changes. Run calls all
-// callbacks itself, one at a time.
+// Run stores no objects. The only thing that Run stores is the resourceVersion up to which it has reported all changes.
+// Run calls all callbacks itself, one at a time. What Run does next depends on why a watch has ended:
 //
 //	reason for the end of a watch                           next action
 //	the API server, a broken connection, another error      a watch from the last resourceVersion
 //	410 Gone or Expired, resourceVersion too large,         a list, then a watch from the resourceVersion of the list
 //	400 Bad Request, 404 Not Found, an unreadable event
 //
-// A watch that was open for at least HealthyAfter resets the back-off. The next watch then starts without delay, unless
-// the former watch ended with an error. An error counts as a failure. A watch that ends before HealthyAfter also counts
-// as a failure, even without an error. After a failure, Run waits for a random delay between half of a maximum and all
-// of it. This maximum begins with MinDelay and doubles with each failure up to MaxDelay. Bookmarks update the
-// resourceVersion and are not reported.
+// A watch that was open for at least HealthyAfter resets the back-off. The next watch then starts without a delay If a
+// watch was open for at least HealthyAfter, it resets the back-off. The next watch then starts without a delay, unless
+// the former watch ended with an error. An error counts as a failure. A watch that ends before HealthyAfter counts as a
+// failure, too, even if there was no error. After a failure, Run waits for a random delay between half of a maximum and
+// all of it. This maximum begins with MinDelay and doubles with each failure up to MaxDelay. Bookmarks update the
+// stored resourceVersion and are not reported.
 //
 // Lists are read in pages. A list that exceeds MaxPages or MaxObjects is cut off and reported as incomplete.
 //
 // # What it does not do
 //
-// Run has no cache and starts no goroutine. The types of client-go do not fit: a Reflector stores every object, and a
+// Run has no cache and starts no goroutine. Types of client-go do not fit: a Reflector stores every object, and a
 // RetryWatcher neither lists nor backs off.
 package watch
 
@@ -45,7 +47,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Options are the options of Run. Only Source is required. A callback that is nil is not called.
+// Options are the options of Run. Only the option Source is required. If a callback is nil, it is not called.
 type Options[T any] struct {
 	// Source reads the collection.
 	Source Source[T]
@@ -57,7 +59,8 @@ type Options[T any] struct {
 	// MaxPages and MaxObjects are the maximum numbers of pages and objects of one list. Default 2,000 pages and 200,000
 	// objects.
 	MaxPages, MaxObjects int
-	// ListSlots, if not nil, limits the number of concurrent lists. The limit is the capacity of the channel.
+	// ListSlots, if not nil, limits the number of lists that are read concurrently. The limit is the capacity of this
+	// channel.
 	ListSlots chan struct{}
 	// ListTimeout is the timeout of the request for one page. 0 means no timeout.
 	ListTimeout time.Duration
@@ -66,32 +69,32 @@ type Options[T any] struct {
 	// Run closes the watch. If WatchTimeout is 0, the API server chooses the duration.
 	WatchTimeout time.Duration
 
-	// MinDelay and MaxDelay are the limits of the delay after a failure. Default 1 s and 30 s.
+	// MinDelay and MaxDelay are the limits for the delay after a failure. Default 1 s and 30 s.
 	MinDelay, MaxDelay time.Duration
 	// HealthyAfter is the duration after which a watch counts as successful. A successful watch resets the delay.
 	// Default 5 s.
 	HealthyAfter time.Duration
-	// Retry is a channel. When Run receives a value from it, Run ends the current delay.
+	// Retry is a channel: when Run receives a value from it, Run ends the current delay.
 	Retry <-chan struct{}
-	// IsUnsent reports whether an error occurred before a request was sent. Such a failure costs no request, so it does
-	// not extend the delay.
+	// IsUnsent reports whether an error occurred before a request was sent. Such a failure costs no request, so the
+	// next delay is not longer.
 	IsUnsent func(error) bool
 
-	// IsTooLarge reports whether an error means that the objects of a page together are too large for one answer. Then
-	// Run requests smaller pages, down to one object. Nil means that no error does.
+	// IsTooLarge reports whether an error means that the objects of a page together are too large for one answer. After
+	// such an error, Run requests smaller pages, down to one object. Nil means that no error has this meaning.
 	IsTooLarge func(error) bool
 
-	// Page receives one page of a list. first is true for the first page of each list. This includes a list that is
-	// restarted after a failure.
+	// Page is called with each page of a list. first is true for the first page of each list. first is also true when a
+	// list is restarted after a failure.
 	Page func(items []T, first bool)
 	// Listed is called after the last page of a list. complete is false if the list was cut off.
 	Listed func(complete bool)
 	// Opened and Closed are called at the beginning and the end of each watch.
 	Opened, Closed func()
-	// Event receives one change of an object.
+	// Event is called with each change of an object.
 	Event func(Event[T])
-	// Failed receives the error of a list or a watch, and the time of the first failure since the last success. If
-	// Failed returns an error, Run returns that error.
+	// Failed is called with the error of a list or a watch, and with the time of the first failure since the last
+	// success. If Failed returns an error, Run returns that error.
 	Failed func(err error, since time.Time) error
 }
 
@@ -214,7 +217,7 @@ func (w *watcher[T]) page(ctx context.Context, o metav1.ListOptions) (Page[T], e
 	return w.Source.List(ctx, o)
 }
 
-// watch reports changes until the watch ends.
+// watch reports the changes of the collection until the watch ends.
 func (w *watcher[T]) watch(ctx context.Context) (lifetime time.Duration, err error) {
 	o := w.Query
 	o.ResourceVersion, o.AllowWatchBookmarks = w.version, true
@@ -248,8 +251,8 @@ func (w *watcher[T]) watch(ctx context.Context) (lifetime time.Duration, err err
 	return time.Since(opened), err
 }
 
-// needsList reports whether an error means that the watch cannot resume. In that case, only a list can show the changes
-// since the watch ended.
+// needsList reports whether an error means that the watch cannot resume. In that case, only a list can show what has
+// changed since the watch ended.
 func needsList(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) ||
@@ -262,7 +265,7 @@ func (w *watcher[T]) delay(failures int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// wait returns after d, after a value of Retry, or when ctx ends.
+// wait returns after the duration d, after a value on Retry, or when ctx ends.
 func (w *watcher[T]) wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -33,7 +33,7 @@ func statusError(code int32, reason metav1.StatusReason) error {
 		Reason: reason, Message: string(reason)}}
 }
 
-// server is an API server in memory. It counts requests.
+// server is a fake API server in memory.
 type server struct {
 	lists, watches int
 	list           func(n int) (string, error)            // body of the n-th list, from 1; nil is an empty list
@@ -85,7 +85,7 @@ func constantLifetime(d time.Duration) func(int) time.Duration {
 	return func(int) time.Duration { return d }
 }
 
-// TestRunFaults counts the requests of ten minutes for each kind of fault.
+// TestRunFaults counts the requests that are sent in ten minutes, for each kind of fault.
 func TestRunFaults(t *testing.T) {
 	cases := map[string]struct {
 		reason           string
@@ -297,7 +297,7 @@ func TestRunStops(t *testing.T) {
 	}
 }
 
-// TestRunDelays checks that two cases shorten a delay: a value of Retry, and failures that sent no request.
+// TestRunDelays checks the two cases in which a delay is shorter: a value on Retry, and failures that sent no request.
 func TestRunDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unsent := errors.New("unsent")
@@ -377,7 +377,7 @@ func TestRunTimeouts(t *testing.T) {
 	})
 }
 
-// TestClientSource checks that ClientSource converts events of client-go.
+// TestClientSource checks that ClientSource converts the events of client-go correctly.
 func TestClientSource(t *testing.T) {
 	object := func(name, version string) *metav1.PartialObjectMetadata {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
@@ -421,7 +421,7 @@ func TestClientSource(t *testing.T) {
 }
 
 // TestSmallerPages checks that smaller pages are requested if a page is too large, and that the list fails if a single
-// object is.
+// object is too large.
 func TestSmallerPages(t *testing.T) {
 	errTooLarge, errStop := errors.New("too large"), errors.New("stop")
 	for name, tc := range map[string]struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// These are the reasons of an Error. The reasons must not change, because conditions and events contain them.
+// Reasons of an Error. The reasons must not change, because conditions and events contain them.
 const (
 	// InvalidYAML: a document is not YAML or JSON, or cannot be converted to an object.
 	InvalidYAML = "InvalidYAML"

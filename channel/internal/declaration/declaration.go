@@ -1,4 +1,4 @@
-// Package declaration evaluates what a ModuleTemplate declares about versions and runtimes: ranges and expressions.
+// Package declaration evaluates the ranges of versions and the expressions that a ModuleTemplate declares.
 //
 // # Use
 //
@@ -12,7 +12,7 @@
 //
 // # What it does not do
 //
-// The package only evaluates. Package channel decides what a result means for a runtime.
+// The package only evaluates ranges and expressions. Package channel decides what a result means for a runtime.
 package declaration
 
 import (
@@ -29,7 +29,8 @@ const (
 	maxRanges   = 2048  // parsed ranges in memory
 )
 
-// InRange reports whether a version is in a range. Pre-releases are compared by precedence.
+// InRange reports whether a version is in a range of versions. A pre-release is in a range if its precedence is in the
+// range.
 func InRange(version, text string) (bool, error) {
 	constraints, err := ranges.get(text)
 	if err != nil {
@@ -42,8 +43,8 @@ func InRange(version, text string) (bool, error) {
 	return constraints.Check(v), nil
 }
 
-// ranges are the parsed ranges of all templates. They are cached, because the search for an upgrade path checks the
-// same range several times, and does so again for each runtime.
+// ranges is the cache of the parsed ranges of all templates. The ranges are cached because the search for an upgrade
+// path checks the same range several times, again for each runtime.
 var ranges parsedRanges
 
 type parsedRanges struct {
@@ -71,7 +72,7 @@ func (p *parsedRanges) get(text string) (*semver.Constraints, error) {
 	return constraints, nil
 }
 
-// Compile returns an error if an expression is not valid.
+// Compile checks an expression: it returns an error if the expression is not valid.
 func Compile(expression string) error {
 	_, err := risks.compiled(expression)
 	return err
@@ -82,8 +83,8 @@ func Evaluate(expression string, values map[string]any) (bool, error) {
 	return risks.evaluate(expression, values)
 }
 
-// risks evaluates the expressions of risks. Compiled expressions are cached, because the same expressions are evaluated
-// for every runtime.
+// risks is the cache of the compiled expressions of risks. Compiled expressions are cached, because the same
+// expressions are evaluated for every runtime.
 var risks = &evaluator{programs: map[string]compiledRisk{}}
 
 type evaluator struct {

@@ -8,10 +8,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// maxDeferrals is the number of annotations that Deferrals returns.
+// maxDeferrals is the maximum number of annotations that Deferrals returns.
 const maxDeferrals = 256
 
-// Deferrals returns the annotations that defer updates, or nil if there are none.
+// Deferrals returns those annotations that defer updates, or nil if there are none.
 func Deferrals(annotations map[string]string) map[string]string {
 	var all map[string]string
 	for key, value := range annotations {
@@ -26,7 +26,7 @@ func Deferrals(annotations map[string]string) map[string]string {
 	return all
 }
 
-// NotBefore returns the value of the annotation that defers updates of a module, "" if there is none.
+// NotBefore returns the value of the annotation that defers updates of a module, or "" if there is none.
 func NotBefore(annotations map[string]string, module string) string {
 	if value, found := annotations[v1beta2.AnnotationNotBeforeModulePrefix+module]; found {
 		return clip(value)
@@ -34,7 +34,7 @@ func NotBefore(annotations map[string]string, module string) string {
 	return clip(annotations[v1beta2.AnnotationNotBefore])
 }
 
-// clip limits the size of a value. A longer value cannot be a time.
+// clip shortens a value to the length that a time can have.
 func clip(value string) string {
 	const most = 64
 	if value = strings.TrimSpace(value); len(value) > most {

@@ -2,7 +2,7 @@ package outbox
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Values of the label error_reason of the counter Metrics.Failed.
+// These are values of the label error_reason of the counter Metrics.Failed.
 const (
 	ReasonSetup   = "request-setup"
 	ReasonRequest = "failed-request"
@@ -10,7 +10,7 @@ const (
 
 // Metrics are the metrics that a Queue and a Poster set.
 type Metrics struct {
-	// Events counts events. An event that is sent several times is counted once.
+	// Events counts the delivered events. An event that is sent several times is counted once.
 	Events prometheus.Counter
 	// Lost counts events that were dropped.
 	Lost prometheus.Counter

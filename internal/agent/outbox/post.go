@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// postTimeout is the deadline of one request to the listener.
+// postTimeout is the timeout of one request to the listener.
 const postTimeout = 15 * time.Second
 
 // Poster sends requests to the listener in the control plane.
@@ -39,13 +39,13 @@ func NewPoster(address, contract string, log logr.Logger, m Metrics, answered fu
 }
 
 // UseCertificate sets the client certificate and the trusted roots for new connections. Open connections with the
-// former certificate are closed when they are idle.
+// former certificate are closed as soon as they are idle.
 func (p *Poster) UseCertificate(roots *x509.CertPool, certificate *tls.Certificate) {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13, RootCAs: roots, ClientSessionCache: tls.NewLRUClientSessionCache(4),
-			// The client certificate is sent even if the listener requests certificates of other roots: a refused
-			// certificate causes a more useful error than a missing certificate.
+			// The client certificate is sent even if the listener requests certificates of other roots, because the
+			// error about a refused certificate is more useful than the error about a missing certificate.
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate,
 				error) {
 				return certificate, nil
@@ -75,8 +75,8 @@ type Reply struct {
 	NextHeartbeat time.Duration // requested delay of the next heartbeat, 0 if the listener sent none
 }
 
-// CloseIdleConnections closes the connections that carry no request. In the listener, an open connection takes as much
-// memory as the record of a runtime.
+// CloseIdleConnections closes the connections that carry no request. In the listener, each open connection takes as
+// much memory as the record of a runtime.
 func (p *Poster) CloseIdleConnections() {
 	if client := p.client.Load(); client != nil {
 		client.CloseIdleConnections()
@@ -117,8 +117,8 @@ func (p *Poster) Post(ctx context.Context, manager, what string, body []byte) (a
 	return a, nil
 }
 
-// seconds returns the duration in a header whose value is a number of seconds. A longer duration is cut to the limit.
-// seconds returns 0 if the header is missing or invalid.
+// seconds returns the duration in a header whose value is a number of seconds. A duration above the limit is shortened
+// to the limit. If the header is missing or invalid, seconds returns 0.
 func seconds(r *http.Response, header string, limit time.Duration) time.Duration {
 	n, err := strconv.Atoi(r.Header.Get(header))
 	if err != nil || n <= 0 {
@@ -127,9 +127,9 @@ func seconds(r *http.Response, header string, limit time.Duration) time.Duration
 	return time.Duration(min(n, int(limit/time.Second))) * time.Second
 }
 
-// smallReads is a request body that is read and sent in small pieces. The listener keeps a buffer for each connection.
-// That buffer is as large as the largest TLS record that the listener received. With ten thousand agents, small records
-// save much memory.
+// smallReads is a request body that is read and sent in small pieces. The listener has a buffer for each connection.
+// This buffer is as large as the largest TLS record that the listener has received. With ten thousand agents, small
+// records save much memory.
 type smallReads struct{ of *bytes.Reader }
 
 // Read implements [io.Reader].
@@ -138,8 +138,8 @@ func (p *smallReads) Read(into []byte) (int, error) {
 	return p.of.Read(into[:min(len(into), size)])
 }
 
-// Deliver makes one attempt to deliver an event. An event that is too large is sent without metadata. A refused event
-// is sent again without metadata.
+// Deliver makes one attempt to deliver an event. An event that is too large is sent without metadata. If the listener
+// refuses an event, it is sent again without metadata.
 func (p *Poster) Deliver(ctx context.Context, manager string, e protocol.Event) Result {
 	body, err := json.Marshal(e)
 	if err == nil && len(body) > protocol.MaxEventBytes {

@@ -11,20 +11,20 @@
 // # How it works
 //
 // A Queue has one lane for each manager. A lane has at most one entry for each object: the newest event about that
-// object. The first event about an object is sent at once. Further events about the same object are sent at most every
-// 500 ms. Events are delivered at least once: an event that could not be delivered is sent again, with back-off, until
-// the listener accepts or refuses it.
+// object. The first event about an object is sent at once. Further events about the same object are sent at intervals
+// of at least 500 ms. Events are delivered at least once: an event that could not be delivered is sent again, with
+// back-off, until the listener accepts or refuses it.
 //
-// Memory is limited. When there are too many entries, one event replaces all entries of a resource. This event means
-// that any object of the resource may have changed. When there is no room for that event either, the event is lost. The
-// next heartbeat then reports that events were lost.
+// The memory of a Queue is limited. If there are too many entries, one event replaces all entries of a resource. This
+// event names no single object: it means that any object of the resource may have changed. If there is no
+// room for such an event either, the event is lost. After that, the next heartbeat reports that events were lost.
 //
-// When another process of the listener answers than before, the events of the last minute are delivered again. The
-// former process may have ended before it acted on them.
+// If an answer comes from another process of the listener than before, the events of the last minute are delivered
+// again. The reason: the former process may have ended before it acted on these events.
 //
 // # What it does not do
 //
-// A Queue does not store events on disk. An agent that starts again reports the start of each watch instead.
+// A Queue does not store events on disk. Instead, an agent that starts again reports the start of each watch.
 package outbox
 
 import (
@@ -46,11 +46,13 @@ const (
 	maxRetryDelay = 15 * time.Second // maximum delay, reached after many failures
 
 	minEventInterval = 500 * time.Millisecond // minimum time between two events about one object to one manager
-	// a delivery within this time before the last answer is repeated to a new listener process
+	// redeliveryPeriod is the age of deliveries that are repeated to a new listener process, measured from the last
+	// answer of the former process.
 	redeliveryPeriod = time.Minute
 	drainTimeout     = 3 * time.Second // time to send pending events when the agent ends
 	maxLanes         = 64              // maximum number of managers
-	// maximum number of pending events for one manager; the listener accepts 100 a second from a runtime
+	// maxLaneEntries is the maximum number of pending events for one manager; the listener accepts 100 events a second
+	// from a runtime.
 	maxLaneEntries     = 1000
 	maxMetadataEntries = 500 // maximum number of pending events that contain metadata
 	maxRequests        = 15  // concurrent requests; the listener accepts 16 from a runtime, and heartbeats need one
@@ -61,17 +63,17 @@ type Result struct {
 	// Delivered is true if the listener accepted the event. Refused is true if the listener will never accept the
 	// event. If both are false, the event has to be sent again.
 	Delivered, Refused bool
-	// RetryAfter is the time for which the listener requests a pause, or 0 if it requests none. Throttled is true if
-	// the only reason for the pause is a too high rate of requests.
+	// RetryAfter is the pause that the listener requests, or 0 if it requests none. Throttled is true if the listener
+	// requests the pause only because of a too high rate of requests.
 	RetryAfter time.Duration
 	Throttled  bool
 }
 
-// Queue holds the events that are to be delivered, and records recent deliveries. Safe for concurrent use.
+// Queue has the events that are to be delivered, and a record of recent deliveries. A Queue is safe for concurrent use.
 //
 // After a failed request, the lane of the manager pauses. The pause grows with each failure. After the pause, the lane
-// sends one entry. When that entry is delivered, the lane sends all others. If an entry fails while others are
-// delivered, only that entry is delayed by a back-off.
+// sends one entry first. When this entry is delivered, the lane sends all others. If an entry fails while others are
+// delivered, the back-off delays only that entry.
 type Queue struct {
 	bootID  string
 	limit   int // maximum number of pending entries of all lanes
@@ -87,7 +89,7 @@ type Queue struct {
 	answered  time.Time // time of the last answer
 }
 
-// lane holds the events for one manager.
+// lane has the events for one manager.
 type lane struct {
 	manager  string
 	entries  map[key]*entry
@@ -100,17 +102,18 @@ type lane struct {
 
 	delivered map[key]delivery
 	log       []logged // deliveries, oldest first; a second delivery is a second element
-	// resources with delivery records that were removed early to save memory; the value is the time of the delivery
+	// forgotten has resources of which delivery records were removed early to save memory; the value is the time of the
+	// delivery.
 	forgotten map[key]time.Time
 }
 
-// key identifies the object of an event. A key without a name identifies the whole resource.
+// key identifies the object of an event. A key without a name identifies the resource as a whole.
 type key struct {
 	kind                      metav1.GroupVersionKind
 	resource, namespace, name string
 }
 
-// resourceKey returns the key of the whole resource.
+// resourceKey returns the key that identifies the resource of an object.
 func (k key) resourceKey() key { return key{kind: k.kind, resource: k.resource} }
 
 // entry is a pending event.
@@ -130,20 +133,20 @@ type Change struct {
 	Event protocol.Event
 	// Delay is the time before the event is sent.
 	Delay time.Duration
-	// RepeatAfter, if positive, is the time after the first delivery at which the event is delivered a second time.
+	// RepeatAfter, if positive, is the delay after the first delivery, after which the event is delivered again.
 	RepeatAfter time.Duration
 
 	redelivery bool // the event was delivered before
 }
 
-// delivery is a recent delivery of an event about an object.
+// delivery is the record of a recent delivery of an event about an object.
 type delivery struct {
 	at       time.Time
 	sequence uint64
 	deleted  bool
 }
 
-// logged is an element of the log of deliveries. logged is obsolete if another event about the same object was
+// logged is an entry in the log of deliveries. The entry is obsolete if another event about the same object was
 // delivered later.
 type logged struct {
 	key key
@@ -155,7 +158,7 @@ func New(bootID string, limit int, m Metrics) *Queue {
 	return &Queue{bootID: bootID, limit: limit, metrics: m, wakeUp: make(chan struct{}, 1), lanes: map[string]*lane{}}
 }
 
-// BootID returns the boot ID that events contain.
+// BootID returns the boot ID that all events of this process contain.
 func (q *Queue) BootID() string { return q.bootID }
 
 // Limit returns the maximum number of pending events.
@@ -198,7 +201,7 @@ func (q *Queue) addLocked(l *lane, c Change) {
 	}
 	if whole := l.entries[k.resourceKey()]; k.name != "" && whole != nil && whole.index >= 0 &&
 		c.Delay == 0 && c.RepeatAfter == 0 {
-		// the event about the resource is sent later than this change, and so includes it
+		// The event about the whole resource is sent later than this change, so it includes this change.
 		whole.event.ObjectsComplete, whole.event.Objects = false, nil
 		return
 	}
@@ -231,7 +234,7 @@ func (q *Queue) addLocked(l *lane, c Change) {
 	}
 }
 
-// resourceEvent returns an event that means: any object of the resource may have changed.
+// resourceEvent returns an event which means that any object of the resource may have changed.
 func resourceEvent(k key) protocol.Event {
 	return protocol.Event{WatchedGVK: k.kind, Resource: k.resource, WatchStarted: true}
 }
@@ -250,8 +253,8 @@ func (q *Queue) pushLocked(l *lane, e *entry) {
 	heap.Push(&l.waiting, e)
 }
 
-// replaceLocked replaces the event of an entry by a newer event. The sequence number does not change, because no event
-// with that number was delivered yet.
+// replaceLocked replaces the event of an entry by a newer event about the same object. The sequence number stays the
+// same, because no event with this number was delivered yet.
 func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	if e.index < 0 {
 		if e.next != nil {
@@ -275,9 +278,10 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	}
 }
 
-// collapseLocked makes room in a lane: one event about a resource replaces the entries of all objects of that resource.
-// collapseLocked chooses the resource of the key. If that resource has no entries, collapseLocked chooses the resource
-// with the most entries. collapseLocked reports whether there is room for an event about the resource of the key.
+// collapseLocked makes room in a lane: it replaces the entries of all objects of one resource by one event about the
+// resource. collapseLocked chooses the resource of the key. If this resource has no entries, collapseLocked chooses the
+// resource that has the most entries. collapseLocked reports whether there is room now for an event about the resource
+// of the key.
 func (q *Queue) collapseLocked(l *lane, k key) bool {
 	if q.dropLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
 		return true
@@ -366,8 +370,8 @@ func (q *Queue) Run(ctx context.Context, deliver func(ctx context.Context, manag
 	}
 }
 
-// dispatch starts requests for the events that are due. dispatch returns the time when the next event is due, or zero
-// if there is none.
+// dispatch starts requests for the events that are due. dispatch returns the time at which the next event is due, or
+// zero if there is none.
 func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup,
 	deliver func(context.Context, string, protocol.Event) Result) (due time.Time, pending int) {
 	q.mu.Lock()
@@ -392,9 +396,9 @@ func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup,
 	return due, q.pending
 }
 
-// requestLimitLocked returns the maximum number of concurrent requests of a lane. The maximum is half of the requests
-// that the other lanes do not use. The other half stays available for another lane. After a failure the limit is one
-// request.
+// requestLimitLocked returns the maximum number of concurrent requests of a lane. A lane may use half of the requests
+// that the other lanes do not use. So the other half stays available for another lane. After a failure, a lane may send
+// only one request at a time.
 func (q *Queue) requestLimitLocked(l *lane) int {
 	left := maxRequests - q.sending + l.sending
 	if l.failures > 0 {
@@ -403,7 +407,7 @@ func (q *Queue) requestLimitLocked(l *lane) int {
 	return (left + 1) / 2
 }
 
-// finish records the result of an attempt to deliver an entry.
+// finish records the result of an attempt to deliver an entry of a lane.
 func (q *Queue) finish(l *lane, e *entry, o Result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -433,7 +437,7 @@ func (q *Queue) finish(l *lane, e *entry, o Result) {
 }
 
 // retryLocked puts an entry back into the lane after a failed attempt. If other entries were delivered since the last
-// failure of the entry, only that entry is delayed by a back-off. Otherwise the whole lane is paused.
+// failure of this entry, only this entry is delayed by a back-off. Otherwise the lane as a whole is paused.
 func (q *Queue) retryLocked(l *lane, e *entry, o Result) {
 	now := time.Now()
 	if e.next != nil {
@@ -480,8 +484,8 @@ func (q *Queue) State(manager string) (sequence uint64, pending, lost int) {
 	return l.sequence, pending, l.lost
 }
 
-// HeartbeatDelivered records that a heartbeat that reported this number of lost events was delivered.
-// HeartbeatDelivered also ends the pause of the lane, because the control plane can be reached.
+// HeartbeatDelivered records the delivery of a heartbeat that reported this number of lost events. HeartbeatDelivered
+// also ends the pause of the lane, because the heartbeat shows that the control plane can be reached.
 func (q *Queue) HeartbeatDelivered(manager string, lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -499,7 +503,7 @@ func (q *Queue) Size() float64 {
 	return float64(q.pending)
 }
 
-// dispatchSoon makes Run check at once for events that are due.
+// dispatchSoon makes Run check at once which events are due.
 func (q *Queue) dispatchSoon() {
 	select {
 	case q.wakeUp <- struct{}{}:

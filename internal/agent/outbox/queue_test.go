@@ -33,7 +33,7 @@ type sunk struct {
 	at      time.Duration // since the start
 }
 
-// newSink runs a queue until the test ends. newSink must be called in a bubble of synctest.
+// newSink runs a queue until the test ends. Call newSink in a bubble of synctest.
 func newSink(t *testing.T, limit int) *sink {
 	s := &sink{Queue: New("boot", limit, NewMetrics()), start: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -63,7 +63,7 @@ func (s *sink) deliver(_ context.Context, manager string, e protocol.Event) Resu
 	return Result{Delivered: true}
 }
 
-// set changes the answer and removes the recorded deliveries.
+// set changes the answer of the sink, and removes the recorded deliveries.
 func (s *sink) set(answer func(string, protocol.Event) Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *sink) tried() int {
 	return s.attempts
 }
 
-// about returns an event about an object with a resourceVersion.
+// about returns an event about an object that has the given resourceVersion.
 func about(name, state string) Change {
 	return Change{Event: protocol.Event{
 		Watched: protocol.Name{Namespace: "ns", Name: name}, WatchedGVK: metav1.GroupVersionKind{Version: "v1",
@@ -125,8 +125,8 @@ func TestQueueCoalesces(t *testing.T) {
 	})
 }
 
-// TestQueueNewerWhileSending checks an event that is added while the former event about the object is being sent. The
-// newer event is delivered after the former event, with its own sequence number.
+// TestQueueNewerWhileSending adds an event while an older event about the same object is being sent. The newer event
+// must be delivered after the older one, with its own sequence number.
 func TestQueueNewerWhileSending(t *testing.T) {
 	for _, delivered := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -191,8 +191,8 @@ func TestQueueOutdatedObjects(t *testing.T) {
 	})
 }
 
-// TestQueueOutage checks that ten minutes without a listener lose no event and cost few attempts, and that all events
-// are delivered soon after.
+// TestQueueOutage checks that no event is lost if there is no listener for ten minutes, that this costs few attempts,
+// and that all events are delivered soon after.
 func TestQueueOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 10_000)
@@ -245,7 +245,8 @@ func TestQueueHeartbeatEndsPause(t *testing.T) {
 	})
 }
 
-// TestQueuePoison checks that an event that always fails does not delay other events, and is retried forever.
+// TestQueuePoison checks an event whose delivery always fails: it does not delay other events, and it is retried
+// forever.
 func TestQueuePoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -292,7 +293,7 @@ func TestQueueRefused(t *testing.T) {
 	})
 }
 
-// TestQueueThrottled checks that a listener that limits the rate gets all events, at that rate.
+// TestQueueThrottled checks a listener that limits the rate of requests: it gets all events, at that rate.
 func TestQueueThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 10_000)
@@ -318,12 +319,14 @@ func TestQueueThrottled(t *testing.T) {
 	})
 }
 
-// TestQueueOverflow checks that too many events become events about whole resources, and that memory stays limited.
+// TestQueueOverflow checks that too many events are replaced by events about whole resources, and that the memory stays
+// limited.
 func TestQueueOverflow(t *testing.T) {
 	cases := map[string]struct {
 		reason         string
 		limit, objects int
-		// objects of another kind whose delivery failed before, so that nothing is sent while objects are added
+		// others is the number of objects of another kind whose delivery failed before, so that nothing is sent while
+		// objects are added.
 		others            int
 		pending           int // at most
 		began, individual int // delivered in the end
@@ -400,7 +403,7 @@ func TestQueueOverflow(t *testing.T) {
 	}
 }
 
-// TestQueueTooManyManagers checks that the number of managers is limited: the webhook accepts any path.
+// TestQueueTooManyManagers checks that the number of managers is limited, because the webhook accepts any path.
 func TestQueueTooManyManagers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 10_000)
@@ -430,8 +433,8 @@ func TestQueueLost(t *testing.T) {
 	})
 }
 
-// TestQueueRedelivers checks that a new listener gets the deliveries of the last minute, once, with the same sequence
-// numbers.
+// TestQueueRedelivers checks that a new listener process gets the deliveries of the last minute once, with the same
+// sequence numbers.
 func TestQueueRedelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -475,8 +478,8 @@ func TestQueueRedelivers(t *testing.T) {
 	})
 }
 
-// TestQueueRedeliversAfterOutage checks that events from before an outage are delivered again after the outage, even
-// after a long one.
+// TestQueueRedeliversAfterOutage checks that events that were delivered before an outage are delivered again after the
+// outage, even after a long one.
 func TestQueueRedeliversAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -498,7 +501,7 @@ func TestQueueRedeliversAfterOutage(t *testing.T) {
 	})
 }
 
-// TestQueueRedeliversResource checks that an event about the resource replaces the deliveries whose records were
+// TestQueueRedeliversResource checks that an event about the whole resource replaces the deliveries whose records were
 // removed early.
 func TestQueueRedeliversResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -523,7 +526,7 @@ func TestQueueRedeliversResource(t *testing.T) {
 	})
 }
 
-// TestQueueDelay checks that an event is delayed and repeated as requested.
+// TestQueueDelay checks that an event is delayed and repeated as its sender requests.
 func TestQueueDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -556,7 +559,7 @@ func TestQueueDelay(t *testing.T) {
 	})
 }
 
-// TestQueueLanes checks that a manager that does not answer does not delay another one.
+// TestQueueLanes checks that a manager that does not answer does not delay the events for another manager.
 func TestQueueLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 10_000)

@@ -16,10 +16,10 @@ func (q *Queue) rememberLocked(l *lane, e *entry) {
 	q.forgetLocked(l)
 }
 
-// forgetLocked removes the records of old deliveries. A delivery is old if it was made longer than redeliveryPeriod
-// before the last answer of the listener. If there are too many records, forgetLocked also removes the oldest ones.
-// While the listener does not answer, no record is removed for its age: the process that accepted the delivery may have
-// ended before it acted on the event.
+// forgetLocked removes the records of old deliveries. A delivery is old if it was made more than redeliveryPeriod
+// before the last answer of the listener. If there are too many records, forgetLocked also removes the oldest ones. As
+// long as the listener does not answer, no record is removed because of its age: the process that accepted the delivery
+// may have ended before it acted on the event.
 func (q *Queue) forgetLocked(l *lane) {
 	for len(l.log) > 0 {
 		oldest := l.log[0]
@@ -42,9 +42,9 @@ func (q *Queue) forgetLocked(l *lane) {
 	maps.DeleteFunc(l.forgotten, func(_ key, at time.Time) bool { return q.answered.Sub(at) > redeliveryPeriod })
 }
 
-// ListenerAnswered records which process of the listener answered. If the process is new, recent events are delivered
-// again: the former process may have ended before it acted on them. A listener that does not send its instance name
-// cannot be recognised as a new process.
+// ListenerAnswered records from which process of the listener an answer came. If it is a new process, recent events are
+// delivered again: the former process may have ended before it acted on them. If the listener does not send an instance
+// name, a new process cannot be recognised.
 func (q *Queue) ListenerAnswered(instance string) {
 	const maxInstances = 16
 	q.mu.Lock()

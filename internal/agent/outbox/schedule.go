@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Backoff returns the delay after a number of consecutive failures. The maximum of the delay doubles with each failure.
-// The delay is a random time between half of that maximum and all of it.
+// Backoff returns the delay of the next attempt after a number of consecutive failures. The maximum delay doubles with
+// each failure. The delay is a random time between half of this maximum and all of it.
 func Backoff(failures int) time.Duration {
 	d := min(maxRetryDelay, MinRetryDelay<<min(failures-1, 10))
 	return d/2 + rand.N(d/2)

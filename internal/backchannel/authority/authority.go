@@ -14,27 +14,27 @@
 // # How it works
 //
 // The roots (certificates and keys) are in one Secret that all replicas share ([SecretName]). The first replica creates
-// it; if several replicas try to create it, the other replicas use the roots of the first one. Each replica reads the
-// Secret when it changes (a metadata watch on this one object) and once per Interval. The table in rotate.go then
-// decides whether a new root is needed, which root signs the certificate of the listener, and which root can be
-// removed. A decision takes effect only after it was written to the Secret.
+// this Secret; if several replicas try to create it at the same time, the others use the roots of the first one. Each
+// replica reads the Secret in two cases: when it changes (a metadata watch on this one object), and once per Interval.
+// The table in rotate.go then decides whether a new root is needed, which root signs the certificate of the listener,
+// and which root can be removed. A decision takes effect only after its result was written to the Secret.
 //
-// A rotation has these phases. A new root becomes the first in the list. All roots of the list are trusted by the
-// listener and, with its next certificate, by each runtime. Runtimes receive certificates of the new root one after the
-// other. A runtime that connects with such a certificate also has the new bundle, so it trusts the new root. When all
-// runtimes trust it, the listener uses a certificate of the new root, and after SettlePeriod the old root is removed.
-// If a runtime never connects, the old root stays in force until it expires. A second rotation may begin before the
-// first has ended. If there are more than two roots, the listener uses the newest root that every runtime trusts, which
-// is the oldest root that a runtime connects with.
+// A rotation has these phases. A new root becomes the first in the list. The listener trusts all roots of the list, and
+// so does each runtime with its next certificate. Runtimes receive certificates that the new root has signed, one
+// runtime after the other. If a runtime connects with such a certificate, it also has the new bundle of roots, so it
+// trusts the new root. When all runtimes trust the new root, the listener uses a certificate of the new root. After
+// SettlePeriod the old root is removed. If a runtime never connects, the old root is used until it expires. A second
+// rotation may begin before the first has ended. If there are more than two roots, the listener uses the newest root
+// that every runtime trusts, which is the oldest root that a runtime connects with.
 //
 // Certificates become valid [protocol.BackdatePeriod] before they are issued. Certificates are renewed well before they
-// expire, each at a different time. A clock that is wrong by an hour is therefore harmless, and the certificates of a
-// fleet are not all renewed within one hour.
+// expire, each at a different time. Therefore a clock that is wrong by an hour is harmless, and the certificates of a
+// fleet are not all renewed within the same hour.
 //
-// If the Secret cannot be parsed, the previous roots stay in force in every replica that has read them, and
+// If the Secret cannot be parsed, the previous roots stay in use in every replica that has read them, and
 // [Authority.LastError] returns the problem. An existing Secret is never replaced by a new CA. If the Secret is
-// deleted, a replica that has the roots writes them again. An operator may remove a root from the Secret by hand; that
-// root is no longer trusted.
+// deleted, a replica that has the roots writes them again. An operator may remove a root from the Secret by hand; after
+// that, the root is no longer trusted.
 //
 // # What it does not do
 //
@@ -78,14 +78,15 @@ type Subject struct {
 	CommonName string
 	// UID is the UID of the Kyma. Our own authority writes it into the certificate.
 	UID string
-	// DNSNames are the names of the runtime, in addition to those of the agent's Service. Empty names are ignored.
+	// DNSNames are the names of the runtime, in addition to those of the agent's Service. Empty names in the list are
+	// ignored.
 	DNSNames []string
 	// NotBefore is the time in the annotation certificates-not-before. CertManager renews a certificate that is older
 	// than this time. Zero means that CertManager renews no certificate for this reason.
 	NotBefore time.Time
 }
 
-// Key is a private key as PEM. Printing, formatting and marshalling do not reveal it.
+// Key is a private key as PEM. Printing, formatting and marshalling a Key do not reveal it.
 type Key []byte
 
 // Format writes a placeholder instead of the key.
@@ -94,18 +95,18 @@ func (Key) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("(key)")) }
 // MarshalText returns a placeholder instead of the key.
 func (Key) MarshalText() ([]byte, error) { return []byte("(key)"), nil }
 
-// Certificate is an issued certificate with everything that its owner needs.
+// Certificate is an issued certificate with its key and the roots to trust.
 type Certificate struct {
-	// PEM is the certificate. Key is its private key, which is stored nowhere else. CA has all trusted roots, newest
-	// first. All three are PEM.
+	// PEM is the certificate. Key is its private key, which is stored nowhere else. CA has all trusted roots, the
+	// newest one first. PEM, Key and CA are in PEM format.
 	PEM []byte
 	Key Key
 	CA  []byte
-	// Serial is the serial number of the certificate, hexadecimal.
+	// Serial is the serial number of the certificate in hexadecimal digits.
 	Serial string
-	// Root is the fingerprint of the root that signed it.
+	// Root is the fingerprint of the root that signed the certificate.
 	Root string
-	// Issued is the time of issue. NotAfter is the time of expiry.
+	// Issued is the time when the certificate was issued. NotAfter is the time when the certificate expires.
 	Issued, NotAfter time.Time
 }
 
@@ -114,21 +115,22 @@ func (c *Certificate) Held() Held {
 	return Held{Serial: c.Serial, Root: c.Root, Bundle: Digest(c.CA), Issued: c.Issued, NotAfter: c.NotAfter}
 }
 
-// Held is the record of a certificate that was delivered to a runtime. The zero value means that there is none.
+// Held is the record of a certificate that was delivered to a runtime. The zero value means that no certificate was
+// delivered.
 type Held struct {
-	// Serial is the serial number, hexadecimal.
+	// Serial is the serial number of the certificate in hexadecimal digits.
 	Serial string `json:"serial"`
-	// Root is the fingerprint of the root that signed it.
+	// Root is the fingerprint of the root that signed the certificate.
 	Root string `json:"root"`
 	// Bundle is the Digest of the roots that were delivered with the certificate.
 	Bundle string `json:"bundle"`
-	// Issued is the time of issue, in seconds.
+	// Issued is the time when the certificate was issued, in seconds.
 	Issued time.Time `json:"issued"`
-	// NotAfter is the time of expiry.
+	// NotAfter is the time when the certificate expires.
 	NotAfter time.Time `json:"notAfter"`
 }
 
-// Digest returns a short digest of a bundle of roots.
+// Digest returns a short digest of a bundle of root certificates.
 func Digest(ca []byte) string {
 	sum := sha256.Sum256(ca)
 	return hex.EncodeToString(sum[:8])
@@ -136,15 +138,15 @@ func Digest(ca []byte) string {
 
 // Issuer issues certificates to runtimes.
 type Issuer interface {
-	// Issue returns a certificate. Issue may return the same certificate (same Serial) as the previous call. Errors
-	// have a Reason.
+	// Issue returns a certificate for a runtime. Issue may return the same certificate (same Serial) as the previous
+	// call. Each error has a Reason.
 	Issue(ctx context.Context, s Subject) (*Certificate, error)
-	// Stale reports whether a certificate or its roots must be replaced, and returns the reason. A certificate that was
-	// issued before the mark must be replaced. A zero mark is ignored.
+	// Stale reports whether a certificate or the delivered roots must be replaced, and returns the reason. A
+	// certificate that was issued before the time mark must be replaced. A mark that is the zero time is ignored.
 	Stale(h Held, mark time.Time) (bool, string)
-	// Due returns the time at which the certificate becomes stale because of its age.
+	// Due returns the time at which the certificate must be replaced because of its age.
 	Due(h Held) time.Time
-	// Release deletes the certificates of a Kyma. If there are none, Release returns no error.
+	// Release deletes the certificates that were issued for a Kyma. If there are none, Release returns no error.
 	Release(ctx context.Context, kyma string) error
 }
 
@@ -153,13 +155,13 @@ var (
 	_ Issuer = (*CertManager)(nil)
 )
 
-// Options configure an Authority. A field that is zero has its default.
+// Options configure an Authority. If a field is zero, its default applies.
 type Options struct {
 	// Client reads, watches and writes the Secret. Client must not have a cache.
 	Client client.WithWatch
 	// Namespace is the namespace of the Secret.
 	Namespace string
-	// Hosts are the names and IP addresses of the listener. No runtime can have a certificate for one of them.
+	// Hosts are the names and IP addresses of the listener. No runtime can get a certificate for one of these names.
 	Hosts []string
 	// Reserved are common names that no runtime can have, because the listener trusts the owners of certificates with
 	// these names. The name of the listener is always reserved.
@@ -171,30 +173,32 @@ type Options struct {
 	// expiry. Default a third of Lifetime.
 	RenewBefore time.Duration
 	// RenewSpread is the length of the period before RenewBefore in which the replacements of the fleet are spread.
-	// Default half of RenewBefore.
+	// The default is half of RenewBefore.
 	RenewSpread time.Duration
 	// RootLifetime is the validity of a root. Default 180 days.
 	RootLifetime time.Duration
-	// Overlap is the remaining validity of a root at which a new root is created. Default a quarter of RootLifetime, at
-	// least Lifetime.
+	// Overlap is the remaining validity of the newest root at which a new root is created. Default a quarter of
+	// RootLifetime, at least Lifetime.
 	Overlap time.Duration
-	// SettlePeriod is the time that an old root is kept after the listener has stopped using it. Replicas that read the
-	// Secret late need this time. Default 10 minutes. A negative value disables it.
+	// SettlePeriod is the time for which an old root is kept after the listener has stopped using it. This time is
+	// needed by replicas that read the Secret late. Default 10 minutes. A negative value means that the old root is
+	// removed at once.
 	SettlePeriod time.Duration
 	// Interval is the time between two checks of the Secret and the fleet. Default one minute.
 	Interval time.Duration
 
-	// RuntimesByRoot returns the names of Kymas, grouped by the fingerprint of the root of their client certificate.
-	// The client certificate of a runtime is the certificate of its last heartbeat. Before the first heartbeat, the
-	// client certificate is the certificate before the last delivery. The key "" has the runtimes that have a delivered
-	// certificate but no known root. While such runtimes exist, no root is removed.
+	// RuntimesByRoot returns the names of Kymas, grouped by the fingerprint of the root that signed their client
+	// certificate. The client certificate of a runtime is the certificate with which the last heartbeat was sent.
+	// Before the first heartbeat, it is the certificate that the runtime had before the last delivery. The key "" has
+	// the runtimes that have a certificate whose root is not known. As long as there are such runtimes, no root is
+	// removed.
 	//
 	// RuntimesByRoot returns false if this replica has no result, because it is not the leader or has not read the
-	// Kymas yet. RuntimesByRoot is called once per Interval, and only while there is more than one root. nil means that
-	// there is never a result: old roots are kept until they expire.
+	// Kymas yet. RuntimesByRoot is called once per Interval, and only while there is more than one root. If it is nil,
+	// there is never a result, and old roots are kept until they expire.
 	RuntimesByRoot func() (map[string][]string, bool)
 
-	// Log receives messages about rotations and problems. The zero value discards them.
+	// Log receives messages about rotations and problems. The zero value means that the messages are dropped.
 	Log logr.Logger
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -259,8 +263,8 @@ type notifier struct {
 
 func newNotifier() notifier { return notifier{new(sync.Mutex), new(make(chan struct{}))} }
 
-// Changed returns a channel that is closed at the next change of the roots. After this change, Stale may return another
-// result for each runtime of the fleet.
+// Changed returns a channel that is closed at the next change of the roots. After such a change, Stale may return
+// another result for each runtime of the fleet.
 func (n notifier) Changed() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -283,9 +287,9 @@ type serving struct {
 
 // OutdatedRuntimes are the runtimes whose certificate is not signed by the newest root.
 type OutdatedRuntimes struct {
-	// Count is the number of these runtimes.
+	// Count is the number of outdated runtimes.
 	Count int
-	// Names are the names of at most 10 of these runtimes, sorted.
+	// Names are the names of at most 10 outdated runtimes, sorted.
 	Names []string
 }
 
@@ -304,8 +308,8 @@ func New(o Options) (*Authority, error) {
 // NeedLeaderElection returns false: every replica issues and verifies certificates.
 func (a *Authority) NeedLeaderElection() bool { return false }
 
-// Roots returns the trusted roots, newest first. Roots returns none until the roots were read. Roots is cheap. The
-// caller must not modify the result.
+// Roots returns the trusted root certificates, the newest one first. Before the roots were read from the Secret, Roots
+// returns none. Roots is cheap: it sends no request. The caller must not modify the result.
 func (a *Authority) Roots() []*x509.Certificate {
 	if r := a.rootSet.Load(); r != nil {
 		return r.certificates
@@ -314,10 +318,10 @@ func (a *Authority) Roots() []*x509.Certificate {
 }
 
 // OutdatedRuntimes returns the runtimes whose certificate was not signed by the newest root at the last check.
-// OutdatedRuntimes returns none while there is only one root.
+// While there is only one root, OutdatedRuntimes returns none.
 func (a *Authority) OutdatedRuntimes() OutdatedRuntimes { return *a.outdated.Load() }
 
-// LastError returns the reason why the content of the Secret is not in force, or nil if it is in force. The error has a
+// LastError returns the reason why the content of the Secret is not in use, or nil if it is in use. The error has a
 // Reason.
 func (a *Authority) LastError() error {
 	if p := a.problem.Load(); p != nil {
@@ -326,7 +330,7 @@ func (a *Authority) LastError() error {
 	return nil
 }
 
-// Ready is a health check that fails until the roots were read.
+// Ready is a health check that fails until the roots were read from the Secret.
 func (a *Authority) Ready(*http.Request) error {
 	if a.rootSet.Load() == nil {
 		return a.notReadError()
@@ -334,7 +338,7 @@ func (a *Authority) Ready(*http.Request) error {
 	return nil
 }
 
-// notReadError returns an error with the reason why there are no roots.
+// notReadError returns an error with the reason why the roots were not read yet.
 func (a *Authority) notReadError() error {
 	if err := a.LastError(); err != nil {
 		return err
@@ -346,8 +350,8 @@ func (a *Authority) notReadError() error {
 // firstReadTimeout limits how long a caller waits for the first read of the Secret.
 const firstReadTimeout = 5 * time.Second
 
-// roots returns the roots. Directly after the start, it waits at most firstReadTimeout for the first read of the
-// Secret, so that the first callers do not fail needlessly.
+// roots returns the roots that are in use. Directly after the start, roots waits at most firstReadTimeout for the first
+// read of the Secret, so that the first callers do not fail needlessly.
 func (a *Authority) roots(ctx context.Context) (*rootSet, error) {
 	if a.rootSet.Load() == nil {
 		timer := time.NewTimer(firstReadTimeout)
@@ -364,7 +368,7 @@ func (a *Authority) roots(ctx context.Context) (*rootSet, error) {
 	return nil, a.notReadError()
 }
 
-// setRoots puts the roots of r in force.
+// setRoots makes the authority use the roots of r.
 func (a *Authority) setRoots(r *rootSet) {
 	before := a.rootSet.Swap(r)
 	a.problem.Store(nil)
@@ -377,8 +381,8 @@ func (a *Authority) setRoots(r *rootSet) {
 	}
 }
 
-// Issue implements [Issuer]. Issue returns a certificate that the newest root has signed, for client and server
-// authentication. Each call generates a new key.
+// Issue implements [Issuer]. Issue returns a certificate for client and server authentication that the newest root has
+// signed. Each call generates a new key.
 func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) {
 	r, err := a.roots(ctx)
 	if err != nil {
@@ -397,8 +401,8 @@ func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) 
 }
 
 // Ingress returns a server certificate for the proxy that terminates TLS in front of the listener. The certificate is
-// valid for the hosts of the listener. Ingress returns nil if the certificate (PEM) and the roots of the proxy need no
-// replacement.
+// valid for the hosts of the listener. Ingress returns nil if the proxy needs neither another certificate (PEM) nor
+// other roots.
 func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
 	r := a.rootSet.Load()
 	if r == nil {
@@ -420,8 +424,7 @@ func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
 	return pair.certificate(r), nil
 }
 
-// checkSubject refuses a subject that could impersonate the listener, one of the hosts of the listener, or one of its
-// peers.
+// checkSubject refuses a subject that could impersonate the listener, one of its hosts, or another replica.
 func checkSubject(s Subject, hosts, reserved []string) error {
 	switch {
 	case s.CommonName == "" || s.UID == "":
@@ -439,22 +442,22 @@ func checkSubject(s Subject, hosts, reserved []string) error {
 	return nil
 }
 
-// Release implements [Issuer]. Release does nothing, because no certificate is stored.
+// Release implements [Issuer]. Release does nothing, because the authority stores no certificate.
 func (a *Authority) Release(context.Context, string) error { return nil }
 
-// Due implements [Issuer]. The result is between RenewBefore and RenewBefore + RenewSpread before the expiry, and
-// differs between certificates.
+// Due implements [Issuer]. The result is between RenewBefore and RenewBefore + RenewSpread before the expiry, and is
+// different for each certificate.
 func (a *Authority) Due(h Held) time.Time { return renewalTime(h, a.RenewBefore, a.RenewSpread) }
 
-// renewalTime returns the time of renewal of a certificate.
+// renewalTime returns the time at which a certificate is renewed.
 func renewalTime(h Held, before, spread time.Duration) time.Time {
 	sum := sha256.Sum256([]byte(h.Root + "/" + h.Serial))
 	share := float64(uint16(sum[0])<<8|uint16(sum[1])) / (1 << 16)
 	return h.NotAfter.Add(-before - time.Duration(share*float64(spread)))
 }
 
-// Stale implements [Issuer]. Stale is cheap. Stale returns false until the roots were read, because no certificate can
-// be issued before.
+// Stale implements [Issuer]. Stale is cheap: it sends no request. Until the roots were read, Stale returns false,
+// because no certificate can be issued before that.
 func (a *Authority) Stale(h Held, mark time.Time) (bool, string) {
 	r := a.rootSet.Load()
 	if r == nil {
@@ -467,8 +470,8 @@ func (a *Authority) Stale(h Held, mark time.Time) (bool, string) {
 	return isStale(h, newest.fingerprint, r.digest, mark, a.Now(), end)
 }
 
-// isStale reports whether a certificate must be replaced, and returns the reason. The first row of this table whose
-// condition is true decides:
+// isStale reports whether a certificate must be replaced, and returns the reason. The first row whose condition is true
+// decides the result:
 //
 //	1  there is no certificate
 //	2  its root is not the newest root
@@ -491,14 +494,15 @@ func isStale(h Held, newest, digest string, mark, now, due time.Time) (bool, str
 	return false, ""
 }
 
-// isRevoked reports whether the certificate was issued before the mark. The time of issue and the mark are compared in
-// seconds. A mark in the future is ignored, because it would revoke each new certificate again.
+// isRevoked reports whether the certificate was issued before the time mark. The time of issue and the mark are
+// compared in seconds. A mark in the future is ignored, because it would revoke each new certificate again.
 func isRevoked(h Held, mark, now time.Time) bool {
 	return !mark.IsZero() && !mark.After(now) && h.Issued.Before(mark.Truncate(time.Second))
 }
 
-// Serving returns the certificate of the listener. Servers use it. Replicas also use it as client certificate for
-// requests to each other. The certificate is renewed automatically. Serving is cheap, except during a renewal.
+// Serving returns the certificate of the listener. Servers use this certificate. Replicas also use it as a client
+// certificate for requests to each other. The certificate is renewed automatically. Serving is cheap, except while the
+// certificate is being renewed.
 func (a *Authority) Serving() (*tls.Certificate, error) {
 	r := a.rootSet.Load()
 	if r == nil {

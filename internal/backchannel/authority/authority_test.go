@@ -36,7 +36,7 @@ const (
 
 var secretKey = client.ObjectKey{Namespace: namespace, Name: SecretName}
 
-// clock is a clock that stands still.
+// clock is a clock for tests that stands still.
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time           { return c.now }
@@ -44,7 +44,7 @@ func (c *clock) forward(by time.Duration) { c.now = c.now.Add(by) }
 
 func newClock() *clock { return &clock{time.Date(2026, 11, 1, 12, 0, 0, 700_000_000, time.UTC)} }
 
-// newTestAuthority returns an authority with roots, on an otherwise empty control plane.
+// newTestAuthority returns an authority with roots, in a control plane with no other objects.
 func newTestAuthority(t *testing.T, o Options) *Authority {
 	t.Helper()
 	if o.Client == nil {
@@ -148,8 +148,8 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-// TestHandshake performs the TLS handshake of agent and listener at several ages of the certificates, with a clock of
-// the runtime that is wrong.
+// TestHandshake performs the TLS handshake between agent and listener at several ages of their certificates, with a
+// wrong clock in the runtime.
 func TestHandshake(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -182,8 +182,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// handshake connects a client that has the certificate c and the clock of the runtime to a listener that has the
-// certificate of the authority.
+// handshake connects a client to a listener. The client has the certificate c and the clock of the runtime; the
+// listener has the certificate of the authority.
 func handshake(a *Authority, c *Certificate, runtime func() time.Time) error {
 	mine, err := tls.X509KeyPair(c.PEM, c.Key)
 	if err != nil {
@@ -211,7 +211,7 @@ func handshake(a *Authority, c *Certificate, runtime func() time.Time) error {
 		_ = far.Close()
 		ended <- err
 	}()
-	// In TLS 1.3, a client learns only by reading whether the server has accepted its certificate.
+	// In TLS 1.3, a client has to read before it knows whether the server has accepted its certificate.
 	_, err = tls.Client(near, agent).Read(make([]byte, 1))
 	_ = near.Close()
 	return errors.Join(err, <-ended)
@@ -321,7 +321,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// encodeAndDecode encodes the record as JSON, and returns the decoded record.
+// encodeAndDecode encodes a record as JSON, and returns the decoded record.
 func encodeAndDecode(t *testing.T, h Held) Held {
 	t.Helper()
 	data, err := json.Marshal(h)
@@ -335,7 +335,8 @@ func encodeAndDecode(t *testing.T, h Held) Held {
 	return back
 }
 
-// TestSpread checks that certificates that were issued within one minute are renewed over several hours.
+// TestSpread checks that certificates that were issued within one minute are renewed at times spread over several
+// hours.
 func TestSpread(t *testing.T) {
 	a := newTestAuthority(t, Options{})
 	hours := map[int]int{}
@@ -354,7 +355,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestServing: the certificate of the listener is reused until it is renewed, and is valid for servers and for clients.
+// TestServing checks that the certificate of the listener is reused until it is renewed, and that it is valid for
+// servers and for clients.
 func TestServing(t *testing.T) {
 	clock := newClock()
 	a := newTestAuthority(t, Options{Now: clock.Now})
@@ -385,7 +387,8 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestServingAtOnce: concurrent callers get the certificate of the listener while it is being renewed.
+// TestServingAtOnce checks that concurrent callers get a certificate of the listener while it is being
+// renewed.
 func TestServingAtOnce(t *testing.T) {
 	a := newTestAuthority(t, Options{})
 	var wg sync.WaitGroup
@@ -400,7 +403,7 @@ func TestServingAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// TestReplicas: replicas that start at the same time agree on one root, and on each rotation.
+// TestReplicas checks that replicas that start at the same time agree on one root, and on each rotation.
 func TestReplicas(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	clock := newClock()
@@ -456,8 +459,8 @@ func TestReplicas(t *testing.T) {
 	together(3)
 }
 
-// TestBroken checks that an invalid Secret changes nothing for replicas that know the roots, and that no replica makes
-// new roots.
+// TestBroken checks that an invalid Secret changes nothing for replicas that know the roots, and that no replica
+// creates new roots.
 func TestBroken(t *testing.T) {
 	other := newTestAuthority(t, Options{})
 	foreign := issue(t, other)
@@ -550,7 +553,7 @@ func changeKey(key string, change func([]byte) []byte) func(map[string][]byte) m
 	}
 }
 
-// TestDeleted checks that a replica that knows the roots writes a deleted Secret again.
+// TestDeleted checks that a replica that knows the roots creates the Secret again after it was deleted.
 func TestDeleted(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	a := newTestAuthority(t, Options{Client: c})
@@ -600,8 +603,8 @@ func firstPEM(data []byte) []byte {
 func TestKeysAreNotShown(t *testing.T) {
 	c := issue(t, newTestAuthority(t, Options{}))
 	head, _, _ := strings.Cut(string(c.Key), "\n")
-	// 12 characters, or 9 bytes, of the private number. The bytes before it identify the curve, which the certificate
-	// also contains.
+	// part has 12 characters, or 9 bytes, of the private number. The bytes before this part identify the curve, which
+	// the certificate also contains.
 	part := []byte(c.Key)[len(head)+1+52:][:12]
 	var log strings.Builder
 	logr.FromSlogHandler(slog.NewJSONHandler(&log, nil)).Info("issued", "certificate", c, "key", c.Key)
@@ -669,8 +672,8 @@ func TestCertManagerOptions(t *testing.T) {
 	}
 }
 
-// TestCertManagerDue checks the time of the next read: it is after cert-manager has issued a new certificate, and well
-// before the old certificate expires.
+// TestCertManagerDue checks the time of the next read: it must be after cert-manager has issued a new certificate, and
+// well before the old certificate expires.
 func TestCertManagerDue(t *testing.T) {
 	m, err := NewCertManager(CertManagerOptions{Client: fake.NewClientBuilder().Build(), Namespace: namespace})
 	if err != nil {
@@ -690,7 +693,8 @@ func TestCertManagerDue(t *testing.T) {
 	}
 }
 
-// TestNotReadYet checks that a call directly after the start waits for the Secret, and then returns the reason.
+// TestNotReadYet checks that a call directly after the start waits for the Secret first, and returns the reason if the
+// Secret cannot be read.
 func TestNotReadYet(t *testing.T) {
 	a, err := New(Options{Client: fake.NewClientBuilder().Build(), Namespace: namespace})
 	if err != nil {
@@ -711,8 +715,8 @@ func TestNotReadYet(t *testing.T) {
 	wg.Wait()
 }
 
-// TestIngress checks the certificate of the ingress: it is for servers only, is kept while it is valid, and is issued
-// again when the roots change.
+// TestIngress checks the certificate of the ingress: it is valid only for servers, is kept while it is valid, and is
+// issued again when the roots change.
 func TestIngress(t *testing.T) {
 	a := newTestAuthority(t, Options{Now: newClock().Now})
 	first, err := a.Ingress(nil, nil)

@@ -25,36 +25,36 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// Names of the objects of cert-manager.
+// Names of the objects that cert-manager uses.
 const (
 	// GatewaySecretName is the name of the Secret of an Istio gateway. If the Secret has the key ca.crt, the roots in
-	// it are also trusted.
+	// this key are trusted, too.
 	GatewaySecretName = "klm-istio-gateway"
 	// ListenerName is the name of the Certificate and the Secret of the listener.
 	ListenerName = "klm-watcher-listener"
-	// CertificateSuffix is the suffix in the names of the Certificate and the Secret of a runtime. The name of the Kyma
-	// precedes the suffix.
+	// CertificateSuffix is the end of the names of the Certificate and the Secret of a runtime. The name of the Kyma is
+	// before this suffix.
 	CertificateSuffix = "-webhook-tls"
 )
 
-// issuerDelay is the time for which an issuer of cert-manager may still use the previous root after a change.
+// issuerDelay is how long an issuer of cert-manager may still use the previous root after the root was changed.
 const issuerDelay = 5 * time.Minute
 
 // certificateKind is the kind of cert-manager's Certificate.
 var certificateKind = schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "Certificate"}
 
-// CertManagerOptions configure a CertManager. A field that is zero has its default.
+// CertManagerOptions configure a CertManager. If a field is zero, its default applies.
 type CertManagerOptions struct {
 	// Client reads and writes Certificates and their Secrets. Client must not have a cache.
 	Client client.Client
-	// Namespace is the namespace of all objects.
+	// Namespace is the namespace of all objects of this package.
 	Namespace string
-	// Issuer is the name of the cert-manager issuer. Issuer must sign with the root in the Secret klm-watcher. Default
-	// klm-watcher-selfsigned.
+	// Issuer is the name of the cert-manager issuer. This issuer must sign with the root in the Secret klm-watcher.
+	// Default klm-watcher-selfsigned.
 	Issuer string
 	// IssuerKind is the kind of the cert-manager issuer: Issuer (default) or ClusterIssuer.
 	IssuerKind string
-	// Hosts are the names and IP addresses of the listener. No runtime can have a certificate for one of them.
+	// Hosts are the names and IP addresses of the listener. No runtime can get a certificate for one of these names.
 	Hosts []string
 	// Reserved are common names that no runtime can have, because the listener trusts the owners of certificates with
 	// these names.
@@ -65,7 +65,7 @@ type CertManagerOptions struct {
 	RenewBefore time.Duration
 	// Interval is the time between two checks of the roots and of the certificate of the listener. Default one minute.
 	Interval time.Duration
-	// Log receives messages about problems. The zero value discards them.
+	// Log receives messages about problems. The zero value means that the messages are dropped.
 	Log logr.Logger
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -75,8 +75,9 @@ type CertManagerOptions struct {
 //
 // Each Kyma has a Certificate with the name of the Kyma and CertificateSuffix. cert-manager writes the Secret of this
 // Certificate. The certificates are signed by the root in the Secret klm-watcher, which cert-manager maintains.
-// Runtimes trust this root and the roots in the bundle of the gateway. cert-manager replaces a root without overlap.
-// For an overlap, keep the previous root in the bundle. The listener also trusts previous roots until the process ends.
+// Runtimes trust this root, and the roots in the bundle of the gateway. cert-manager replaces a root without a period
+// in which both roots are trusted. If you need such a period, keep the previous root in the bundle of the gateway. The
+// listener also trusts previous roots until its process ends.
 type CertManager struct {
 	CertManagerOptions
 	notifier
@@ -87,7 +88,7 @@ type CertManager struct {
 	declared bool // the Certificate of the listener was applied; used by sync only
 }
 
-// bundle is the set of trusted roots.
+// bundle is a set of trusted roots with its digest.
 type bundle struct {
 	newest  string // fingerprint of the newest root
 	handed  []*x509.Certificate
@@ -96,7 +97,7 @@ type bundle struct {
 	trusted []*x509.Certificate
 }
 
-// failure wraps an error, for use in an atomic pointer.
+// failure wraps an error, so that an atomic pointer can point to it.
 type failure struct{ error }
 
 // NewCertManager returns a CertManager that has not read its roots yet. NewCertManager sends no request.
@@ -157,7 +158,7 @@ func (c *CertManager) Start(ctx context.Context) error {
 	}
 }
 
-// LastError returns the problem of the last check, nil if there was none.
+// LastError returns the problem that the last check has found, or nil if it has found none.
 func (c *CertManager) LastError() error {
 	if p := c.problem.Load(); p != nil {
 		return p.error
@@ -165,7 +166,7 @@ func (c *CertManager) LastError() error {
 	return nil
 }
 
-// Ready is a health check that fails until the roots were read.
+// Ready is a health check that fails until the roots were read from the cluster.
 func (c *CertManager) Ready(*http.Request) error {
 	if c.trust.Load() != nil {
 		return nil
@@ -177,8 +178,8 @@ func (c *CertManager) Ready(*http.Request) error {
 		Message: fmt.Sprintf("the root in Secret %s/%s is not read yet", c.Namespace, SecretName)}
 }
 
-// Roots returns the trusted roots, newest first. Roots returns none until the roots were read. Roots is cheap. The
-// caller must not modify the result.
+// Roots returns the trusted root certificates, the newest one first. Before the roots were read, Roots returns none.
+// Roots is cheap: it sends no request. The caller must not modify the result.
 func (c *CertManager) Roots() []*x509.Certificate {
 	if b := c.trust.Load(); b != nil {
 		return b.trusted
@@ -186,7 +187,7 @@ func (c *CertManager) Roots() []*x509.Certificate {
 	return nil
 }
 
-// Serving returns the certificate of the listener. Serving is cheap.
+// Serving returns the certificate of the listener. Serving is cheap: it sends no request.
 func (c *CertManager) Serving() (*tls.Certificate, error) {
 	if s := c.serving.Load(); s != nil {
 		return s, nil
@@ -225,7 +226,7 @@ func (c *CertManager) sync(ctx context.Context) error {
 	return nil
 }
 
-// readRoots reads the trusted roots. While the Secret cannot be parsed, the previous roots stay in force.
+// readRoots reads the trusted roots. While the Secret cannot be parsed, the previous roots stay in use.
 func (c *CertManager) readRoots(ctx context.Context) error {
 	root, err := c.secret(ctx, SecretName)
 	if err != nil {
@@ -275,7 +276,7 @@ func (c *CertManager) readRoots(ctx context.Context) error {
 	return nil
 }
 
-// appendRoots appends the roots of more that are CAs, have not expired, and are not in all yet.
+// appendRoots appends those certificates of more that are CAs, have not expired, and are not in all yet.
 func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certificate {
 	for _, r := range more {
 		if r.IsCA && now.Before(r.NotAfter) && !slices.ContainsFunc(all, r.Equal) {
@@ -286,8 +287,8 @@ func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certifica
 }
 
 // Issue implements [Issuer]. Issue applies the Certificate of the Kyma and returns the certificate that cert-manager
-// has issued for it. The returned certificate may be the same as before. If the certificate is signed by an old root,
-// or is older than s.NotBefore, Issue triggers a renewal.
+// has issued for it. If nothing has changed, the returned certificate is the same as before. If the certificate is
+// signed by an old root, or is older than s.NotBefore, Issue triggers a renewal.
 func (c *CertManager) Issue(ctx context.Context, s Subject) (*Certificate, error) {
 	issued, err := c.issue(ctx, s)
 	if err != nil {
@@ -341,7 +342,7 @@ func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error
 	}, nil
 }
 
-// signerOf returns the fingerprint of the root that verifies a certificate, or "" if no root does.
+// signerOf returns the fingerprint of the root that has signed a certificate, or "" if none of the roots has signed it.
 func signerOf(pair *tls.Certificate, roots []*x509.Certificate, now time.Time) string {
 	between := x509.NewCertPool()
 	for _, der := range pair.Certificate[1:] {
@@ -360,7 +361,7 @@ func signerOf(pair *tls.Certificate, roots []*x509.Certificate, now time.Time) s
 	return ""
 }
 
-// applyCertificate applies the desired Certificate and returns the stored object.
+// applyCertificate applies the desired Certificate and returns the object that the API server has stored.
 func (c *CertManager) applyCertificate(ctx context.Context, name, commonName string, hosts []string) (
 	*unstructured.Unstructured, error) {
 	t := template{hosts: hosts}.hostsTemplate()
@@ -411,8 +412,8 @@ func toAny(from []string) []any {
 	return all
 }
 
-// conditionOf reports whether a condition is true for the current spec. conditionOf also returns the message of the
-// condition.
+// conditionOf reports whether a condition of the Certificate is true for the current spec. conditionOf also returns the
+// message of the condition.
 func conditionOf(o *unstructured.Unstructured, kind string) (holds bool, message string) {
 	for _, c := range conditionsOf(o) {
 		if c.Type != kind {
@@ -426,7 +427,7 @@ func conditionOf(o *unstructured.Unstructured, kind string) (holds bool, message
 	return false, "cert-manager has not said anything about it yet"
 }
 
-// conditionsOf returns the conditions in the status.
+// conditionsOf returns the conditions in the status of an object.
 func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 	var status struct {
 		Conditions []metav1.Condition `json:"conditions"`
@@ -438,7 +439,7 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 	return status.Conditions
 }
 
-// renew triggers a renewal by cert-manager, unless a renewal is in progress. renew uses the same mechanism as the
+// renew makes cert-manager renew a certificate, unless a renewal is in progress. renew uses the same mechanism as the
 // command line of cert-manager. renew always returns an error, which explains why the caller must wait.
 func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) error {
 	waiting := notReadyError("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
@@ -480,7 +481,7 @@ func (c *CertManager) secret(ctx context.Context, name string) (*corev1.Secret, 
 	return s, nil
 }
 
-// Stale implements [Issuer]. Stale is cheap. Stale returns false until the roots were read.
+// Stale implements [Issuer]. Stale is cheap: it sends no request. Before the roots were read, Stale returns false.
 func (c *CertManager) Stale(h Held, mark time.Time) (bool, string) {
 	b := c.trust.Load()
 	if b == nil {
@@ -489,14 +490,14 @@ func (c *CertManager) Stale(h Held, mark time.Time) (bool, string) {
 	return isStale(h, b.newest, b.digest, mark, c.Now(), c.Due(h))
 }
 
-// Due implements [Issuer]. The result is shortly after the time at which cert-manager renews the certificate, and
-// differs between certificates.
+// Due implements [Issuer]. The result is shortly after the time at which cert-manager renews the certificate, and is
+// different for each certificate.
 func (c *CertManager) Due(h Held) time.Time {
 	return renewalTime(h, c.RenewBefore-c.RenewBefore/6, c.RenewBefore/6)
 }
 
-// Release implements [Issuer]. Release deletes the Certificate of the Kyma and its Secret, because cert-manager would
-// keep the Secret.
+// Release implements [Issuer]. Release deletes the Certificate of the Kyma and the Secret of the Certificate, because
+// cert-manager would keep the Secret.
 func (c *CertManager) Release(ctx context.Context, kyma string) error {
 	certificate := &unstructured.Unstructured{}
 	certificate.SetGroupVersionKind(certificateKind)

@@ -8,10 +8,10 @@ import (
 
 // Error is the reason why no certificate is available.
 type Error struct {
-	// Code is the reason as a word: AuthorityBroken, AuthorityNotReady, CertificateNotReady or CertificateRefused. The
-	// words are stable.
+	// Code is the reason code: AuthorityBroken, AuthorityNotReady, CertificateNotReady or CertificateRefused. These
+	// codes do not change.
 	Code string
-	// Message explains the problem and its remedy. The text stays the same as long as the problem stays the same.
+	// Message explains the problem and how to fix it. The text stays the same as long as the problem stays the same.
 	Message string
 }
 

@@ -26,15 +26,15 @@ const (
 	pemKey         = "PRIVATE KEY"
 )
 
-// root is a root certificate with its key.
+// root is a root certificate with its private key.
 type root struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
 	fingerprint string
 }
 
-// newRoot creates a root that is valid until now+lifetime. The validity begins earlier than the validity of each
-// certificate that the root may sign, even if the clock of the signing replica is behind.
+// newRoot creates a root that is valid until now+lifetime. The validity of the root begins earlier than the validity of
+// each certificate that it may sign, even if the clock of the signing replica is behind.
 func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -67,8 +67,8 @@ func serial() *big.Int {
 	return n.Add(n, big.NewInt(1))
 }
 
-// runtimeHosts returns the names in the certificate of a runtime: the given names, and the names of the Service of the
-// agent.
+// runtimeHosts returns the DNS names in the certificate of a runtime: the given names, and the names of the agent's
+// Service.
 func runtimeHosts(names []string) []string {
 	return append(slices.Clone(names), AgentHost, AgentHost+".cluster.local")
 }
@@ -76,7 +76,7 @@ func runtimeHosts(names []string) []string {
 // AgentHost is the host name with which the API server of a runtime reaches the agent.
 const AgentHost = "skr-webhook.kyma-system.svc"
 
-// template describes a certificate to issue.
+// template describes a certificate that is to be issued.
 type template struct {
 	commonName string
 	uid        string // "" for the listener
@@ -86,7 +86,7 @@ type template struct {
 	lifetime   time.Duration
 }
 
-// hostsTemplate returns a certificate template that has only the hosts. Each host is in it once.
+// hostsTemplate returns a certificate template for the given hosts. Each host is in the template once.
 func (t template) hostsTemplate() *x509.Certificate {
 	leaf := &x509.Certificate{}
 	for _, host := range t.hosts {
@@ -100,7 +100,7 @@ func (t template) hostsTemplate() *x509.Certificate {
 	return leaf
 }
 
-// pair is a certificate with its key.
+// pair is a certificate with its private key.
 type pair struct {
 	leaf *x509.Certificate
 	key  crypto.Signer
@@ -109,7 +109,7 @@ type pair struct {
 	by   string
 }
 
-// issue generates a key and issues a certificate for it. The certificate expires no later than the root.
+// issue generates a key and issues a certificate for it. The certificate expires no later than the root that signs it.
 func (r root) issue(t template) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -19,13 +19,14 @@ import (
 
 // Keys of the Secret with the roots. The values of both keys are PEM with the newest root first, in the same order.
 const (
-	// KeyRoots contains the certificates of the roots. A proxy that verifies runtimes must trust them.
+	// KeyRoots contains the certificates of the roots. A proxy that verifies the certificates of runtimes must trust
+	// these roots.
 	KeyRoots = "ca.crt"
 	// KeyRootKeys contains the private keys of the roots.
 	KeyRootKeys = "ca.key"
 )
 
-// rootSet is the content of the Secret. rootSet is immutable.
+// rootSet is the content of the Secret with the roots. A rootSet is immutable.
 type rootSet struct {
 	roots    []root    // newest first, at least one
 	listener string    // the fingerprint of the root in roots that signs the certificate of the listener
@@ -37,8 +38,8 @@ type rootSet struct {
 	digest       string              // digest of pem
 }
 
-// newRootSet returns a set of roots. If none of the roots has the fingerprint listener, the listener uses the oldest
-// root, because all runtimes trust it.
+// newRootSet returns a rootSet. listener is the fingerprint of the root that signs for the listener. If none of the
+// roots has it, the oldest root signs for the listener, because all runtimes trust it.
 func newRootSet(roots []root, listener string, since time.Time, rotated string) *rootSet {
 	r := &rootSet{roots: roots, listener: listener, since: since, rotated: rotated}
 	for _, root := range roots {
@@ -52,7 +53,7 @@ func newRootSet(roots []root, listener string, since time.Time, rotated string) 
 	return r
 }
 
-// indexOf returns the index of the root with the fingerprint, or -1 if there is none.
+// indexOf returns the index of the root that has the given fingerprint, or -1 if there is none.
 func (r *rootSet) indexOf(fingerprint string) int {
 	return slices.IndexFunc(r.roots, func(o root) bool { return o.fingerprint == fingerprint })
 }
@@ -63,7 +64,7 @@ func (r *rootSet) equal(other *rootSet) bool {
 		r.since.Equal(other.since) && r.rotated == other.rotated
 }
 
-// write sets the data and annotations of the Secret.
+// write writes the rootSet into the data and annotations of a Secret.
 func (r *rootSet) write(s *corev1.Secret) error {
 	var keys []byte
 	for _, root := range r.roots {
@@ -86,7 +87,7 @@ func (r *rootSet) write(s *corev1.Secret) error {
 	return nil
 }
 
-// read parses the Secret. Errors describe the problem and never contain data of the Secret.
+// read parses a rootSet from the Secret. The errors of read describe the problem and never contain data of the Secret.
 func read(s *corev1.Secret) (*rootSet, error) {
 	certificates, err := readCertificates(s.Data[KeyRoots])
 	if err != nil {
@@ -114,8 +115,8 @@ func read(s *corev1.Secret) (*rootSet, error) {
 		}
 		roots = append(roots, r)
 	}
-	// If the time cannot be parsed, the creation time of the root is used. In the worst case, SettlePeriod is too
-	// short.
+	// If the time in the annotation cannot be parsed, the creation time of the root is used instead. In the worst case,
+	// the old root is kept for too short a time.
 	since, err := time.Parse(time.RFC3339, s.Annotations[v1beta2.AnnotationListenerRootSince])
 	if err != nil {
 		since = time.Time{}
@@ -159,7 +160,7 @@ func readKeys(data []byte) ([]crypto.Signer, error) {
 	return all, nil
 }
 
-// readPEM returns the content of all blocks, which must have the same type.
+// readPEM returns the content of all PEM blocks, which must have the same type.
 func readPEM(data []byte, kind string) ([][]byte, error) {
 	var all [][]byte
 	for rest := bytes.TrimSpace(data); len(rest) > 0; rest = bytes.TrimSpace(rest) {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// maxRoots limits the roots that are created on request, because each root is in the bundle of every runtime. A root
-// that replaces an old one because of its age is created even beyond this limit.
+// maxRoots limits how many roots there are after a root is created on request; each root is in the bundle of every
+// runtime. A root that replaces an old one because of its age is created even if there are maxRoots roots.
 const maxRoots = 5
 
-// rotationInput is the input of a rotation decision, in addition to the current roots.
+// rotationInput is what a decision about a rotation needs in addition to the current roots.
 type rotationInput struct {
 	now                     time.Time
 	rootLife, overlap, keep time.Duration
@@ -20,8 +20,8 @@ type rotationInput struct {
 	known                   bool
 }
 
-// next returns the next set of roots, and a description of the changes. If nothing must change, next returns r itself.
-// r is nil if there is no set yet.
+// next returns the next rootSet, and a description of the changes. If nothing must change, next returns r itself. r is
+// nil if there is no rootSet yet. next makes these changes in this order:
 //
 //	1  remove roots that have expired
 //	2  create a root if there is none, if the newest one expires within the overlap, or if a request asks for it and
@@ -76,8 +76,8 @@ func (r *rootSet) next(s rotationInput) (*rootSet, []string, error) {
 	return next, done, nil
 }
 
-// reasonForNewRoot returns the reason to create a root, or "" if there is no reason. The parameter roots has the roots
-// of the set that have not expired.
+// reasonForNewRoot returns the reason why a root has to be created, or "" if none has to be created. The parameter
+// roots has those roots of the rootSet that have not expired.
 func (r *rootSet) reasonForNewRoot(roots []root, s rotationInput) string {
 	switch {
 	case len(r.roots) == 0:
@@ -92,10 +92,10 @@ func (r *rootSet) reasonForNewRoot(roots []root, s rotationInput) string {
 	return ""
 }
 
-// isComplete reports whether the root of every runtime is known.
+// isComplete reports whether it is known for every runtime which root has signed its certificate.
 func (s rotationInput) isComplete() bool { return s.known && len(s.seen[""]) == 0 }
 
-// listenerAt returns the index of the root that must sign the certificate of the listener.
+// listenerAt returns the index of the root that has to sign the certificate of the listener.
 func (r *rootSet) listenerAt(s rotationInput) int {
 	present, oldest := r.indexOf(r.listener), 0
 	if !s.known {
@@ -112,7 +112,7 @@ func (r *rootSet) listenerAt(s rotationInput) int {
 	return oldest
 }
 
-// outdated returns the runtimes whose certificate is not signed by the newest root.
+// outdated returns the runtimes whose certificate the newest root has not signed.
 func (r *rootSet) outdated(s rotationInput) OutdatedRuntimes {
 	var names []string
 	for root, on := range s.seen {
@@ -124,5 +124,5 @@ func (r *rootSet) outdated(s rotationInput) OutdatedRuntimes {
 	return OutdatedRuntimes{Count: len(names), Names: slices.Clone(names[:min(len(names), maxOutdatedNames)])}
 }
 
-// maxOutdatedNames limits the number of names in OutdatedRuntimes.
+// maxOutdatedNames is the maximum number of names in OutdatedRuntimes.
 const maxOutdatedNames = 10

@@ -21,12 +21,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestRotation shows the steps of rotations. Each row is one point in time. Before the bar are the inputs: the day, the
-// number of runtimes on each root (? means that their roots are not known, - means that this replica has no result),
-// and a request for a rotation. After the bar is the result: the trusted roots, newest first; the root that signs for
-// runtimes; the root that signs for the listener; and the number of outdated runtimes. Roots are named in the order of
-// their creation. A root is valid for 180 days, with an overlap of 45 days. An old root is kept for an hour after the
-// listener has stopped using it.
+// TestRotation shows the steps of rotations. Each row of the test shows one point in time. Before the bar are the
+// inputs: the day, the number of runtimes whose certificate each root has signed (? means that the roots are not known,
+// - means that this replica has no result), and a request for a rotation. After the bar is the result: the trusted
+// roots, the newest one first; the root that signs for runtimes; the root that signs for the listener; and the number
+// of outdated runtimes. Roots are named in the order of their creation. A root is valid for 180 days, with an overlap
+// of 45 days. An old root is kept for an hour after the listener has stopped using it.
 func TestRotation(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -130,7 +130,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// drawing is an authority whose state a test prints as a row.
+// drawing is an authority whose state the test prints as a row.
 type drawing struct {
 	*testing.T
 	a     *Authority
@@ -155,7 +155,7 @@ func newDrawing(t *testing.T) *drawing {
 	return d
 }
 
-// applyRow sets the input of a rotation that words describe, and returns the resulting state as text.
+// applyRow sets the inputs of a rotation from the words of a row, and returns the resulting state as text.
 func (d *drawing) applyRow(words []string) string {
 	days, err := strconv.ParseFloat(words[0], 64)
 	if err != nil {
@@ -225,7 +225,7 @@ func (d *drawing) draw() string {
 	return fmt.Sprintf("%s %s %s %d", all, d.letter(c.Root), listener, d.a.OutdatedRuntimes().Count)
 }
 
-// letter returns the letter of a root. A new root gets the next letter.
+// letter returns the letter that stands for a root. A new root gets the next letter.
 func (d *drawing) letter(fingerprint string) string {
 	for letter, f := range d.names {
 		if f == fingerprint {
@@ -237,7 +237,8 @@ func (d *drawing) letter(fingerprint string) string {
 	return letter
 }
 
-// TestStragglersAreNamed checks that the message names some of the runtimes with an old root, in order.
+// TestStragglersAreNamed checks that the message names some of the runtimes whose certificate an old root has signed,
+// in order.
 func TestStragglersAreNamed(t *testing.T) {
 	d := newDrawing(t)
 	d.applyRow([]string{"0"})
@@ -256,16 +257,16 @@ func TestStragglersAreNamed(t *testing.T) {
 	}
 }
 
-// TestFleet simulates a fleet with rotations at random times, runtimes that are unreachable for days, and clocks that
-// are wrong by up to an hour. At any time, the listener and each reachable runtime whose certificate is signed by a
-// trusted root and has not expired must accept each other.
+// TestFleet simulates a fleet for which the roots are rotated at random times; runtimes are unreachable for days, and
+// clocks are wrong by up to an hour. At any time, the listener and a reachable runtime must accept each other's
+// certificates, if the certificate of the runtime has not expired and its root is trusted.
 func TestFleet(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { simulateFleet(t, rand.New(rand.NewPCG(seed, 1))) })
 	}
 }
 
-// member is a runtime of the fleet.
+// member is a runtime of the simulated fleet.
 type member struct {
 	name     string
 	has      *Certificate
@@ -315,10 +316,10 @@ func simulateFleet(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// stepDuration is the simulated time between two steps.
+// stepDuration is the time that the simulation advances in one step.
 const stepDuration = 3 * time.Hour
 
-// simulateStep simulates one step of a runtime. simulateStep returns the number of verifications that must succeed.
+// simulateStep simulates one step of a runtime. simulateStep returns how many verifications must succeed in this step.
 func (d *drawing) simulateStep(m *member, random *rand.Rand) int {
 	if random.IntN(8*15) == 0 {
 		m.back = d.clock.now.Add(time.Duration(random.IntN(20*24)) * time.Hour)
@@ -372,7 +373,7 @@ func (d *drawing) verify(m *member) error {
 	return errors.Join(here, there)
 }
 
-// TestNextIsPure checks that computing the next rootSet does not change the current one.
+// TestNextIsPure checks that the function next does not change the current rootSet.
 func TestNextIsPure(t *testing.T) {
 	now := newClock().now
 	s := rotationInput{now: now, rootLife: 180 * day, overlap: 45 * day}

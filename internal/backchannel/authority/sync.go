@@ -82,7 +82,7 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
 		ListerWatcher: toolscache.ToListWatcherWithWatchListSemantics(lw, a.Client),
 		ObjectType:    &metav1.PartialObjectMetadata{},
-		// sync fails with the same error, and logs the error itself
+		// The function sync fails with the same error, and it logs the error itself.
 		Logger: new(klog.LoggerWithName(logr.Discard(), "authority")),
 		Handler: toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { signal() },
@@ -94,8 +94,8 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	return changed
 }
 
-// sync reads the Secret and decides whether the roots must change. If so, sync writes the Secret. sync then puts the
-// roots in force.
+// sync reads the Secret and decides whether the roots must change. If so, sync writes the new roots to the Secret.
+// After that, the authority uses the roots in the Secret.
 func (a *Authority) sync(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		again, err := a.trySync(ctx)
@@ -105,7 +105,7 @@ func (a *Authority) sync(ctx context.Context) error {
 	}
 }
 
-// trySync is one attempt of sync. again is true if another replica has written the Secret in the meantime.
+// trySync is one attempt of sync. again is true if another replica has written the Secret at the same time.
 func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 	key := client.ObjectKey{Namespace: a.Namespace, Name: SecretName}
 	secret := &corev1.Secret{}
@@ -145,8 +145,8 @@ func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 	return false, nil
 }
 
-// rotationInput returns the input of the next decision. rotationInput calls RuntimesByRoot only if there is more than
-// one root, or will be.
+// rotationInput returns the input of the next decision about a rotation. rotationInput calls RuntimesByRoot only if
+// there is more than one root, or will be.
 func (a *Authority) rotationInput(present *rootSet, secret *corev1.Secret) rotationInput {
 	s := rotationInput{now: a.Now(), rootLife: a.RootLifetime, overlap: a.Overlap, keep: a.SettlePeriod,
 		request: secret.Annotations[v1beta2.AnnotationRotateRoot]}
@@ -166,7 +166,7 @@ func (a *Authority) create(ctx context.Context, key client.ObjectKey, r *rootSet
 	return a.Client.Create(ctx, secret)
 }
 
-// update writes the roots unless the Secret has changed since it was read.
+// update writes the roots to the Secret, unless the Secret has changed since it was read.
 func (a *Authority) update(ctx context.Context, secret *corev1.Secret, r *rootSet) error {
 	if err := r.write(secret); err != nil {
 		return err

@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// Header is the name of the header with the client certificate that an ingress has received.
+// Header is the name of the HTTP header in which an ingress passes on the client certificate of a request.
 const Header = "X-Forwarded-Client-Cert"
 
-// ParseHeader parses the header X-Forwarded-Client-Cert in the format of Envoy. The header has elements that are
-// separated by commas. An element has pairs key=value that are separated by semicolons. Values may be quoted.
-// ParseHeader uses the first Cert in the header. This Cert is a PEM block in URL encoding. Chain has the intermediate
+// ParseHeader parses the header X-Forwarded-Client-Cert in the format of Envoy. The header has elements, separated by
+// commas. An element has pairs key=value, separated by semicolons. Values may be quoted. ParseHeader uses the first
+// Cert in the header. The value of Cert is a PEM block in URL encoding. The value of Chain has the intermediate
 // certificates, and may also contain the client certificate.
 func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certificate, err error) {
 	if header == "" {
@@ -65,7 +65,7 @@ func certAndChain(header string) (cert, chain string) {
 	return cert, chain
 }
 
-// nextPair splits the first pair off a header. end is true if the pair is the last one of its element.
+// nextPair splits off the first pair of a header. end is true if this pair is the last one of its element.
 func nextPair(header string) (key, value, rest string, end bool) {
 	quoted := false
 	stop := len(header)
@@ -89,8 +89,7 @@ scan:
 	return strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"`), rest, end || rest == ""
 }
 
-// parseEncoded parses PEM blocks in URL encoding. The header must contain at least one block and at most MaxChain
-// blocks.
+// parseEncoded parses PEM blocks in URL encoding. The text must contain at least one block and at most MaxChain blocks.
 func parseEncoded(encoded string) ([]*x509.Certificate, error) {
 	text, err := url.QueryUnescape(encoded)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package clientcert verifies the client certificates by which runtimes identify themselves.
+// Package clientcert verifies the client certificates with which runtimes identify themselves.
 //
 // # Use
 //
@@ -10,12 +10,12 @@
 // # How it works
 //
 // The certificates that one set of roots has verified are cached with that set, and the set is replaced as a whole when
-// the roots change. A cached result is therefore never used with other roots. Validity is checked again for each
-// request.
+// the roots change. Therefore a cached result is never used with other roots. The validity period of a certificate is
+// checked again for each request.
 //
 // # What it does not do
 //
-// The package does not decide which runtime an identity belongs to, nor which senders may set the header.
+// The package does not decide to which runtime an identity belongs, and not which senders may set the header.
 package clientcert
 
 import (
@@ -32,17 +32,17 @@ import (
 )
 
 const (
-	// maxVerified limits the verified certificates that are cached for one set of roots. One cached certificate takes
-	// about 400 bytes.
+	// maxVerified is the maximum number of verified certificates that are cached for one set of roots. One cached
+	// certificate takes about 400 bytes.
 	maxVerified = 16384
-	// MaxChain limits the number of certificates that a client may send. maxChainBytes limits their total size.
+	// MaxChain is the maximum number of certificates that a client may send. maxChainBytes is their maximum total size.
 	MaxChain      = 8
 	maxChainBytes = 32768
 )
 
 // Error is the reason why a certificate is refused.
 type Error struct {
-	// Reason is one word that is used as a label of metrics.
+	// Reason is one word, which is used as a label of metrics.
 	Reason string
 	// Message is one line that is sent to the client.
 	Message string
@@ -53,10 +53,10 @@ func (e *Error) Error() string { return e.Message }
 
 // Certificate is a client certificate that was verified.
 type Certificate struct {
-	// ID identifies the runtime or peer.
+	// ID is the identity of the runtime or peer to which the certificate belongs.
 	ID protocol.Identity
-	// Issued is the time of issue. For certificates of other authorities, Issued is the time at which their validity
-	// begins.
+	// Issued is the time when the certificate was issued. For a certificate of another authority, Issued is the
+	// beginning of its validity.
 	Issued time.Time
 	// Roots is the set of roots with which the certificate was verified.
 	Roots *Roots
@@ -82,10 +82,10 @@ type Verifier struct {
 	current atomic.Pointer[Roots]
 }
 
-// NewVerifier returns a Verifier. The function roots returns the current roots. roots is called for each request.
+// NewVerifier returns a Verifier. The function roots returns the current roots; it is called for each request.
 func NewVerifier(roots func() []*x509.Certificate) *Verifier { return &Verifier{roots: roots} }
 
-// Current returns the current roots. Current returns the same value as long as the roots do not change.
+// Current returns the current roots. As long as the roots do not change, Current returns the same value.
 func (v *Verifier) Current() *Roots {
 	roots := v.roots()
 	r := v.current.Load()
@@ -114,7 +114,8 @@ type Roots struct {
 	verified map[[sha256.Size]byte]*Certificate // guarded by mu; the key is a hash of certificate or header
 }
 
-// Verify verifies the certificate of a client. The intermediate certificates complete its chain.
+// Verify verifies the certificate of a client. The intermediate certificates complete the chain from this certificate
+// to a root.
 func (r *Roots) Verify(leaf *x509.Certificate, intermediates []*x509.Certificate,
 	now time.Time) (*Certificate, *Error) {
 	key := sha256.Sum256(leaf.Raw)
@@ -147,14 +148,14 @@ func (r *Roots) VerifyHeader(header string, now time.Time) (*Certificate, *Error
 	return c, c.Check(now)
 }
 
-// cached returns the cached certificate for a key, or nil if there is none.
+// cached returns the certificate that is cached under a key, or nil if there is none.
 func (r *Roots) cached(key [sha256.Size]byte) *Certificate {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.verified[key]
 }
 
-// cache stores a verified certificate. If there are too many, cache evicts an arbitrary one.
+// cache stores a verified certificate in the cache. If there are too many certificates, cache removes an arbitrary one.
 func (r *Roots) cache(key [sha256.Size]byte, c *Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -204,7 +205,7 @@ func (r *Roots) verify(leaf *x509.Certificate, intermediates []*x509.Certificate
 	return best, nil
 }
 
-// explain returns the reason why a certificate could not be verified.
+// explain returns the reason why the verification of a certificate has failed.
 func explain(leaf *x509.Certificate, err error, now time.Time) *Error {
 	switch {
 	case now.After(leaf.NotAfter):
@@ -234,8 +235,8 @@ func BadHeader(why string) *Error {
 	return &Error{"bad_header", "the header " + Header + " does not identify the sender: " + why}
 }
 
-// LimitChain refuses certificate chains that are too long. LimitChain is called during the handshake, because a chain
-// occupies memory as long as the connection is open. LimitChain has the signature of VerifyPeerCertificate in
+// LimitChain refuses a certificate chain that is too long. LimitChain is called during the TLS handshake, because a
+// chain occupies memory as long as the connection is open. LimitChain has the signature of VerifyPeerCertificate in
 // [crypto/tls.Config].
 func LimitChain(raw [][]byte, _ [][]*x509.Certificate) error {
 	n := 0

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestCacheIsBounded: the cache of verified certificates does not grow beyond its limit.
+// TestCacheIsBounded checks that the cache of verified certificates does not grow beyond its limit.
 func TestCacheIsBounded(t *testing.T) {
 	roots := NewVerifier(func() []*x509.Certificate { return nil }).Current()
 	for i := range maxVerified + 100 {

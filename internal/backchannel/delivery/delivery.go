@@ -8,15 +8,15 @@
 //
 // # How it works
 //
-// A runtime gets the objects of objects.yaml, filled in with values of flags, with the watch list, and with the rights
+// A runtime gets the objects in objects.yaml, completed with values of flags, with the watch list, and with the rights
 // that the watch list needs. Runtimes with the same modules share one bundle of these objects. The status has the
-// digest of the bundle, and nothing is sent while the digest is the same. The status also has the list of the objects,
-// so that they can be deleted. The certificate is not in the bundle: its key exists only in the runtime, so a new
-// certificate is issued whenever it has to be delivered again.
+// digest of this bundle, and while the digest stays the same, nothing is sent. The status also lists the delivered
+// objects, so that they can be deleted. The certificate is not in the bundle: its key exists only in the runtime, so a
+// new certificate is issued whenever a certificate has to be delivered.
 //
 // # What it does not do
 //
-// The package does not check whether the agent is connected. The listener checks this, because it receives the
+// The package does not check whether the agent is connected. The listener checks that, because it receives the
 // heartbeats.
 package delivery
 
@@ -43,15 +43,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Options configure a Delivery. Options are the same for all runtimes.
+// Options configure a Delivery. The options apply to all runtimes.
 type Options struct {
 	// Issuer issues certificates.
 	Issuer authority.Issuer
-	// Roots returns the root certificates that agents and listener currently trust.
+	// Roots returns the root certificates that agents and the listener trust at present.
 	Roots func() []*x509.Certificate
 	// Image is the agent's image.
 	Image string
-	// Address is the host:port with which agents reach the listener.
+	// Address is the host:port at which agents reach the listener.
 	Address string
 	// MemoryLimit and CPULimit are the resource limits of the agent, as quantities.
 	MemoryLimit, CPULimit string
@@ -96,12 +96,13 @@ type Request struct {
 	Watchlist protocol.Watchlist
 	// Webhooks are the webhooks of the agent.
 	Webhooks []Webhook
-	// NotBefore revokes the certificates that were issued before this time. Zero means that no certificate is revoked.
+	// NotBefore is a time: all certificates that were issued before it are revoked. The zero time means that no
+	// certificate is revoked.
 	NotBefore time.Time
 }
 
-// Memory is the state of one runtime that is kept in memory between reconciles. If Memory is lost, the next Deliver
-// sends patches that change nothing. The zero value is ready for use.
+// Memory is what is remembered about one runtime between reconciles. If Memory is lost, the next Deliver sends patches
+// that change nothing. The zero value is ready for use.
 type Memory struct {
 	applied  apply.Progress
 	deletion apply.DeletionProgress
@@ -114,24 +115,25 @@ type Plan struct {
 	bundle  *render.Bundle // shared between runtimes
 }
 
-// Digest returns a digest of the objects in the plan, without the certificate.
+// Digest returns a digest of the objects in the plan; the certificate does not count.
 func (p Plan) Digest() string { return p.bundle.Digest }
 
-// CompareUnlessDoneWithin makes the next Deliver compare the delivered objects with the desired ones.
-// CompareUnlessDoneWithin has no effect if the last comparison was within the period.
+// CompareUnlessDoneWithin makes the next Deliver compare the delivered objects in the runtime with the desired ones. If
+// the last comparison was within the given period, CompareUnlessDoneWithin has no effect.
 func (m *Memory) CompareUnlessDoneWithin(period time.Duration) {
 	if time.Since(m.audited) >= period {
 		m.audited = time.Time{}
 	}
 }
 
-// AssumeCompared records the present time as the time of a comparison that has found all delivered objects unchanged.
+// AssumeCompared records that a comparison at the present time has found all delivered objects unchanged.
 func (m *Memory) AssumeCompared() { m.audited = time.Now() }
 
-// owner is the field manager of the delivered objects.
+// owner is the field manager with which the delivered objects are applied.
 const owner = v1beta2.FieldOwner
 
-// Plan computes the objects that must be delivered, and lists them in s. Save s before you call Deliver.
+// Plan computes the objects that must be delivered, and lists them in the status s. The caller must save s before it
+// calls Deliver.
 func (d *Delivery) Plan(r Request, s *v1beta2.AgentStatus) (Plan, error) {
 	bundle, err := d.bundleFor(r)
 	if err != nil {
@@ -147,7 +149,7 @@ func (d *Delivery) Plan(r Request, s *v1beta2.AgentStatus) (Plan, error) {
 	return Plan{request: r, bundle: bundle}, nil
 }
 
-// IsDelivered reports whether the status s shows that everything was delivered for a request.
+// IsDelivered reports whether, according to the status s, everything was delivered for a request.
 func (d *Delivery) IsDelivered(r Request, s *v1beta2.AgentStatus) (bool, error) {
 	bundle, err := d.bundleFor(r)
 	if err != nil {
@@ -156,7 +158,7 @@ func (d *Delivery) IsDelivered(r Request, s *v1beta2.AgentStatus) (bool, error) 
 	return s.Digest == bundle.Digest, nil
 }
 
-// bundleFor returns the bundle for a request. bundleFor uses the cache if possible.
+// bundleFor returns the bundle of objects for a request, from the cache if possible.
 func (d *Delivery) bundleFor(r Request) (*render.Bundle, error) {
 	key := d.bundleKey(r)
 	d.mu.Lock()
@@ -178,7 +180,7 @@ func (d *Delivery) bundleFor(r Request) (*render.Bundle, error) {
 	return bundle, nil
 }
 
-// bundleKey returns the cache key of the bundle for a request. Requests with the same key have the same bundle.
+// bundleKey returns the key of a request's bundle in the cache. Requests with the same key have the same bundle.
 func (d *Delivery) bundleKey(r Request) string {
 	key := r.Watchlist.Digest() + " " + portOf(r.Server)
 	if len(r.Webhooks) > 0 {
@@ -293,7 +295,7 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	return "", nil
 }
 
-// held returns the record of the last delivered certificate. The record is in the status.
+// held returns the record of the certificate that was delivered last. This record is in the status.
 func held(s *v1beta2.AgentStatus) authority.Held {
 	c := s.Certificate
 	if c == nil {
@@ -303,8 +305,8 @@ func held(s *v1beta2.AgentStatus) authority.Held {
 		Issued: c.Issued.Time, NotAfter: c.NotAfter.Time}
 }
 
-// RenewalTime returns the time at which the certificate must be renewed. RenewalTime returns zero if there is no
-// certificate.
+// RenewalTime returns the time at which the certificate must be renewed. If there is no certificate, RenewalTime
+// returns the zero time.
 func (d *Delivery) RenewalTime(s *v1beta2.AgentStatus) time.Time {
 	if s.Certificate == nil {
 		return time.Time{}
@@ -312,7 +314,7 @@ func (d *Delivery) RenewalTime(s *v1beta2.AgentStatus) time.Time {
 	return d.Issuer.Due(held(s))
 }
 
-// roots returns the trusted root certificates as PEM.
+// roots returns the trusted root certificates in PEM format.
 func (d *Delivery) roots() []byte {
 	var all []byte
 	for _, root := range d.Roots() {
@@ -321,7 +323,8 @@ func (d *Delivery) roots() []byte {
 	return all
 }
 
-// dnsNames returns the DNS names in the certificate of a runtime, other than those of the Service of the agent.
+// dnsNames returns the additional DNS names in the certificate of a runtime; the names of the agent's Service are not
+// among them.
 func (d *Delivery) dnsNames(k *v1beta2.Kyma) []string {
 	names := slices.Clone(d.DNSNames)
 	if domain := k.Annotations[v1beta2.AnnotationSKRDomain]; domain != "" {
@@ -339,10 +342,10 @@ func CommonName(k *v1beta2.Kyma) string {
 	return k.Name
 }
 
-// serialAnnotation is the annotation of the Secret with the serial number of the certificate.
+// serialAnnotation is the annotation of the Secret that has the serial number of the certificate.
 const serialAnnotation = "operator.kyma-project.io/certificate-serial"
 
-// hasCertificate reports whether the last delivered certificate still exists in the runtime.
+// hasCertificate reports whether the certificate that was delivered last still exists in the runtime.
 func (d *Delivery) hasCertificate(ctx context.Context, c *apply.Cluster, serial string) (bool, error) {
 	u, err := c.Get(ctx, Refs([]v1beta2.Resource{secretRef()})[0])
 	if loop.Reason(err) == apply.ObjectNotFound {
@@ -355,7 +358,7 @@ func (d *Delivery) hasCertificate(ctx context.Context, c *apply.Cluster, serial 
 	return u.GetAnnotations()[serialAnnotation] == serial && data != "", nil
 }
 
-// secretOf makes the Secret that has a certificate.
+// secretOf returns the Secret that contains a certificate.
 func secretOf(cert *authority.Certificate) *unstructured.Unstructured {
 	encode := func(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 	return &unstructured.Unstructured{Object: map[string]any{
@@ -369,12 +372,12 @@ func secretOf(cert *authority.Certificate) *unstructured.Unstructured {
 	}}
 }
 
-// secretRef identifies the Secret with the certificate.
+// secretRef is the reference to the Secret with the certificate.
 func secretRef() v1beta2.Resource {
 	return v1beta2.Resource{Name: secretName, Namespace: v1beta2.RuntimeNamespace, Version: "v1", Kind: "Secret"}
 }
 
-// refsOf lists the objects of a bundle.
+// refsOf returns references to the objects of a bundle.
 func refsOf(b *render.Bundle) []v1beta2.Resource {
 	refs := make([]v1beta2.Resource, len(b.Objects))
 	for i, o := range b.Objects {
@@ -384,7 +387,7 @@ func refsOf(b *render.Bundle) []v1beta2.Resource {
 	return refs
 }
 
-// Refs converts a list of objects in the status into references.
+// Refs converts a list of objects in the status to references of package apply.
 func Refs(synced []v1beta2.Resource) []apply.Ref {
 	refs := make([]apply.Ref, len(synced))
 	for i, r := range synced {

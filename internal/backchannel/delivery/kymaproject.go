@@ -2,9 +2,9 @@ package delivery
 
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
-// KymaProjectObjects returns the objects that the lifecycle-manager of the Kyma project creates in a runtime for its
-// watcher. Our objects have the same names. If this list is in the status, these objects are updated or deleted like
-// objects that we have delivered.
+// KymaProjectObjects returns references to the objects that the lifecycle-manager of the Kyma project creates in a
+// runtime for its watcher. The objects of this project have the same names. If this list is in the status, these
+// objects are updated or deleted like objects that this project has delivered.
 func KymaProjectObjects() []v1beta2.Resource {
 	all := []v1beta2.Resource{
 		secretRef(),

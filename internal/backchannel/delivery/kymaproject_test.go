@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestKymaProjectObjects checks that every object is taken over under the same name, except webhooks, which exist only
-// for Watchers that request them.
+// TestKymaProjectObjects checks that every object of the Kyma project is taken over under the same name, except
+// webhooks, which exist only for Watchers that request them.
 func TestKymaProjectObjects(t *testing.T) {
 	b, err := newDelivery(t).build(request(), nil)
 	if err != nil {

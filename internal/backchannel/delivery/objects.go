@@ -30,7 +30,7 @@ const (
 //go:embed objects.yaml
 var objectsYAML []byte
 
-// build returns the objects that are delivered to a runtime, except the certificate.
+// build returns all objects that are delivered to a runtime, except the Secret with the certificate.
 func (d *Delivery) build(r Request, ca []byte) (*render.Bundle, error) {
 	objects, err := render.Parse(objectsYAML)
 	if err != nil {
@@ -114,8 +114,8 @@ func (d *Delivery) fillDeployment(o map[string]any) error {
 	return set(o, containers, "spec", "template", "spec", "containers")
 }
 
-// fillPolicy sets the ports of the API server and of the listener in the network policy, so that the agent can reach
-// them. The policy has no addresses, because build does not know the addresses.
+// fillPolicy sets the ports of the API server and of the listener in the network policy, so that the agent can connect
+// to them. The network policy restricts no addresses, because build does not know the addresses.
 func (d *Delivery) fillPolicy(o map[string]any, server string) error {
 	if o["metadata"].(map[string]any)["name"] != apiServerPort {
 		return nil
@@ -163,18 +163,19 @@ func rulesFor(list protocol.Watchlist) []any {
 	return rules
 }
 
-// Webhook describes a resource whose changes the API server of the runtime reports to the agent. The agent does not
-// watch this resource.
+// Webhook describes a resource about whose changes the API server of the runtime calls a webhook of the agent. The
+// agent does not watch this resource.
 type Webhook struct {
-	// Name is the name of the webhook. Name is unique among webhooks and has at least two dots.
+	// Name is the name of the webhook. Each webhook has its own name, with at least two dots.
 	Name string
 	// Manager is the name of the manager that receives the events.
 	Manager string
 	// Group, Version and Resource identify the resource. Version * means any version.
 	Group, Version, Resource string
-	// Status limits the events to changes of the status.
+	// Status means that there are events only about changes of the status.
 	Status bool
-	// Labels are the labels that an object must have for an event. If Labels is empty, all objects have events.
+	// Labels are the labels that an object must have so that its changes cause events. If Labels is empty, changes of
+	// all objects cause events.
 	Labels map[string]string
 }
 

@@ -6,12 +6,13 @@
 //
 // # How it works
 //
-// Every few seconds the package measures the memory of the process, and sets how far the heap may grow between two
-// garbage collections, so that the process uses up to the target.
+// Every few seconds, the package measures the memory of the process. It then sets how far the heap may grow between two
+// garbage collections, so that the process uses as much memory as the target allows.
 //
 // # What it does not do
 //
-// The target is not a limit: a process whose live objects need more memory than the target grows beyond the target.
+// The target is not a limit: if the live objects of a process need more memory than the target, the process grows
+// beyond the target.
 package memory
 
 import (
@@ -21,10 +22,10 @@ import (
 	"time"
 )
 
-// The limits for the growth of the heap between two garbage collections, in percent of the live objects, like $GOGC.
-// With Go's default of 100, a rollout takes a quarter more processor time than with the maximum. A value below the
-// minimum would save memory, but would keep a processor busy. With Go's own memory limit, set slightly too low, an idle
-// manager of 10,000 runtimes collected garbage all the time.
+// These are limits for the growth of the heap between two garbage collections, in percent of the live objects, as in
+// $GOGC. With Go's default of 100, a rollout takes a quarter more processor time than with the maximum. A lower minimum
+// would save memory, but would keep a processor busy. For example, with Go's own memory limit, set slightly too low, an
+// idle manager of 10,000 runtimes collected garbage all the time.
 const (
 	maxPercent = 400
 	minPercent = 50
@@ -33,8 +34,8 @@ const (
 // memoryInterval is the time between two measurements of the memory.
 const memoryInterval = 5 * time.Second
 
-// Adjust lets the heap grow so that the process uses up to target bytes of memory, which saves processor time. Adjust
-// runs until the context ends; see config.Manager.MemoryTarget. If target is 0, Adjust does nothing.
+// Adjust lets the heap grow until the process uses target bytes of memory, which saves processor time. Adjust runs
+// until the context ends; see config.Manager.MemoryTarget. If target is 0, Adjust does nothing.
 func Adjust(ctx context.Context, target int64) {
 	if target <= 0 {
 		return
@@ -59,7 +60,7 @@ func Adjust(ctx context.Context, target int64) {
 	}()
 }
 
-// memoryUse contains the memory use of the process in bytes.
+// memoryUse has the memory use of the process in bytes, by purpose.
 type memoryUse struct {
 	live   int64 // objects that were live at the last garbage collection
 	stacks int64 // of goroutines

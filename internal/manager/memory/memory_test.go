@@ -31,7 +31,7 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
-// TestMemoryNow checks that all figures are measured and plausible.
+// TestMemoryNow checks that all values are measured and plausible.
 func TestMemoryNow(t *testing.T) {
 	debug.FreeOSMemory() // collects
 	m := measureMemory()

@@ -6,10 +6,10 @@
 //
 // # How it works
 //
-// A manager that starts first reads all Kymas and Manifests. The decoders of client-go parse each of these objects nine
-// times: for the frame, the event, the kind of the object, and the object. Most of these parts are parsed twice, once
-// to validate and once to decode. With ten thousand runtimes, this took most of the time between a restart and the
-// first reconcile. In this package, an event is one line, which is decoded once into the type of the watch.
+// When a manager starts, it first reads all Kymas and Manifests. The decoders of client-go parse each of these objects
+// nine times: for the frame, the event, the kind of the object, and the object. Most of these parts are parsed twice,
+// once to validate and once to decode. With ten thousand runtimes, parsing took most of the time between a restart and
+// the first reconcile. This package reads an event as one line, which it decodes once into the type of the watch.
 //
 // # What it does not do
 //
@@ -72,7 +72,8 @@ func NewCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 	return c, nil
 }
 
-// stream lists objects with another ListerWatcher, and watches Kymas or Manifests with a fast decoder.
+// stream lists objects with another ListerWatcher, and watches Kymas or Manifests with a decoder of its own, which is
+// faster.
 type stream struct {
 	toolscache.ListerWatcher
 	client   rest.Interface
@@ -104,7 +105,7 @@ func (s stream) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wat
 	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), newEventReader(body, s.empty), reporter), nil
 }
 
-// maxEventBytes is the maximum size of an event, as in client-go. Objects in etcd can have at most a tenth of this
+// maxEventBytes is the maximum size of an event, as in client-go. An object in etcd can have at most a tenth of this
 // size.
 const maxEventBytes = 16 << 20
 
@@ -124,7 +125,7 @@ func newEventReader(body io.ReadCloser, empty func() client.Object) *eventReader
 func (e *eventReader) Close() { _ = e.body.Close() } // ignored: nothing was written
 
 // Decode implements [watch.Decoder]. Decode returns the next event. The API server ends each event with a line feed,
-// and there is no other line feed in an event. If a proxy has added line feeds, an event ends where its JSON is
+// and there is no other line feed in an event. If a proxy has added line feeds, the event ends where its JSON is
 // complete.
 func (e *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	e.text = e.text[:0]
@@ -155,7 +156,7 @@ func (e *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	}
 }
 
-// decodeEvent decodes an event into the empty object into. decodeEvent decodes an event of type ERROR into a Status.
+// decodeEvent decodes an event into the given empty object. An event of type ERROR is decoded into a Status.
 func decodeEvent(text []byte, into client.Object) (watch.EventType, runtime.Object, error) {
 	event := struct {
 		Type   watch.EventType `json:"type"`
@@ -185,7 +186,8 @@ func decodeEvent(text []byte, into client.Object) (watch.EventType, runtime.Obje
 }
 
 // isIncomplete reports whether a text is the valid beginning of an incomplete JSON value. The decoder of events returns
-// no special error for this case, so isIncomplete scans the text again. Complete events are not scanned again.
+// no special error for an incomplete value, so isIncomplete scans the text again. Complete events are not scanned a
+// second time.
 func isIncomplete(text []byte) bool {
 	return errors.Is(json.NewDecoder(bytes.NewReader(text)).Decode(&json.RawMessage{}), io.ErrUnexpectedEOF)
 }

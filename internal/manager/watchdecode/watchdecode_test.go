@@ -40,7 +40,7 @@ const (
 	goneText = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired","code":410}}`
 )
 
-// clientGoDecoder decodes watch events with the decoders of client-go.
+// clientGoDecoder decodes watch events with the decoders of client-go, for comparisons.
 func clientGoDecoder(t *testing.T, text string) watch.Decoder {
 	t.Helper()
 	s := runtime.NewScheme()

@@ -10,13 +10,13 @@
 //
 // # How it works
 //
-// [Cache] has one small cache for each shard, selected by label. The Keeper opens and closes these caches when a shard
-// moves. [Client] reads from the cache of the shard of the reconcile. [Labeler] writes the label on objects that do not
-// have it.
+// [Cache] has one small cache for each shard, which a label selector limits to the objects of the shard. The Keeper
+// opens and closes these caches when a shard moves. [Client] reads from the cache of the shard of the reconcile.
+// [Labeler] writes the label on objects that do not have it.
 //
 // # What it does not do
 //
-// The package does not decide which shards the replica holds, and does not check writes: package shard does.
+// The package does not decide which shards the replica holds, and does not check writes: package shard does both.
 package shardcache
 
 import (
@@ -41,7 +41,7 @@ import (
 
 // CacheOptions are the options of a Cache. All options except ReplayedKinds are required.
 type CacheOptions struct {
-	// Base is the cache of all kinds that are not sharded.
+	// Base is the cache of all kinds that are not divided into shards.
 	Base cache.Cache
 	// Scheme contains all kinds that the Cache reads.
 	Scheme *runtime.Scheme
@@ -49,21 +49,22 @@ type CacheOptions struct {
 	NewShardCache func(n int) (cache.Cache, error)
 	// NewShardClient makes a client that reads from the cache of one shard.
 	NewShardClient func(cache.Cache) (client.Client, error)
-	// ShardedKinds are the kinds that are divided into shards. Each element is an empty object of the kind.
+	// ShardedKinds are the kinds that are divided into shards. Each element is an empty object of such a kind.
 	ShardedKinds []client.Object
-	// ReplayedKinds are kinds of Base. When a shard is opened or closed, the handlers of these kinds receive objects
-	// again: the objects whose label v1beta2.LabelKymaName names a Kyma of that shard.
+	// ReplayedKinds are kinds in Base whose handlers have to handle some objects again when a shard is opened or
+	// closed. These objects are those whose label v1beta2.LabelKymaName names a Kyma of that shard.
 	ReplayedKinds []client.Object
 }
 
-// Cache is the cache of a controller-runtime manager that uses a Keeper. For each shard, Cache contains one small cache
-// of the sharded kinds. That cache is started when the shard is opened, and stopped when the shard is closed. Handlers
-// receive all objects of a shard as added when the shard is opened, and as deleted when the shard is closed. A
-// reconcile reads from the cache of its own shard. All other callers read from the caches of all open shards.
-// Controllers need not be changed for sharding.
+// Cache is the cache of a controller-runtime manager that uses a Keeper. For each shard, a Cache contains one small
+// cache of the sharded kinds. The small cache is started when the shard is opened, and stopped when the shard is
+// closed. Handlers receive all objects of a shard as added when the shard is opened, and as deleted when the shard is
+// closed. A reconcile reads from the cache of its own shard. All other callers read from the caches of all open shards.
+// Controllers need no change for sharding.
 //
-// Each shard costs one watch and one informer for each kind. One cache for all shards of the replica would cost less.
-// However, that cache would have to be filled again with all runtimes whenever one shard moves to another replica.
+// Each shard costs one watch and one informer for each kind. One cache for all shards of the replica would need less
+// memory. However, that cache would have to be filled again with all runtimes whenever one shard moves to another
+// replica.
 type Cache struct {
 	CacheOptions
 
@@ -124,8 +125,9 @@ func (c *Cache) informerOf(o runtime.Object) (*informer, error) {
 	return c.sharded[gvk], nil
 }
 
-// cachesFor returns the caches to read from. For the context of a reconcile, own is the cache of the shard of that
-// reconcile. For other contexts, own is nil, and all contains the caches of all open shards.
+// cachesFor returns the caches from which a read with the given context reads. For the context of a reconcile, own is
+// the cache of the shard of that reconcile. For any other context, own is nil, and all contains the caches of all open
+// shards.
 func (c *Cache) cachesFor(ctx context.Context) (own *shardCache, all []*shardCache, err error) {
 	n := shard.OfReconcile(ctx)
 	c.mu.RLock()
@@ -252,13 +254,13 @@ func (c *Cache) IndexField(ctx context.Context, o client.Object, field string, k
 	return nil
 }
 
-// Start implements [cache.Informers] for Base. Open starts the caches of shards.
+// Start implements [cache.Informers] for Base. The caches of shards are started by Open.
 func (c *Cache) Start(ctx context.Context) error { return c.Base.Start(ctx) }
 
 // WaitForCacheSync implements [cache.Informers] for Base.
 func (c *Cache) WaitForCacheSync(ctx context.Context) bool { return c.Base.WaitForCacheSync(ctx) }
 
-// Open makes the cache of a shard and fills it. See Options.Open.
+// Open makes the cache of a shard and fills it. Options.Open describes when Open is called.
 func (c *Cache) Open(ctx context.Context, n int) error {
 	inner, err := c.NewShardCache(n)
 	if err != nil {
@@ -301,7 +303,7 @@ func (c *Cache) Open(ctx context.Context, n int) error {
 	return nil
 }
 
-// Opened passes the objects of a shard to all handlers; see Options.Opened.
+// Opened passes the objects of a shard to all handlers; Options.Opened describes when Opened is called.
 func (c *Cache) Opened(n int) {
 	c.mu.Lock()
 	p := c.shardCaches[n]
@@ -319,8 +321,8 @@ func (c *Cache) Opened(n int) {
 	c.replay(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
 }
 
-// Close removes the cache of a shard, so that reads no longer find the objects of the shard. Close then reports these
-// objects to all handlers as deleted. See Options.Close.
+// Close removes the cache of a shard, so that reads no longer find the objects of the shard. After that, Close reports
+// these objects to all handlers as deleted. Options.Close describes when Close is called.
 func (c *Cache) Close(n int) {
 	c.mu.Lock()
 	p := c.shardCaches[n]

@@ -8,18 +8,19 @@ import (
 )
 
 // Client is the client of a controller-runtime manager that uses a Cache. In a reconcile, Client reads sharded kinds
-// from the cache of the shard of that reconcile. Such a read waits until the cache has the writes of the reconcile.
-// Outside of a reconcile, Client reads from the caches of all open shards, and reads do not wait for writes.
+// from the cache of the shard of that reconcile. Such a read waits until the cache contains the writes of the same
+// reconcile. Outside of a reconcile, Client reads from the caches of all open shards, and reads do not wait for writes.
 type Client struct {
 	client.Client // for kinds that are not sharded
 	cache         *Cache
 	live          client.Client
 }
 
-// NewClient returns a Client. rest is the client for kinds that are not sharded. live is a client without a cache.
+// NewClient returns a Client. rest is the client for kinds that are not divided into shards. live is a client without a
+// cache.
 func NewClient(c *Cache, rest, live client.Client) *Client { return &Client{rest, c, live} }
 
-// clientFor returns the client to use for an object or list.
+// clientFor returns the client with which an object or list is read.
 func (c *Client) clientFor(ctx context.Context, o runtime.Object) (client.Client, error) {
 	kind, err := c.cache.informerOf(o)
 	if err != nil {
@@ -38,7 +39,7 @@ func (c *Client) clientFor(ctx context.Context, o runtime.Object) (client.Client
 	return own.client, nil
 }
 
-// with calls the function do with the client to use for an object.
+// with calls the function do with the client that is responsible for an object.
 func (c *Client) with(ctx context.Context, o runtime.Object, do func(to client.Client) error) error {
 	to, err := c.clientFor(ctx, o)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // informer is the informer of a sharded kind. informer adds its handlers to the informers of all open shards, and to
-// the informers of shards that are opened later. informer always counts as synced. The objects of a shard that is
-// opened later are passed to the handlers as the initial list of that shard.
+// the informers of shards that are opened later. informer counts as synced at any time. When a shard is opened later,
+// its objects are passed to the handlers as an initial list.
 type informer struct {
 	cache *Cache
 	kind  client.Object
@@ -32,14 +32,14 @@ type handler struct {
 	options toolscache.HandlerOptions
 }
 
-// closedChannel is a channel that is closed.
+// closedChannel is a channel that was closed at once.
 var closedChannel = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// alwaysSynced is a DoneChecker that is always done.
+// alwaysSynced is a DoneChecker that always reports that it is done.
 type alwaysSynced struct{}
 
 // Name implements [toolscache.DoneChecker].
@@ -54,7 +54,7 @@ func (*handler) HasSynced() bool { return true }
 // HasSyncedChecker implements [toolscache.ResourceEventHandlerRegistration].
 func (*handler) HasSyncedChecker() toolscache.DoneChecker { return alwaysSynced{} }
 
-// addHandlerLocked adds a handler to the informer of a shard. The caller holds cache.mu.
+// addHandlerLocked adds a handler to the informer of a shard. The caller of addHandlerLocked must hold cache.mu.
 func (i *informer) addHandlerLocked(p *shardCache, h *handler) {
 	inner, err := p.GetInformer(p.run, i.kind, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -90,7 +90,7 @@ func (i *informer) AddEventHandlerWithOptions(on toolscache.ResourceEventHandler
 	return h, nil
 }
 
-// RemoveEventHandler implements [cache.Informer]. The handler still receives the events of each open shard until that
+// RemoveEventHandler implements [cache.Informer]. The handler still receives the events of each open shard, until that
 // shard is closed.
 func (i *informer) RemoveEventHandler(r toolscache.ResourceEventHandlerRegistration) error {
 	i.cache.mu.Lock()
@@ -100,7 +100,7 @@ func (i *informer) RemoveEventHandler(r toolscache.ResourceEventHandlerRegistrat
 }
 
 // AddIndexers implements [cache.Informer]. AddIndexers always returns an error: use IndexField instead, which also adds
-// indexes to shards that are opened later.
+// the index to shards that are opened later.
 func (i *informer) AddIndexers(toolscache.Indexers) error {
 	return errors.New("adding an index to a sharded kind: use IndexField of the cache")
 }
@@ -114,7 +114,7 @@ func (*informer) HasSyncedChecker() toolscache.DoneChecker { return alwaysSynced
 // IsStopped implements [cache.Informer].
 func (*informer) IsStopped() bool { return false }
 
-// objects returns the objects of the kind in a cache. Callers must not change these objects.
+// objects returns the objects of the kind in a cache. The caller must not change these objects.
 func (i *informer) objects(ctx context.Context, from client.Reader) []runtime.Object {
 	gvk := i.gvk.GroupVersion().WithKind(i.gvk.Kind + "List")
 	var list client.ObjectList
@@ -132,8 +132,8 @@ func (i *informer) objects(ctx context.Context, from client.Reader) []runtime.Ob
 	return items
 }
 
-// replayedInformer is the informer of a kind of Base. The handlers of replayedInformer receive objects again when a
-// shard is opened or closed.
+// replayedInformer is the informer of a kind of Base. When a shard is opened or closed, the handlers of a
+// replayedInformer receive some objects again.
 type replayedInformer struct {
 	cache.Informer
 	informer *informer

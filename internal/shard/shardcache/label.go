@@ -24,13 +24,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
-// Selector returns a label selector for the objects of one shard.
+// Selector returns a label selector that matches the objects of one shard.
 func Selector(n int) labels.Selector {
 	return labels.SelectorFromSet(labels.Set{v1beta2.LabelShard: strconv.Itoa(n)})
 }
 
-// UnassignedSelector returns a label selector for the objects that belong to no shard. These objects have no shard
-// label, or an invalid one.
+// UnassignedSelector returns a label selector that matches the objects that belong to no shard. These objects have no
+// shard label, or an invalid one.
 func UnassignedSelector() (labels.Selector, error) {
 	values := make([]string, shard.Count)
 	for n := range values {
@@ -47,10 +47,10 @@ func UnassignedSelector() (labels.Selector, error) {
 type LabelerOptions struct {
 	// Keeper holds the shards of this replica.
 	Keeper *shard.Keeper
-	// Cache contains the objects of the shards of this replica.
+	// Cache has the objects of the shards of this replica.
 	Cache *Cache
-	// Unassigned contains the metadata of the Kymas and Manifests that UnassignedSelector selects. Unassigned must not
-	// be started before NewLabeler is called.
+	// Unassigned is a cache with the metadata of the Kymas and Manifests that UnassignedSelector matches. Unassigned
+	// must not be started before the call of NewLabeler.
 	Unassigned cache.Cache
 	// Client writes labels. Client has no cache.
 	Client client.Client
@@ -58,16 +58,16 @@ type LabelerOptions struct {
 	Log logr.Logger
 }
 
-// Labeler writes the shard label of Kymas and Manifests that have no shard label or a wrong one. The replica that holds
-// the shard of a Kyma labels the Kyma. If the label is wrong, the replica that holds the wrong shard corrects it.
-// Labeler labels the Manifests of a Kyma before the Kyma. So when the Kyma is reconciled, all its Manifests are in the
-// cache.
+// Labeler writes the shard label on Kymas and Manifests that have no shard label or a wrong one. The replica that holds
+// the shard of a Kyma labels the Kyma. If the label is wrong, the replica that holds the wrongly named shard corrects
+// it. Labeler labels the Manifests of a Kyma before the Kyma. So when the Kyma is reconciled, all its Manifests are in
+// the cache.
 type Labeler struct {
 	LabelerOptions
 	queue workqueue.TypedRateLimitingInterface[labelTask]
 }
 
-// labelTask is an object to label. The zero value means all objects that belong to no shard.
+// labelTask is an object that needs a label. The zero value means all objects that belong to no shard.
 type labelTask struct {
 	kind  string // v1beta2.KindKyma or KindManifest
 	key   types.NamespacedName
@@ -76,10 +76,10 @@ type labelTask struct {
 	wrong bool // the object has the label of another shard, which this replica holds
 }
 
-// kymaIndex is the index of Manifests by the name of their Kyma.
+// kymaIndex is the name of the index that finds Manifests by the name of their Kyma.
 const kymaIndex = "shard.kyma"
 
-// labelWorkers is the number of objects that are labelled at the same time. Many objects need a label only when
+// labelWorkers is the number of objects that are labelled concurrently. Many objects need a label only once: when
 // sharding is enabled for the first time.
 const labelWorkers = 8
 
@@ -122,7 +122,7 @@ func NewLabeler(ctx context.Context, o LabelerOptions) (*Labeler, error) {
 	return l, nil
 }
 
-// metadataOf returns an empty object of a kind, for requests that read only metadata.
+// metadataOf returns an empty object of a kind, with which only metadata is requested.
 func metadataOf(kind string) *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(kind))
@@ -169,7 +169,7 @@ func (l *Labeler) handlerFor(kind string, labelled bool) toolscache.ResourceEven
 	return toolscache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, o any) { enqueue(o) }}
 }
 
-// enqueueIfWrong enqueues an object if its label is missing or wrong.
+// enqueueIfWrong enqueues an object if its shard label is missing or wrong.
 func (l *Labeler) enqueueIfWrong(kind string, o client.Object, labelled bool) {
 	u := labelTask{kind: kind, key: client.ObjectKeyFromObject(o), uid: o.GetUID(), kyma: o.GetName(), wrong: labelled}
 	if kind == v1beta2.KindManifest {
@@ -180,8 +180,8 @@ func (l *Labeler) enqueueIfWrong(kind string, o client.Object, labelled bool) {
 	}
 }
 
-// enqueueAll makes the workers check all objects that belong to no shard, because this replica may now be responsible
-// for some of them.
+// enqueueAll makes the workers check all objects that belong to no shard, because this replica may be responsible for
+// some of them now.
 func (l *Labeler) enqueueAll(int) { l.queue.Add(labelTask{}) }
 
 // unassigned returns the objects of a kind that belong to no shard. If kyma is not empty, unassigned returns only the
@@ -213,8 +213,8 @@ func (l *Labeler) enqueueUnassigned(ctx context.Context) error {
 	return nil
 }
 
-// label writes the label of an object, if this replica is responsible for it. The Manifests of a Kyma are labelled
-// before the Kyma.
+// label writes the shard label of an object, if this replica is responsible for the object. The Manifests of a Kyma are
+// labelled before the Kyma.
 func (l *Labeler) label(ctx context.Context, u labelTask) error {
 	switch {
 	case u.kind == "":
@@ -247,8 +247,8 @@ func (l *Labeler) label(ctx context.Context, u labelTask) error {
 	return l.patchLabel(ctx, u)
 }
 
-// patchLabel writes the label of an object. patchLabel does nothing if another object with the same name has replaced
-// the object.
+// patchLabel writes the shard label of an object. If another object with the same name has replaced the object,
+// patchLabel does nothing.
 func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.uid,
 		"labels": map[string]string{v1beta2.LabelShard: shard.LabelValue(u.kyma)}}})
@@ -257,7 +257,7 @@ func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
 	}
 	o := metadataOf(u.kind)
 	o.Namespace, o.Name = u.key.Namespace, u.key.Name
-	// the handler receives the object that replaced this one
+	// The handler receives the object that has replaced this one.
 	if err := l.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, body),
 		client.FieldOwner(v1beta2.FieldOwner)); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("labelling %s %s: %w", u.kind, u.key.Name, err)
