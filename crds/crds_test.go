@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestAll checks the names of the definitions, which are part of the contract with clients.
+// TestAll checks the names of the CRDs, which are part of the contract with clients.
 func TestAll(t *testing.T) {
 	type names struct {
 		Plural, Singular, List string
@@ -60,7 +60,8 @@ func TestAll(t *testing.T) {
 			crd.Spec.Group != "operator.kyma-project.io" {
 			t.Errorf("%s: scope, group or version is wrong", crd.Name)
 		}
-		// Without our webhook an API server would store v1alpha1 as if it were v1beta2: so the webhook switches it on.
+		// Without our conversion webhook, an API server would store v1alpha1 as if it were v1beta2; so the files do not
+		// serve v1alpha1, and the manager with the webhook enables it.
 		for _, old := range crd.Spec.Versions[:len(crd.Spec.Versions)-1] {
 			if old.Name != "v1alpha1" || old.Served || old.Storage ||
 				(old.Subresources != nil) != (v.Subresources != nil) {
@@ -80,8 +81,8 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// TestYAML checks that the stream holds what All returns, and that no definition is near the size limits of an API
-// server or of the annotation that kubectl apply writes (256 kB).
+// TestYAML checks that the YAML stream contains what All returns, and that no CRD is near the size limits of an API
+// server and of the annotation that kubectl apply writes (256 kB).
 func TestYAML(t *testing.T) {
 	documents := bytes.Split(YAML(), []byte("\n---\n"))
 	all := All()
@@ -102,7 +103,7 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// TestDescriptions checks that every field is documented: the definitions are the reference documentation.
+// TestDescriptions checks that every field has a description, because the CRDs are the reference documentation.
 func TestDescriptions(t *testing.T) {
 	var walk func(path string, schema apiextensionsv1.JSONSchemaProps)
 	walk = func(path string, schema apiextensionsv1.JSONSchemaProps) {
@@ -136,7 +137,7 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// TestCreate creates good and bad objects. A bad one must be refused with an error that names the field.
+// TestCreate creates valid and invalid objects. An invalid object must be refused with an error that names the field.
 func TestCreate(t *testing.T) {
 	servers := newServers(t)
 	type row struct {
@@ -302,7 +303,7 @@ func TestCreate(t *testing.T) {
 			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: x, from: '2026-12-18T00:00:00Z', " +
 				"to: '2027-01-04T00:00:00Z', except: [Forward]}]}}", []string{"spec.freezes[0].except[0]"}},
 
-		// v1alpha1: samples of 2022, as they were written
+		// These are samples of v1alpha1 from 2022, as users wrote them.
 		"OldKymaComponents": {"the first release", "Kyma/v1alpha1",
 			"{spec: {components: [{name: istio}, {name: serverless, settings: {a: b}}]}}", nil},
 		"OldKymaModules": {"no channel, which its own CRD refused", "Kyma/v1alpha1",
@@ -496,7 +497,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestDefaults checks what the API server adds to an object, and what it drops.
+// TestDefaults checks which fields the API server adds to an object, and which it drops.
 func TestDefaults(t *testing.T) {
 	servers := newServers(t)
 	rows := map[string]struct {
@@ -552,8 +553,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestUpdate checks that objects of earlier releases which are refused today can still be deleted and mended: their
-// finalizers and status can be written, and unchanged parts are not held against them.
+// TestUpdate checks objects of earlier releases that the API server would refuse today: they can still be deleted and
+// corrected. Their finalizers and status can be written, and unchanged parts of them are not validated again.
 func TestUpdate(t *testing.T) {
 	servers := newServers(t)
 	withFinalizer := func(obj *unstructured.Unstructured) {
@@ -640,7 +641,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestColumns checks what kubectl get shows.
+// TestColumns checks which columns kubectl get shows.
 func TestColumns(t *testing.T) {
 	servers := newServers(t)
 	rows := map[string]struct {
@@ -695,7 +696,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// numbered repeats a text with a number in it.
+// numbered returns several copies of a text, each with another number in it.
 func numbered(format string, n int) string {
 	var b strings.Builder
 	for i := range n {

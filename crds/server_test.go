@@ -34,8 +34,8 @@ type server struct {
 	cel        *cel.Validator
 }
 
-// newServers checks the definitions as an API server does when they are created, and returns a server for each version
-// of each kind, by the kind for v1beta2 and by kind/version for others.
+// newServers checks the CRDs as an API server does when they are created, and returns a server for each version of each
+// kind. The key is the kind for v1beta2, and kind/version for other versions.
 func newServers(t *testing.T) map[string]*server {
 	t.Helper()
 	servers := map[string]*server{}
@@ -80,14 +80,14 @@ func newServers(t *testing.T) map[string]*server {
 	return servers
 }
 
-// admit prunes and defaults the object in place, which is all an API server does before it validates.
+// admit prunes the object and sets its defaults in place, as an API server does before it validates the object.
 func (s *server) admit(obj *unstructured.Unstructured) {
 	pruning.Prune(obj.Object, s.structural, true)
 	defaulting.PruneNonNullableNullsWithoutDefaults(obj.Object, s.structural)
 	defaulting.Default(obj.Object, s.structural)
 }
 
-// create admits the object and returns why it would be refused.
+// create admits the object, and returns the errors with which the API server would refuse its creation.
 func (s *server) create(t *testing.T, obj *unstructured.Unstructured) field.ErrorList {
 	s.admit(obj)
 	errs := validation.ValidateCustomResource(nil, obj.Object, s.schema)
@@ -100,7 +100,8 @@ func (s *server) create(t *testing.T, obj *unstructured.Unstructured) field.Erro
 	return append(errs, rules...)
 }
 
-// update admits the object and returns why it would be refused in place of old, which is not validated.
+// update admits the object, and returns the errors with which the API server would refuse it as an update of old. The
+// object old is not validated.
 func (s *server) update(t *testing.T, obj, old *unstructured.Unstructured) field.ErrorList {
 	s.admit(obj)
 	same := common.NewCorrelatedObject(obj.Object, old.Object, &model.Structural{Structural: s.structural})
@@ -118,7 +119,7 @@ func (s *server) update(t *testing.T, obj, old *unstructured.Unstructured) field
 	return append(errs, rules...)
 }
 
-// blocking reports whether the API server leaves out the rules, because the object may be too large for them.
+// blocking reports whether the API server skips the CEL rules, because the object may be too large for them.
 func blocking(errs field.ErrorList) bool {
 	return slices.ContainsFunc(errs, func(err *field.Error) bool {
 		return err.Type == field.ErrorTypeNotSupported || err.Type == field.ErrorTypeRequired ||
@@ -127,7 +128,7 @@ func blocking(errs field.ErrorList) bool {
 	})
 }
 
-// table returns what kubectl get shows of the object: column to cell.
+// table returns what kubectl get shows for the object: the cells by the names of their columns.
 func (s *server) table(t *testing.T, obj *unstructured.Unstructured) map[string]any {
 	t.Helper()
 	convertor, err := tableconvertor.New(s.columns)
@@ -145,8 +146,8 @@ func (s *server) table(t *testing.T, obj *unstructured.Unstructured) map[string]
 	return cells
 }
 
-// decode reads an object from YAML, with the API version and a name unless it has its own. The kind is as in
-// newServers.
+// decode reads an object from YAML. If the object has no API version or no name, decode adds them. The kind is given as
+// in the result of newServers.
 func decode(t *testing.T, kind, text string) *unstructured.Unstructured {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(strings.ReplaceAll(text, "\t", "  ")))

@@ -18,10 +18,10 @@ type busolaItem struct {
 	Children             []busolaItem
 }
 
-// sourcePath is a path to a field, alone or joined to one text.
+// sourcePath is a path to a field, or several paths whose values are joined to one text.
 var sourcePath = regexp.MustCompile(`^(?:\$join\()?((?:\$item\.|\$parent\.)?[a-zA-Z0-9.]+)(?:, ', '\))?$`)
 
-// TestBusola checks that each page of Busola shows fields that its CRD has.
+// TestBusola checks that each page of Busola shows only fields that the CRD has.
 func TestBusola(t *testing.T) {
 	objects, err := Objects(t.Context(), Options{Set: []string{"busola.enabled=true"}})
 	if err != nil {
@@ -67,7 +67,7 @@ func TestBusola(t *testing.T) {
 	}
 }
 
-// checkItems checks that the sources of items are fields of the root, or of the object or list parent.
+// checkItems checks that the sources of items are fields of the root object, or of the object or list in parent.
 func checkItems(t *testing.T, page string, items []busolaItem, root, parent *apiextensionsv1.JSONSchemaProps) {
 	t.Helper()
 	for _, item := range items {
@@ -103,7 +103,7 @@ func checkItems(t *testing.T, page string, items []busolaItem, root, parent *api
 	}
 }
 
-// schemaOf returns the schema of a kind of this project, or nil.
+// schemaOf returns the schema of a kind of this project, or nil if there is no such kind.
 func schemaOf(t *testing.T, group, version, kind string) *apiextensionsv1.JSONSchemaProps {
 	t.Helper()
 	paths, err := filepath.Glob("../crds/*.yaml")

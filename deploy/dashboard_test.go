@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// dashboardValues enable the dashboard.
+// dashboardValues are values of the chart that enable the dashboard.
 var dashboardValues = []string{"dashboard.enabled=true", "dashboard.url=https://fleet.example.com",
 	"dashboard.oidc.issuer=https://idp.example.com", "dashboard.oidc.clientID=klm"}
 
@@ -58,7 +58,7 @@ func TestDashboardRights(t *testing.T) {
 	}
 }
 
-// TestDashboardDeployment checks that the pod has no more privileges than it needs.
+// TestDashboardDeployment checks that the pod of the dashboard has no more privileges than it needs.
 func TestDashboardDeployment(t *testing.T) {
 	objects, err := Objects(t.Context(), Options{Set: dashboardValues,
 		Values: []byte(`image: {repository: registry.example.com/team/lifecycle-manager, tag: 1.2.3}`)})
@@ -87,7 +87,7 @@ func TestDashboardDeployment(t *testing.T) {
 	t.Error("there is no Deployment")
 }
 
-// TestDashboardValues checks that the chart refuses values that do not allow a safe sign-in.
+// TestDashboardValues checks that the chart refuses values with which the sign-in of the dashboard would not be safe.
 func TestDashboardValues(t *testing.T) {
 	for name, c := range map[string]struct{ drop, set, want string }{
 		"NoAddress":      {drop: "dashboard.url", want: "dashboard.url"},

@@ -1,16 +1,16 @@
 // Package deploy contains the objects that run the manager on a cluster: a Helm chart, and kustomize bases and
 // components that are generated from the chart.
 //
-// Use: helm install lifecycle-manager deploy/chart, or kubectl apply -k deploy/base. The base deploy/in-cluster is for
-// the in-cluster flavour, which installs modules on its own cluster. The folders of components are optional parts.
-// Programs call [Objects], which renders the chart with the given values.
+// To install the manager, run helm install lifecycle-manager deploy/chart, or kubectl apply -k deploy/base. The base
+// deploy/in-cluster is for the in-cluster flavour, which installs modules on the cluster of the manager. The folders of
+// components are optional parts. Programs call [Objects], which renders the chart with given values.
 //
-// How it works: the chart is the only source. Its folder definitions is a copy of package crds. The files of base,
-// in-cluster and components are the output of "helm template". "make deploy-files" writes these files, and tests
-// compare them with the chart. The chart is embedded in the program, so that a landscape on a laptop has exactly the
-// permissions of a real installation.
+// All other objects are generated from the chart. The folder definitions of the chart is a copy of package crds. The
+// files of base, in-cluster and components are the output of "helm template". "make deploy-files" writes these files,
+// and tests compare them with the chart. The chart is embedded in the program, so a landscape on a laptop has exactly
+// the permissions of a real installation.
 //
-// What it does not do: it sends no request to a cluster.
+// The package sends no request to a cluster.
 package deploy
 
 import (
@@ -29,10 +29,11 @@ import (
 const (
 	// Release is the name of the Helm release, and also of the ServiceAccount, Deployment and Role of the manager.
 	Release = "lifecycle-manager"
-	// ControlPlaneFlavour manages runtimes that the manager reaches with access Secrets. Its default namespace is
-	// kcp-system.
+	// ControlPlaneFlavour manages runtimes that the manager reaches with access Secrets. The default namespace of this
+	// flavour is kcp-system.
 	ControlPlaneFlavour = "control-plane"
-	// InClusterFlavour installs modules on the cluster that the manager runs on. Its default namespace is kyma-system.
+	// InClusterFlavour installs modules on the cluster that the manager runs on. The default namespace of this flavour
+	// is kyma-system.
 	InClusterFlavour = "in-cluster"
 )
 
@@ -52,9 +53,9 @@ type Options struct {
 	Flavour string
 	// Namespace is the namespace of the manager. Default: kcp-system, or kyma-system for InClusterFlavour.
 	Namespace string
-	// Values is a YAML document that overrides the file values.yaml of the chart. Default none.
+	// Values is a YAML document that overrides values in the file values.yaml of the chart. Default none.
 	Values []byte
-	// Set contains expressions in the syntax of Helm's --set. They override Values.
+	// Set contains expressions in the syntax of Helm's --set. The expressions in Set override Values.
 	Set []string
 }
 
@@ -75,7 +76,8 @@ func Chart() fs.FS {
 	return chart
 }
 
-// Objects renders the chart with the options. If a value is invalid, the error contains the name of the value.
+// Objects returns the objects of the chart, rendered with the options. If a value is invalid, the error names the
+// value.
 func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, error) {
 	if o.Flavour == "" {
 		o.Flavour = ControlPlaneFlavour
@@ -97,8 +99,8 @@ func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, erro
 	return objects, nil
 }
 
-// ControlPlane returns the control-plane flavour with the components webhooks and agents as a stream of YAML documents,
-// without CRDs. ControlPlane joins the files of the base and of these two components.
+// ControlPlane returns the objects of the control-plane flavour with the components webhooks and agents, as a stream of
+// YAML documents, without CRDs. ControlPlane joins the files of the base and of these two components.
 func ControlPlane() []byte {
 	var stream []byte
 	for _, pattern := range []string{"base/*.yaml", "components/webhooks/*.yaml", "components/agents/*.yaml"} {

@@ -27,11 +27,11 @@ import (
 
 var update = flag.Bool("update", false, "write base, in-cluster, components and the chart's CRDs")
 
-// address is the placeholder address in the component agents.
+// address is the placeholder that the component agents has instead of an address.
 const address = "listener.example.com:8445"
 
-// folders lists the folders that are generated from the chart. Each folder has the values for rendering and the names
-// of its templates. nil means all templates with output.
+// folders lists the folders that are generated from the chart. Each folder has the values with which it is rendered and
+// the names of its templates. nil means all templates that have output.
 var folders = map[string]struct {
 	flavour   string
 	values    []string
@@ -50,7 +50,8 @@ var folders = map[string]struct {
 // heading is the first line of each generated file.
 const heading = "# Written by `make deploy-files` from chart/templates/%s.\n"
 
-// TestWritten compares the generated files with the output of the chart. With -update it writes them.
+// TestWritten compares the generated files with the output of the chart. If the flag -update is set, the test writes
+// the files.
 func TestWritten(t *testing.T) {
 	for folder, f := range folders {
 		t.Run(folder, func(t *testing.T) {
@@ -77,8 +78,8 @@ func TestWritten(t *testing.T) {
 	})
 }
 
-// compareFiles compares the files of a folder, or writes them. The kustomization is written by hand, and must list all
-// files of the folder.
+// compareFiles compares the files of a folder, or writes them. The kustomization of a folder is written by hand, and
+// must list all files of the folder.
 func compareFiles(t *testing.T, folder string, want map[string]string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
@@ -123,7 +124,7 @@ func compareFiles(t *testing.T, folder string, want map[string]string) {
 	}
 }
 
-// template renders the chart like the command "helm template" and returns the output by file.
+// template renders the chart like the command "helm template", and returns the output of each template file.
 func template(t *testing.T, flavour string, set []string) map[string]string {
 	t.Helper()
 	chart, err := loader.LoadDir("chart")
@@ -153,7 +154,7 @@ func template(t *testing.T, flavour string, set []string) map[string]string {
 	return made
 }
 
-// put sets a nested value; the texts "true" and "false" become booleans.
+// put sets a nested value; it converts the texts "true" and "false" to booleans.
 func put(values map[string]any, path []string, value string) {
 	for _, step := range path[:len(path)-1] {
 		next, ok := values[step].(map[string]any)
@@ -239,8 +240,8 @@ func TestKustomize(t *testing.T) {
 	}
 }
 
-// byName returns objects by kind and name. byName omits the annotations with which Helm, and tools that read Helm's
-// annotations, keep CRDs.
+// byName returns objects by kind and name. byName leaves out the annotations with which Helm, and tools that read
+// Helm's annotations, keep CRDs.
 func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	for _, o := range objects {
@@ -347,7 +348,7 @@ monitoring:
 	}
 }
 
-// TestRolesOfPeople checks that the roles view, edit and admin of Kubernetes contain rules for all kinds.
+// TestRolesOfPeople checks that the roles view, edit and admin of Kubernetes have rules for all kinds of this project.
 func TestRolesOfPeople(t *testing.T) {
 	objects, err := Objects(t.Context(), Options{Flavour: ControlPlaneFlavour})
 	if err != nil {
@@ -385,7 +386,7 @@ func TestRolesOfPeople(t *testing.T) {
 	}
 }
 
-// TestFlavours checks the objects of both flavours against the rules of a safe installation.
+// TestFlavours checks that the objects of both flavours comply with the rules of a safe installation.
 func TestFlavours(t *testing.T) {
 	for _, flavour := range []string{ControlPlaneFlavour, InClusterFlavour} {
 		t.Run(flavour, func(t *testing.T) {
@@ -465,7 +466,7 @@ func checkPod(t *testing.T, o *unstructured.Unstructured) {
 	}
 }
 
-// checkArgs checks that the manager accepts its arguments.
+// checkArgs checks that the manager accepts the arguments in its pod.
 func checkArgs(t *testing.T, args []any) {
 	t.Helper()
 	flags := pflag.NewFlagSet("manager", pflag.ContinueOnError)
@@ -513,7 +514,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestExtras checks values for a cluster with a proxy or an authority of its own, and tags that YAML reads as numbers.
+// TestExtras checks values for a cluster that has a proxy or a certificate authority of its own, and tags that YAML
+// would read as numbers.
 func TestExtras(t *testing.T) {
 	objects, err := Objects(t.Context(), Options{Set: []string{"replicas=2"}, Values: []byte(`
 image: {tag: 20261123}
@@ -559,7 +561,7 @@ func TestSchema(t *testing.T) {
 	compareKeys(t, "", values, schema.Properties)
 }
 
-// compareKeys compares the names of nested values with those of the schema.
+// compareKeys compares the names of nested values with the names in the schema.
 func compareKeys(t *testing.T, path string, values, properties map[string]any) {
 	t.Helper()
 	for name := range properties {

@@ -14,7 +14,7 @@ import (
 )
 
 // ConvertTo converts k to v1beta2: components become modules, and the default channel is regular. ConvertTo fails if
-// AnnotationConversion is not valid or would become too large; the content of dst is undefined then.
+// AnnotationConversion is not valid or would become too large; after an error, the content of dst is undefined.
 func (k *Kyma) ConvertTo(dst *v1beta2.Kyma) error {
 	to := toStoredKyma(k)
 	if err := restoreFromAnnotation(k.Annotations, contentOfStoredKyma(to)); err != nil {
@@ -31,8 +31,8 @@ func (k *Kyma) ConvertTo(dst *v1beta2.Kyma) error {
 	return err
 }
 
-// ConvertFrom converts src to v1alpha1. ConvertFrom does not fail for objects that the API server accepts: losses that
-// do not fit into the annotation are omitted, and ConvertTo later rejects such an object.
+// ConvertFrom converts src to v1alpha1. ConvertFrom does not fail for an object that the API server accepts: if the
+// losses do not fit into the annotation, they are omitted, and ConvertTo later rejects the object.
 func (k *Kyma) ConvertFrom(src *v1beta2.Kyma) error {
 	to := fromStoredKyma(src)
 	if !tryRestoreFromAnnotation(src.Annotations, contentOfKyma(to)) {
@@ -44,7 +44,7 @@ func (k *Kyma) ConvertFrom(src *v1beta2.Kyma) error {
 	return err
 }
 
-// ConvertTo converts m to v1beta2. Its errors are those of Kyma.ConvertTo.
+// ConvertTo converts m to v1beta2. ConvertTo returns the same errors as the method ConvertTo of Kyma.
 func (m *Manifest) ConvertTo(dst *v1beta2.Manifest) error {
 	to := toStoredManifest(m)
 	if err := restoreFromAnnotation(m.Annotations, contentOfStoredManifest(to)); err != nil {
@@ -56,7 +56,7 @@ func (m *Manifest) ConvertTo(dst *v1beta2.Manifest) error {
 	return err
 }
 
-// ConvertFrom converts src to v1alpha1. Its errors are those of Kyma.ConvertFrom.
+// ConvertFrom converts src to v1alpha1. ConvertFrom returns the same errors as the method ConvertFrom of Kyma.
 func (m *Manifest) ConvertFrom(src *v1beta2.Manifest) error {
 	to := fromStoredManifest(src)
 	if !tryRestoreFromAnnotation(src.Annotations, contentOfManifest(to)) {
@@ -69,8 +69,8 @@ func (m *Manifest) ConvertFrom(src *v1beta2.Manifest) error {
 	return err
 }
 
-// ConvertTo converts t to v1beta2; module and version are read from label, annotation and descriptor. Its errors are
-// those of Kyma.ConvertTo.
+// ConvertTo converts t to v1beta2; the name and the version of the module are read from its label, annotation and
+// descriptor. ConvertTo returns the same errors as the method ConvertTo of Kyma.
 func (t *ModuleTemplate) ConvertTo(dst *v1beta2.ModuleTemplate) error {
 	to := toStoredModuleTemplate(t)
 	if err := restoreFromAnnotation(t.Annotations, contentOfStoredModuleTemplate(to)); err != nil {
@@ -83,7 +83,7 @@ func (t *ModuleTemplate) ConvertTo(dst *v1beta2.ModuleTemplate) error {
 	return err
 }
 
-// ConvertFrom converts src to v1alpha1. Its errors are those of Kyma.ConvertFrom.
+// ConvertFrom converts src to v1alpha1. ConvertFrom returns the same errors as the method ConvertFrom of Kyma.
 func (t *ModuleTemplate) ConvertFrom(src *v1beta2.ModuleTemplate) error {
 	to := fromStoredModuleTemplate(src)
 	if !tryRestoreFromAnnotation(src.Annotations, contentOfModuleTemplate(to)) {
@@ -97,12 +97,12 @@ func (t *ModuleTemplate) ConvertFrom(src *v1beta2.ModuleTemplate) error {
 	return err
 }
 
-// content is the part of an object that is converted: pointers to its spec and status.
+// content has pointers to the parts of an object that are converted: its spec and its status.
 type content struct {
 	Spec   any `json:"spec,omitempty"`
 	Status any `json:"status,omitempty"`
 
-	// fold and unfold are nil if the kind needs no folding, see foldComponents.
+	// fold and unfold are nil if the kind needs no folding; foldComponents describes folding.
 	fold, unfold func(map[string]any)
 }
 
@@ -117,7 +117,7 @@ func contentOfStoredManifest(m *v1beta2.Manifest) content {
 }
 func contentOfStoredModuleTemplate(t *v1beta2.ModuleTemplate) content { return content{Spec: &t.Spec} }
 
-// tree returns spec and status as JSON values, in which lists are folded (see foldComponents).
+// tree returns the spec and the status as JSON values in which lists are folded (see foldComponents).
 func (v content) tree() (map[string]any, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -133,7 +133,8 @@ func (v content) tree() (map[string]any, error) {
 	return tree, nil
 }
 
-// setTree sets spec and status from a tree. After an error, the content of spec and status is undefined.
+// setTree sets the spec and the status from such JSON values. After an error, the content of the spec and the status is
+// undefined.
 func (v content) setTree(tree map[string]any) error {
 	if v.unfold != nil {
 		v.unfold(tree)
@@ -150,7 +151,7 @@ func (v content) setTree(tree map[string]any) error {
 	return json.Unmarshal(data, &v)
 }
 
-// restoreLosses restores the original values of losses.
+// restoreLosses puts the original values of losses back into an object.
 func (v content) restoreLosses(all []loss) error {
 	if len(all) == 0 {
 		return nil
@@ -165,7 +166,8 @@ func (v content) restoreLosses(all []loss) error {
 	return v.setTree(tree)
 }
 
-// restoreFromAnnotation restores the losses in the annotation of a v1alpha1 object that is being written.
+// restoreFromAnnotation restores the losses that are recorded in the annotation of a v1alpha1 object that is being
+// written.
 func restoreFromAnnotation(annotations map[string]string, to content) error {
 	b, err := decodeLosses(v1beta2.Version, annotations[AnnotationConversion])
 	if b.TooLarge {
@@ -180,17 +182,17 @@ func restoreFromAnnotation(annotations map[string]string, to content) error {
 	return nil
 }
 
-// tryRestoreFromAnnotation restores the losses in the annotation of a v1beta2 object that is being read. Every stored
-// object must be readable, so an invalid annotation is ignored: the result is false then, and the content of to is
-// undefined.
+// tryRestoreFromAnnotation restores the losses that are recorded in the annotation of a v1beta2 object that is being
+// read. Every stored object must be readable, so an invalid annotation is ignored: in this case the result is false,
+// and the content of to is undefined.
 func tryRestoreFromAnnotation(annotations map[string]string, to content) bool {
 	b, err := decodeLosses(Version, annotations[AnnotationConversion])
 	return err == nil && to.restoreLosses(b.Losses) == nil
 }
 
 // annotateLossesOrFail returns the metadata of a v1beta2 object, with the losses of its v1alpha1 original in an
-// annotation. annotateLossesOrFail fails if the losses do not fit. The parameter there is the original, and back is the
-// original after a conversion to v1beta2 and back.
+// annotation. annotateLossesOrFail fails if the losses do not fit. The parameter there is the original object, and back
+// is the original object after a conversion to v1beta2 and back.
 func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
 	lost, err := findLosses(back, there)
 	if err != nil {
@@ -208,8 +210,8 @@ func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.O
 	return withAnnotation(meta, annotation), nil
 }
 
-// annotateLosses returns the metadata of a v1alpha1 object, with the losses of its v1beta2 original in an annotation,
-// or with a mark that they do not fit.
+// annotateLosses returns the metadata of a v1alpha1 object, with an annotation that has the losses of its v1beta2
+// original, or a mark that the losses do not fit.
 func annotateLosses(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
 	lost, err := findLosses(back, there)
 	if err != nil {
@@ -222,7 +224,7 @@ func annotateLosses(meta metav1.ObjectMeta, back, there content) (metav1.ObjectM
 	return withAnnotation(meta, annotation), nil
 }
 
-// findLosses compares an object after a round trip (back) with the original (there).
+// findLosses compares an object after a conversion in both directions (back) with the original object (there).
 func findLosses(back, there content) ([]loss, error) {
 	was, err := back.tree()
 	if err != nil {
@@ -239,7 +241,8 @@ func typeMeta(apiVersion, kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}
 }
 
-// withAnnotation returns a copy of the metadata with another AnnotationConversion, "" for none.
+// withAnnotation returns a copy of the metadata in which AnnotationConversion has another value, or is missing if the
+// value is "".
 func withAnnotation(meta metav1.ObjectMeta, annotation string) metav1.ObjectMeta {
 	out := *meta.DeepCopy()
 	if _, ok := out.Annotations[AnnotationConversion]; !ok && annotation == "" {
@@ -260,8 +263,8 @@ func withAnnotation(meta metav1.ObjectMeta, annotation string) metav1.ObjectMeta
 	return out
 }
 
-// Two fields of one version that are a single list in the other version are compared as one list, so that an edit of
-// the list applies to both fields. Folding creates that list in place; unfolding reverts it.
+// If two fields of one version are a single list in the other version, they are compared as one list, so that an edit
+// of the list applies to both fields. Folding makes this single list in place; unfolding reverts that.
 
 // foldComponents moves the elements of spec.components to the beginning of spec.modules, and marks them with the key
 // component.
@@ -303,7 +306,7 @@ func unfoldComponents(tree map[string]any) {
 	}
 }
 
-// foldInstall moves spec.install to the beginning of spec.installs, and marks it with the key single.
+// foldInstall moves spec.install to the beginning of spec.installs, and marks the moved element with the key single.
 func foldInstall(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	install, ok := spec["install"].(map[string]any)
@@ -316,8 +319,8 @@ func foldInstall(tree map[string]any) {
 	delete(spec, "install")
 }
 
-// unfoldInstall moves the element with the key single to spec.install if it is the only element. Otherwise the element
-// stays in the list.
+// unfoldInstall moves the element with the key single to spec.install if it is the only element. If there are other
+// elements, the element stays in the list.
 func unfoldInstall(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	installs, _ := spec["installs"].([]any)

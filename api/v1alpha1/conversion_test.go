@@ -32,7 +32,7 @@ func TestAddToScheme(t *testing.T) {
 	}
 }
 
-// TestSamples checks the conversion of objects from 2022.
+// TestSamples checks the conversion of objects as users wrote them in 2022.
 func TestSamples(t *testing.T) {
 	tests := map[string]struct {
 		reason string
@@ -116,7 +116,7 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// roundTrip reads an object in v1alpha1, converts it and converts it back.
+// roundTrip decodes an object in v1alpha1, converts it to v1beta2 and converts the result back.
 func roundTrip(t *testing.T, text string) (old, now, back any) {
 	t.Helper()
 	var head metav1.TypeMeta
@@ -169,7 +169,7 @@ func asJSON(t *testing.T, v any) map[string]any {
 	return out
 }
 
-// normalise removes fields that need not exist in a decoded object.
+// normalise removes fields that a decoded object need not have.
 func normalise(object map[string]any) {
 	delete(object, "apiVersion")
 	spec, _ := object["spec"].(map[string]any)
@@ -181,7 +181,7 @@ func normalise(object map[string]any) {
 	}
 }
 
-// TestEdits checks that losses are restored, and that edits take precedence over losses.
+// TestEdits checks that losses are restored, and that an edit has precedence over a loss.
 func TestEdits(t *testing.T) {
 	stored := &v1beta2.Kyma{Spec: v1beta2.KymaSpec{Channel: "fast",
 		SkipMaintenanceWindows: true, Modules: []v1beta2.Module{
@@ -235,7 +235,7 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestEditsOfStored checks the same for edits of the stored object in v1beta2.
+// TestEditsOfStored checks the same for edits of the stored object, which is in v1beta2.
 func TestEditsOfStored(t *testing.T) {
 	old := &Kyma{Spec: KymaSpec{
 		Components: []Component{{Name: "istio", Settings: map[string]string{"a": "b"}}, {Name: "serverless"}},
@@ -282,8 +282,8 @@ func TestEditsOfStored(t *testing.T) {
 	}
 }
 
-// TestInstall checks that the only source of a Manifest stays in spec.install, and moves to spec.installs when another
-// source is added.
+// TestInstall checks that a Manifest with one source has it in spec.install, and that the source moves to spec.installs
+// when another source is added.
 func TestInstall(t *testing.T) {
 	raw := func(text string) runtime.RawExtension { return runtime.RawExtension{Raw: []byte(text)} }
 	stored := &v1beta2.Manifest{Spec: v1beta2.ManifestSpec{Version: "1.0.0",
@@ -383,8 +383,8 @@ func mustJSON(t *testing.T, v any) []byte {
 	return data
 }
 
-// TestTooLarge checks that nothing is lost silently: an object whose losses do not fit can be read, but not be written
-// back.
+// TestTooLarge checks that nothing is lost silently: if the losses of an object do not fit, the object can be read, but
+// not be written back.
 func TestTooLarge(t *testing.T) {
 	stored := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: v1beta2.ManifestSpec{
 		Install: v1beta2.InstallInfo{Name: v1beta2.RawManifest, Source: runtime.RawExtension{Raw: []byte(`{}`)}},
@@ -457,8 +457,8 @@ func TestAnnotation(t *testing.T) {
 	}
 }
 
-// Round trips of random objects: an object that is converted and converted back is the same. This also holds for an
-// object that was edited after its conversion, and still has the annotation of the original.
+// These tests convert random objects in both directions: the result must be equal to the original object. The same must
+// be true for an object that was edited after its conversion and still has the annotation of the original.
 
 func FuzzKyma(f *testing.F) {
 	fuzzBoth(f, (*Kyma).ConvertTo, (*Kyma).ConvertFrom,
@@ -544,8 +544,8 @@ func fuzzBoth[Old, Stored any](f *testing.F, to func(*Old, *Stored) error, from 
 	})
 }
 
-// check compares two objects without API version, kind and the annotation of the conversion. An absent list and an
-// empty list are equal.
+// check compares two objects, except for the API version, the kind and the annotation of the conversion. An absent list
+// and an empty list are equal.
 func check(t *testing.T, what string, want, got any) {
 	t.Helper()
 	strip := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".TypeMeta" }, cmp.Ignore())
@@ -601,8 +601,8 @@ func newFiller(seed int64) *randfill.Filler {
 	)
 }
 
-// TestTargetOfStoredManifest checks that Manifests of all modules, in which remote is false, are not converted to
-// Manifests for the control plane in v1alpha1, and that a client that writes them back does not move their objects.
+// TestTargetOfStoredManifest checks two things about Manifests of all modules, in which remote is false: in v1alpha1
+// they are not Manifests for the control plane, and a client that writes them back does not move their objects.
 func TestTargetOfStoredManifest(t *testing.T) {
 	for target, remote := range map[v1beta2.Target]bool{
 		"": true, v1beta2.TargetRemote: true, v1beta2.TargetControlPlane: false,

@@ -6,15 +6,16 @@
 //	var now v1beta2.Kyma
 //	err := old.ConvertTo(&now)   // and old.ConvertFrom(&now)
 //
-// Write new objects in v1beta2, which is the stored version. v1alpha1 is served only if the manager runs with
+// Write new objects in v1beta2, which is the stored version. v1alpha1 is served only if the manager runs wit Write new
+// objects in v1beta2, which is the stored version. v1alpha1 is served only if the manager runs with the flag
 // --enable-webhooks.
 //
-// How the conversion works: fields with the same meaning are copied (project.go). Values without a field in the other
-// version are stored in one annotation, AnnotationConversion, as a list of losses (loss.go). A loss has a path, the
-// value that results from the copied fields, and the original value. When the object is converted back, the original
-// value is restored only if the copied fields still give the same value, so edits in between take precedence. An object
-// without losses has no annotation. Nothing is lost silently: an object whose losses exceed the size of the annotation
-// can be read, but not written back.
+// The conversion copies fields that have the same meaning in both versions (project.go). A value without a field in the
+// other version is stored in an annotation, AnnotationConversion, which is a list of losses (loss.go). A loss has a
+// path, the value that the conversion of the copied fields gives at this path, and the original value. When the object
+// is converted back, the original value is restored only if the copied fields still give the same value, so edits in
+// between have precedence. If nothing is lost, there is no annotation. Nothing is lost silently: if the losses of an
+// object exceed the size of the annotation, the object can be read, but not written back.
 //
 // The package contains no control logic and no validation; the API server validates the objects. The package imports
 // only apimachinery.

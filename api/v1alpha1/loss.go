@@ -12,8 +12,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// AnnotationConversion on a converted object contains the values for which its version has no field: a JSON document
-// that only the conversion reads and writes.
+// AnnotationConversion is an annotation of a converted object. Its value is a JSON document with the values for which
+// the API version has no field; only the conversion reads and writes it.
 const AnnotationConversion = "operator.kyma-project.io/conversion"
 
 // MaxConversionBytes is the maximum size of AnnotationConversion. The API server accepts 256 KiB for all annotations of
@@ -22,11 +22,11 @@ const MaxConversionBytes = 64 << 10
 
 // lossRecord is the content of AnnotationConversion.
 type lossRecord struct {
-	// For is the API version of the object that the losses were taken from.
+	// For is the API version of the object from which the losses were taken.
 	For string `json:"for"`
 	// Losses are the values for which the API version of the object has no field, in the order of their paths.
 	Losses []loss `json:"losses,omitempty"`
-	// TooLarge is true if the losses were omitted because of their size. Such an object cannot be written back.
+	// TooLarge is true if the losses were left out because of their size. Such an object cannot be written back.
 	TooLarge bool `json:"tooLarge,omitempty"`
 }
 
@@ -35,13 +35,14 @@ type loss struct {
 	// Path is the path of the value. A step is the name of a field, or an object with one key and value, which selects
 	// the list element with that key and value.
 	Path []any `json:"path"`
-	// Was is the value after a round trip without the losses. Empty: absent.
+	// Was is the value that a conversion in both directions gives without the losses. If Was is empty, the value is
+	// absent.
 	Was json.RawMessage `json:"was,omitempty"`
 	// Is is the original value. Empty: absent.
 	Is json.RawMessage `json:"is,omitempty"`
 }
 
-// pathOfLargest returns the path of the largest loss, for messages.
+// pathOfLargest returns the path of the largest loss, for use in messages.
 func pathOfLargest(all []loss) string {
 	size := func(l loss) int { return len(l.Was) + len(l.Is) }
 	most := slices.MaxFunc(all, func(a, b loss) int { return cmp.Compare(size(a), size(b)) })
@@ -59,11 +60,11 @@ func pathOfLargest(all []loss) string {
 	return strings.TrimPrefix(b.String(), ".")
 }
 
-// absent represents a missing value, which differs from null.
+// absent stands for a missing value, which is not the same as null.
 type absent struct{}
 
-// diff compares the JSON values was and is. The result is the list of losses that have to be restored in was, so that
-// was becomes equal to is.
+// diff compares the JSON values was and is. The result is the list of losses that must be restored in was to make it
+// equal to is.
 func diff(was, is any) ([]loss, error) {
 	var found []loss
 	err := appendLosses(nil, was, is, &found)
@@ -126,8 +127,8 @@ func encodeOrEmpty(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// commonKey returns the field that identifies the elements of both lists, if both have the same values of it in the
-// same order, else "".
+// commonKey returns a field that identifies the elements of both lists: both lists must have the same values of this
+// field in the same order. If there is no such field, commonKey returns "".
 func commonKey(a, b []any) string {
 	for _, key := range []string{"name", "type"} {
 		names := uniqueNames(a, key)
@@ -152,8 +153,8 @@ func uniqueNames(list []any, key string) []string {
 	return names
 }
 
-// restore replaces values of tree by the original values if they have not changed since the conversion; values that
-// were edited since are kept.
+// restore replaces values in tree by the original values if they have not changed since the conversion; if a value was
+// edited since, it is kept.
 func restore(tree map[string]any, all []loss) error {
 	for _, l := range all {
 		if err := restoreOne(tree, l); err != nil {
@@ -194,7 +195,7 @@ func restoreOne(tree map[string]any, l loss) error {
 	return nil
 }
 
-// childAt returns the child at one step of a path, absent{} if it does not exist.
+// childAt returns the child of a value at one step of a path, or absent{} if there is no such child.
 func childAt(here, step any) any {
 	switch step := step.(type) {
 	case string:
@@ -224,8 +225,8 @@ func decodeOrAbsent(raw json.RawMessage) (any, error) {
 	return v, nil
 }
 
-// encodeLosses returns the value of the annotation for the losses of an API version, or "" without losses. fits is
-// false if the losses are too large; the annotation then only has TooLarge.
+// encodeLosses returns the value of the annotation with the losses of an API version, or "" if there are none. If the
+// losses are too large, fits is false, and the annotation has only the mark TooLarge.
 func encodeLosses(version string, all []loss) (annotation string, fits bool, err error) {
 	if len(all) == 0 {
 		return "", true, nil
@@ -238,7 +239,8 @@ func encodeLosses(version string, all []loss) (annotation string, fits bool, err
 	return string(data), true, err
 }
 
-// decodeLosses parses an annotation that was created for an API version. An annotation for another version is ignored.
+// decodeLosses parses an annotation with losses of the given API version. If the annotation has the losses of another
+// version, it is ignored.
 func decodeLosses(version, annotation string) (lossRecord, error) {
 	var b lossRecord
 	if annotation == "" {

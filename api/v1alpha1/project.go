@@ -10,9 +10,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// The functions in this file copy only the fields with the same meaning in both versions. toStored… converts to
-// v1beta2, fromStored… converts back. toStored… sets the defaults that the API server would set, so that a default is
-// not taken for an edit by a user.
+// The functions in this file copy only fields that have the same meaning in both versions. toStored… converts to
+// v1beta2, and fromStored… converts back. toStored… sets the defaults that the API server would set, so that a default
+// is not mistaken for an edit by a user.
 
 func toStoredKyma(k *Kyma) *v1beta2.Kyma {
 	out := &v1beta2.Kyma{}
@@ -103,7 +103,7 @@ func toStoredModuleTemplate(t *ModuleTemplate) *v1beta2.ModuleTemplate {
 	}}
 }
 
-// storedTarget returns the target of a template in v1beta2, where remote is the default.
+// storedTarget returns the target that a template has in v1beta2; the default there is remote.
 func storedTarget(t v1beta2.Target) v1beta2.Target {
 	if t == v1beta2.TargetControlPlane {
 		return t
@@ -119,16 +119,17 @@ func fromStoredModuleTemplate(t *v1beta2.ModuleTemplate) *ModuleTemplate {
 	}}
 }
 
-// annotationModuleVersion was the version of the module; spec.version of v1beta2 replaces it.
+// annotationModuleVersion is an annotation that had the version of the module; in v1beta2, spec.version replaces it.
 const annotationModuleVersion = "operator.kyma-project.io/module-version"
 
-// The values that spec.moduleName and spec.version of v1beta2 accept. Other values are not copied.
+// These patterns match the values that spec.moduleName and spec.version of v1beta2 accept. A value that does not match
+// is not copied.
 var (
 	validName    = regexp.MustCompile(`^[a-z]{3,}(-[a-z]{3,})*$`)
 	validVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z-][0-9a-zA-Z-]*)?$`)
 )
 
-// moduleName returns the name of the module from its label, "" if v1beta2 does not accept it.
+// moduleName returns the name of the module from its label, or "" if v1beta2 does not accept this name.
 func moduleName(t *ModuleTemplate) string {
 	if name := t.Labels[v1beta2.LabelModuleName]; len(name) <= 64 && validName.MatchString(name) {
 		return name
@@ -136,8 +137,8 @@ func moduleName(t *ModuleTemplate) string {
 	return ""
 }
 
-// moduleVersion returns the version of the module from its annotation, else from its descriptor, "" if v1beta2 accepts
-// neither.
+// moduleVersion returns the version of the module from its annotation, or else from its descriptor. moduleVersion
+// returns "" if v1beta2 accepts neither.
 func moduleVersion(t *ModuleTemplate) string {
 	var descriptor struct {
 		Component struct {
@@ -145,7 +146,7 @@ func moduleVersion(t *ModuleTemplate) string {
 		} `json:"component"`
 	}
 	if len(t.Spec.Descriptor.Raw) > 0 {
-		// the descriptor may be any object, with or without a version
+		// The descriptor may be any JSON object, with or without a version.
 		_ = json.Unmarshal(t.Spec.Descriptor.Raw, &descriptor)
 	}
 	for _, version := range []string{t.Annotations[annotationModuleVersion], descriptor.Component.Version} {

@@ -1,4 +1,4 @@
-// Command lifecycle-manager runs the controllers of the control plane. See --help for its flags.
+// Command lifecycle-manager runs the controllers of the control plane. The flag --help lists its other flags.
 package main
 
 import (

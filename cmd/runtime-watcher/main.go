@@ -1,4 +1,5 @@
-// Command runtime-watcher is the agent in a runtime: it reports changes to the control plane. See --help.
+// Command runtime-watcher is the agent in a runtime: it reports changes to the control plane. The flag --help lists its
+// other flags.
 package main
 
 import (

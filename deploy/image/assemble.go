@@ -21,11 +21,11 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user is the user and group of the program. 65532 is the usual number in images without a list of users.
+// user is the user ID and group ID of the program. 65532 is the usual number in images that have no list of users.
 const user = "65532:65532"
 
 // rootsFile is the file in which Go programs search for root certificates. To add certificates, a user mounts another
-// file over this file.
+// file at this path.
 const rootsFile = "etc/ssl/certs/ca-certificates.crt"
 
 // image is the image of one program, for all platforms.
@@ -33,12 +33,12 @@ type image struct {
 	program
 	version string
 	index   v1.ImageIndex
-	// bills contains the bills of materials, one for each platform.
+	// bills has the bills of materials, one for each platform.
 	bills []v1.Image
 }
 
-// addPlatform adds the image for a platform. file is the compiled program. addPlatform also adds the bill of materials
-// of the image.
+// addPlatform adds the image for one platform. file is the compiled program. addPlatform also adds the bill of
+// materials of this image.
 func (m *image) addPlatform(platform, file string) error {
 	system, architecture, _ := strings.Cut(platform, "/")
 	one, err := m.forPlatform(system, architecture, file)
@@ -59,7 +59,7 @@ func (m *image) addPlatform(platform, file string) error {
 	return nil
 }
 
-// forPlatform creates the image for one platform. The image has two layers: one with the certificates, which rarely
+// forPlatform makes the image for one platform. The image has two layers: one with the certificates, which seldom
 // change, and one with the program.
 func (m *image) forPlatform(system, architecture, file string) (v1.Image, error) {
 	binary, err := os.ReadFile(file) //nolint:gosec // build has written the file
@@ -157,21 +157,21 @@ func newLayer(entries ...entry) (v1.Layer, error) {
 }
 
 // rootCertificates returns the root certificates of public certificate authorities in PEM. The certificates are those
-// that the Go project copies from Mozilla. Certificates that Mozilla trusts only with constraints are omitted, because
-// the file cannot contain constraints.
+// that the Go project copies from Mozilla. A certificate that Mozilla trusts only with constraints is left out, because
+// the file cannot express constraints.
 func rootCertificates() []byte {
 	var text bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			// writing to a buffer never fails
+			// Writing to a buffer never fails.
 			_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})
 		}
 	}
 	return text.Bytes()
 }
 
-// writeLayout writes an OCI layout with these images and their bills of materials to a folder. writeLayout replaces an
-// existing OCI layout, and returns an error if the folder has any other content.
+// writeLayout writes an OCI layout with these images and their bills of materials to a folder. If the folder has
+// another OCI layout, writeLayout replaces it; if it has any other content, writeLayout returns an error.
 func writeLayout(folder string, images []*image) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -12,7 +12,7 @@ import (
 )
 
 // build compiles the program in a folder for a platform, such as linux/arm64, and writes it to a file. The program is
-// static. The program contains no paths of the build machine and no debug symbols.
+// linked statically. The program contains no paths of the build machine and no debug symbols.
 func build(ctx context.Context, folder, platform, file string) error {
 	system, architecture, ok := strings.Cut(platform, "/")
 	if !ok || strings.Contains(architecture, "/") {
@@ -31,7 +31,7 @@ func build(ctx context.Context, folder, platform, file string) error {
 	return checkStatic(file)
 }
 
-// checkStatic returns an error if a program needs a dynamic loader. The image contains no dynamic loader.
+// checkStatic returns an error if a program needs a dynamic loader. A dynamic loader would be missing in the image.
 func checkStatic(file string) error {
 	f, err := elf.Open(file)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 
 var hello = []program{{"hello", "./testdata/hello", "prints hello"}, {"other", "./testdata/hello", "prints hello, too"}}
 
-// TestImage builds images of a small program twice, once to disk and once to a registry.
+// TestImage builds images of a small program twice: once to disk, and once to a registry.
 func TestImage(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true)))
 	defer server.Close()
@@ -214,7 +214,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestBadInput checks that the command does not delete other content, and that it reports each mistake.
+// TestBadInput checks that the command deletes no other content, and that it reports each mistake of the user.
 func TestBadInput(t *testing.T) {
 	other := t.TempDir()
 	if err := os.WriteFile(filepath.Join(other, "letter.txt"), nil, 0o600); err != nil {

@@ -2,15 +2,15 @@
 //
 // Use: make image, or go run ./deploy/image --out=bin/images
 // [--push=registry.example.com/team/lifecycle-manager:0.1.0]. With --push, the image of the manager is pushed under the
-// given name. The images of the agent and of klm are pushed as runtime-watcher and klm in the same path. The
-// credentials are those of docker login.
+// given name. The images of the agent and of klm are pushed with the names runtime-watcher and klm under the same path.
+// The credentials are those of docker login.
 //
-// How it works: the programs are static and contain no paths of the build machine (build.go). An image contains only
-// its program and the root certificates of public certificate authorities (assemble.go). The program runs as user 65532
-// and writes no files, so the root file system may be read-only. All timestamps are 1970-01-01, so that the same
-// sources result in the same digest on any machine. The bill of materials, in SPDX, is created from the build
-// information that Go stores in each program (sbom.go). The bill of materials refers to its image by the subject field
-// of OCI 1.1. The result is an OCI layout on disk, which skopeo, crane and oras can also read.
+// The programs are static and contain no paths of the build machine (build.go). An image contains only its program and
+// the root certificates of public certificate authorities (assemble.go). The program runs as user 65532 and writes no
+// files, so the root file system may be read-only. All timestamps are 1970-01-01, so that the same sources result in
+// the same digest on any machine. The bill of materials, in SPDX, is created from the build information that Go stores
+// in each program (sbom.go). The bill of materials refers to its image by the subject field of OCI 1.1. The result is
+// an OCI layout on disk, which the tools skopeo, crane and oras can read, too.
 //
 // Why not ko: ko always reads its base image from a registry, so it needs a network connection. // What it does not do:
 // it does not sign images. The program keeps only the images of the last run.
@@ -36,7 +36,7 @@ type program struct {
 	name, folder, about string
 }
 
-// programs lists all programs. The manager is the first program, because --push sets the name of its image.
+// programs lists all programs. The manager is the first program in the list, because --push sets the name of its image.
 var programs = []program{
 	{"lifecycle-manager", "./cmd/lifecycle-manager",
 		"Installs, upgrades, heals and removes modules on a fleet of Kubernetes clusters"},

@@ -118,7 +118,7 @@ func describe(name, platform string, info *debug.BuildInfo, sum [sha256.Size]byt
 		c := newComponent(fmt.Sprintf("Module-%d", n), dep.Path, dep.Version)
 		if raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(dep.Sum, "h1:")); err == nil &&
 			len(raw) == sha256.Size {
-			// As in go.sum, this is the checksum of the list of the module's files.
+			// As in go.sum, the checksum covers the list of the module's files.
 			c.Checksums = []checksum{{"SHA256", hex.EncodeToString(raw)}}
 		}
 		d.Packages = append(d.Packages, c)

@@ -1,5 +1,5 @@
 // Package answer limits the memory that the answers of an API server need. The package is for API servers that the
-// manager does not trust: their administrators determine the content of the answers.
+// manager does not trust, because their administrators determine the content of the answers.
 //
 // # Use
 //
@@ -7,11 +7,11 @@
 //
 // # How it works
 //
-// Transport passes requests through. While the caller reads the body of an answer, Transport counts the bytes and the
-// JSON values in it, and fails the read as soon as a limit is exceeded. So an answer that is too large is refused
-// before structs are built from it. A value of three bytes may need a struct of 300 bytes, therefore each value counts
-// as 100 bytes. In metadata, values below the seventh level cost only the bytes of their text: these are managed
-// fields, which are not decoded.
+// Transport passes requests through unchanged. While the caller reads the body of an answer, Transport counts the bytes
+// and the JSON values in it, and fails the read as soon as a limit is exceeded. So an answer that is too large is
+// refused before structs are made from it. A value of three bytes may need a struct of 300 bytes, so each value counts
+// as 100 bytes. In metadata, values below the seventh level count only with the bytes of their text: they are managed
+// fields, which are not decoded. These are the limits:
 //
 //	an answer                          at most 3/4 of Memory, with 512 levels of objects and lists
 //	an event of a watch                at most Memory/8
@@ -36,7 +36,7 @@ import (
 	"sync"
 )
 
-// ErrTooLarge is the error of a read that would exceed a limit.
+// ErrTooLarge is the error of a read that would exceed a limit of this package.
 var ErrTooLarge = errors.New("the answer is larger than what an API server sends")
 
 // ErrRedirect is the error of a request whose answer is a redirect.
@@ -45,22 +45,22 @@ var ErrRedirect = errors.New("the answer is a redirect, which is not followed wi
 const (
 	// valueCost is the cost of one JSON value, in bytes.
 	valueCost = 100
-	// smallCost is the maximum cost of an answer, in bytes, that does not wait for other answers.
+	// smallCost is the maximum cost, in bytes, of an answer that need not wait for other answers.
 	smallCost = 256 << 10
 	// metadataDepth is the number of levels of metadata that are decoded: list, items, object, metadata, managedFields,
 	// entry, fieldsV1.
 	metadataDepth = 7
-	// maxDepth is the maximum number of nested objects and lists.
+	// maxDepth is the maximum depth of nested objects and lists.
 	maxDepth = 512
 )
 
 // Options are the options of Limit.
 type Options struct {
-	// Memory is the memory in bytes that the answers of one API server may need at once. Default 64 MiB.
+	// Memory is the memory in bytes that all answers of one API server may need at the same time. Default 64 MiB.
 	Memory int64
 }
 
-// Transport is an [http.RoundTripper] for one API server. Safe for concurrent use.
+// Transport is an [http.RoundTripper] for one API server. A Transport is safe for concurrent use.
 type Transport struct {
 	next              http.RoundTripper
 	maxAnswer, maxDoc int64
@@ -96,7 +96,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// WrappedRoundTripper returns the wrapped transport. client-go uses it to close idle connections.
+// WrappedRoundTripper returns the wrapped transport, with which client-go closes idle connections.
 func (t *Transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // body is the body of an answer. Only one goroutine reads it. Another one may close it.
@@ -131,7 +131,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count counts a part of the answer. If the answer becomes large while another answer is large, count waits.
+// count adds the cost of a part of an answer. If the answer becomes large while another answer is large, count waits
+// until the other one is read.
 func (b *body) count(part []byte) error {
 	for len(part) > 0 {
 		n, ended := b.document.scan(part)
@@ -175,7 +176,7 @@ func (b *body) acquireLarge() error {
 	return nil
 }
 
-// releaseLarge allows another answer to be large.
+// releaseLarge allows another answer to become large.
 func (b *body) releaseLarge() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,8 +195,8 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// scanner counts the bytes and the values of a JSON document. The cost of a text that is not JSON is at least its
-// number of bytes.
+// scanner counts the bytes and the values of a JSON document. If a text is not JSON, its cost is at least its number of
+// bytes.
 type scanner struct {
 	counted       int // values at deeper levels are not counted
 	bytes, values int64
@@ -207,7 +208,7 @@ type scanner struct {
 // cost returns the memory that the document may need, in bytes.
 func (s *scanner) cost() int64 { return s.bytes + s.values*valueCost }
 
-// countValue counts a value at the present level.
+// countValue counts a value at the present level of nesting.
 func (s *scanner) countValue() {
 	if s.depth < s.counted {
 		s.values++

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 )
 
-// endless is a body that repeats a text for ever after a beginning.
+// endless is a response body that repeats a text endlessly after a beginning.
 type endless struct {
 	begin, repeat string
 	sent          int
@@ -30,7 +30,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// clientFor returns a client that gets a response with a new body for every request.
+// clientFor returns a client whose requests all get a response with a new body.
 func clientFor(from func() io.Reader) *http.Client {
 	return &http.Client{Transport: Limit(roundTrip(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(from()), Request: r}, nil
@@ -41,7 +41,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// get returns the body of the answer, which the caller closes.
+// get returns the body of an answer; the caller has to close it.
 func get(ctx context.Context, t *testing.T, c *http.Client, url string) io.ReadCloser {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
@@ -55,7 +55,7 @@ func get(ctx context.Context, t *testing.T, c *http.Client, url string) io.ReadC
 	return res.Body
 }
 
-// TestAttacks checks how many bytes of an endless answer are read before it is refused.
+// TestAttacks checks how many bytes of an endless answer are read before the answer is refused.
 func TestAttacks(t *testing.T) {
 	tests := map[string]struct {
 		reason        string
@@ -89,7 +89,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// TestUsualAnswers checks that the answers of API servers are not refused.
+// TestUsualAnswers checks that the usual answers of API servers are not refused.
 func TestUsualAnswers(t *testing.T) {
 	object := `{"metadata":{"name":"x","managedFields":[{"fieldsV1":{` + strings.Repeat(`"f:field":{},`, 300) + `"f:a":{}}}],` +
 		`"annotations":{"a":"` + strings.Repeat("x", 10<<10) + `"}}}`
@@ -111,7 +111,8 @@ func TestUsualAnswers(t *testing.T) {
 	}
 }
 
-// TestManagedFields checks that managed fields, which are not decoded, count only their text if metadata is requested.
+// TestManagedFields checks that managed fields, which are not decoded, count only with their text if metadata is
+// requested.
 func TestManagedFields(t *testing.T) {
 	object := `{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{` + strings.Repeat(`"f:a":{},`, 2000) + `"f:b":{}}}}]}}`
 	page := `{"items":[` + strings.Repeat(object+",", 499) + object + `]}`
@@ -177,7 +178,7 @@ func TestLargeAnswersWait(t *testing.T) {
 	})
 }
 
-// TestLargeEvent checks that a watch with a large event delays other large answers only until the caller has read this
+// TestLargeEvent checks a watch with a large event: it delays other large answers only until the caller has read this
 // event.
 func TestLargeEvent(t *testing.T) {
 	event := `{"object":"` + strings.Repeat("x", 1<<20) + "\"}\n"
@@ -193,7 +194,7 @@ func TestLargeEvent(t *testing.T) {
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) { // the caller reads on after the large event
 		t.Fatal(err)
 	}
-	// this request waits for ever if the event still counts as large
+	// This request waits forever if the event still counts as large.
 	other := get(t.Context(), t, c, "http://cluster/other")
 	defer other.Close()
 	if _, err := io.Copy(io.Discard, other); err != nil {
@@ -222,8 +223,8 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// FuzzScanner checks that the scanner finds the same ends of documents as a JSON decoder, in whatever parts it receives
-// the text.
+// FuzzScanner checks that the scanner finds the same ends of documents as a JSON decoder, however the text is split
+// into parts.
 func FuzzScanner(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"a":"\\\"}"}[1,[2]]`, `[{},{"x":[]}] {"y":"\u007d"}`, `{"a":1}}`} {
 		f.Add([]byte(seed), 3)

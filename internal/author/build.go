@@ -29,17 +29,17 @@ type Source struct {
 	// Commit is the Git commit of the source code. Empty means the checked-out commit of the Git repository that
 	// contains File.
 	Commit string
-	// Root is the folder that a Kustomize directory may refer to. Empty means the Git repository that contains File, or
-	// the folder of File if there is no repository.
+	// Root is the folder to whose content a Kustomize directory may refer. Empty means the Git repository that contains
+	// File, or the folder of File if there is no repository.
 	Root string
-	// Home is the base URL of the repository context in the descriptor. Home is the registry to which the module is
-	// pushed first. If Home is empty, the first push sets the repository context.
+	// Home is the base URL that the component descriptor gets as its repository context. This is the registry to which
+	// the module is pushed first. If Home is empty, the first push sets the repository context.
 	Home string
 }
 
-// Module is one version of a module. Module is either built or loaded.
+// Module is one version of a module. A Module is either built from a config or loaded from a registry or an archive.
 type Module struct {
-	// Config is the module-config; nil if the module was loaded.
+	// Config is the module-config, or nil if the module was loaded.
 	Config *Config
 	// Name is the name of the component. Version is the version of the module.
 	Name, Version string
@@ -55,7 +55,7 @@ type Module struct {
 	Images []string
 	// Template is the ModuleTemplate as YAML.
 	Template []byte
-	// Findings are the findings of the build that are not errors.
+	// Findings are the findings of the build that are no errors.
 	Findings []content.Finding
 
 	fromURL       bool
@@ -66,8 +66,8 @@ type Module struct {
 	home          string
 }
 
-// Build builds the module that a config describes. If the config or its files have errors, the returned error is a
-// Problems that lists all of them.
+// Build builds the module that a config describes. If the config or its files have errors, the returned error is of
+// type Problems and lists all of them.
 func Build(ctx context.Context, s Source) (*Module, error) {
 	m, err := Inspect(ctx, s)
 	if err != nil {
@@ -80,7 +80,8 @@ func Build(ctx context.Context, s Source) (*Module, error) {
 }
 
 // Inspect reads the module that a config describes. The module is incomplete if its Findings contain an error: Inspect
-// reads all parts that can be read, so that Lint reports as many errors as possible. The returned error is a Problems.
+// reads all parts that can be read, so that Lint reports as many errors as possible. The returned error is of type
+// Problems.
 func Inspect(ctx context.Context, s Source) (*Module, error) {
 	c, findings, err := readConfig(s.File)
 	if c == nil {
@@ -104,8 +105,8 @@ func Inspect(ctx context.Context, s Source) (*Module, error) {
 	return m, err
 }
 
-// readConfig reads a config. The config is nil if it cannot be decoded. If it has errors, the returned error is a
-// Problems; the findings contain the same errors.
+// readConfig reads a module-config. The config is nil if it cannot be decoded. If the config has errors, the returned
+// error is of type Problems; the findings contain the same errors.
 func readConfig(file string) (*Config, []content.Finding, error) {
 	text, err := os.ReadFile(file) //nolint:gosec // the user has named it
 	if err != nil {
@@ -115,7 +116,7 @@ func readConfig(file string) (*Config, []content.Finding, error) {
 	return ParseConfig(file, text)
 }
 
-// Archive returns the content of the component version, which is the input of ocm.Pack.
+// Archive returns the content of the component version, with which ocm.Pack is called.
 func (m *Module) Archive() ocm.Archive {
 	c := m.Config
 	labels := []ocm.Label{
@@ -139,7 +140,7 @@ func (m *Module) Archive() ocm.Archive {
 	}
 }
 
-// readDefaultCR reads the default custom resource if the config has one.
+// readDefaultCR reads the default custom resource if the config names one.
 func (m *Module) readDefaultCR(ctx context.Context) error {
 	c := m.Config
 	if c.DefaultCR == "" {
@@ -208,7 +209,7 @@ func (m *Module) isClusterScoped() bool {
 	return crd != nil && crd.Spec.Scope == apiextensionsv1.ClusterScoped
 }
 
-// findSource sets the commit of the source code in the module.
+// findSource sets the field of the module with the commit of the source code.
 func (m *Module) findSource(commit string) {
 	if commit == "" {
 		found, err := commitOf(filepath.Dir(m.Config.file))
@@ -252,7 +253,7 @@ func commitOf(folder string) (string, error) {
 	}
 }
 
-// headOf returns the commit of HEAD in a Git directory.
+// headOf returns the commit to which HEAD of a Git directory points.
 func headOf(git string) (string, error) {
 	head, err := os.ReadFile(filepath.Join(git, "HEAD")) //nolint:gosec // beside the user's config
 	if err != nil {

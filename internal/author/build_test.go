@@ -70,7 +70,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// BenchmarkBuild builds and packs a module with a manifest of 5 MB.
+// BenchmarkBuild builds and packs a module whose manifest has 5 MB.
 func BenchmarkBuild(b *testing.B) {
 	dir := b.TempDir()
 	var text strings.Builder
@@ -96,7 +96,7 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// writeFiles writes files below the folder of a config.
+// writeFiles writes files into the folder of a config and its subfolders.
 func writeFiles(t *testing.T, config string, files map[string]string) {
 	t.Helper()
 	for file, text := range files {
@@ -110,7 +110,7 @@ func writeFiles(t *testing.T, config string, files map[string]string) {
 	}
 }
 
-// TestChartSettings builds a chart that leaves the namespace to its release, as charts usually do.
+// TestChartSettings builds a chart whose objects have no namespace, as is usual: the release determines it.
 func TestChartSettings(t *testing.T) {
 	config := writeModule(t, goodConfigWith("manifest", "manifest: chart\nchart: {release: web, namespace: shop, createNamespace: true, "+
 		"values: values.yaml, disableHooks: true}"), "x", "")
@@ -156,8 +156,8 @@ metadata: {name: 'migrate-{{ randNumeric 3 }}', annotations: {helm.sh/hook: pre-
 	}
 }
 
-// TestKubebuilder builds the directory config/default of a project as kubebuilder makes it, which refers to directories
-// beside it.
+// TestKubebuilder builds the directory config/default of a project that kubebuilder has created; it refers to
+// directories beside it.
 func TestKubebuilder(t *testing.T) {
 	config := writeModule(t, goodConfigWith("manifest", "manifest: config/default"), "x", "")
 	writeFiles(t, config, map[string]string{
@@ -209,7 +209,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestOutputs checks that an error about the output of a template contains the command that shows this output.
+// TestOutputs checks that an error about the output of a template names the command that shows this output.
 func TestOutputs(t *testing.T) {
 	config := writeModule(t, goodConfigWith("manifest", "manifest: chart"), "x", "")
 	writeFiles(t, config, map[string]string{

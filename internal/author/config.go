@@ -20,7 +20,7 @@ import (
 // Problems are the findings that prevent a build. As an error, Problems lists all findings, one per line.
 type Problems []content.Finding
 
-// Error returns all findings, one per line.
+// Error returns a text with all findings, one per line.
 func (p Problems) Error() string {
 	var lines []string
 	for _, f := range p {
@@ -29,7 +29,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// problemsOf returns the findings with level Error as Problems. problemsOf returns nil if there are no such findings.
+// problemsOf returns the findings that have level Error as Problems, or nil if there are none.
 func problemsOf(findings []content.Finding) error {
 	var p Problems
 	for _, f := range findings {
@@ -46,11 +46,11 @@ func problemsOf(findings []content.Finding) error {
 // Config is the content of a module-config file. The reference and the JSON schema of the file are generated from the
 // comments and the tags of these types. "required" in the tag doc marks keys that must not be missing.
 type Config struct {
-	// Name is the name of the component. Name consists of a domain and a path, for example
+	// Name is the name of the component. The name consists of a domain and a path, for example
 	// kyma-project.io/module/sample. The last part is the name of the module: at least three lower-case letters, with
 	// dashes between such parts.
 	Name string `yaml:"name" doc:"required"`
-	// Version is the version of the module. Version consists of three numbers and at most one pre-release identifier,
+	// Version is the version of the module. The version consists of three numbers and at most one pre-release identifier,
 	// for example 1.2.0 or 1.2.0-rc1.
 	Version string `yaml:"version" doc:"required"`
 	// Manifest is the location of the manifest: the path of a file, a chart or a Kustomize directory, relative to this
@@ -63,7 +63,7 @@ type Config struct {
 	Repository string `yaml:"repository" doc:"required"`
 	// Documentation is the https URL of the documentation.
 	Documentation string `yaml:"documentation" doc:"required"`
-	// Team is the team that is responsible for findings of security scanners. Team is required unless
+	// Team is the team that is responsible for findings of security scanners. The team is required unless
 	// securityScanEnabled is false.
 	Team string `yaml:"team"`
 	// Scan enables security scans of the module. Default true.
@@ -168,10 +168,10 @@ type Risk struct {
 	URL string `yaml:"url"`
 }
 
-// ShortName returns the name of the module, which is the last path segment of the component name.
+// ShortName returns the name of the module: the last path segment of the component name.
 func (c *Config) ShortName() string { return c.Name[strings.LastIndex(c.Name, "/")+1:] }
 
-// Where returns the path of the config and the line of a key, for messages.
+// Where returns the path of the config and the line of a key, for use in messages.
 func (c *Config) Where(key string) string {
 	if line := c.lines[key]; line > 0 {
 		return fmt.Sprintf("%s:%d", c.file, line)
@@ -179,7 +179,8 @@ func (c *Config) Where(key string) string {
 	return c.file
 }
 
-// path returns the path of a file that the config names. Relative names are relative to the folder of the config.
+// path returns the path of a file that the config refers to. A relative path in the config is relative to the folder of
+// the config.
 func (c *Config) path(name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -187,7 +188,7 @@ func (c *Config) path(name string) string {
 	return filepath.Join(filepath.Dir(c.file), filepath.FromSlash(name))
 }
 
-// ObsoleteKeys contains keys of other tools that have no effect here. The value of each key is an explanation.
+// ObsoleteKeys has keys of other tools that have no effect in this project. The value of each key is an explanation.
 var ObsoleteKeys = map[string]string{
 	"channel":   "a channel is a matter of the ModuleReleaseMeta",
 	"mandatory": "mandatory is a matter of the ModuleReleaseMeta",
@@ -195,7 +196,7 @@ var ObsoleteKeys = map[string]string{
 	"security":  "only scanners of images read the file that it names",
 }
 
-// configParser parses a config and collects errors.
+// configParser parses a module-config and collects all errors.
 type configParser struct {
 	*Config
 	findings []content.Finding
@@ -209,8 +210,8 @@ func (r *configParser) addError(line int, format string, args ...any) {
 	r.findings = append(r.findings, content.NewFinding(content.Error, where, fmt.Sprintf(format, args...)))
 }
 
-// ParseConfig parses the text of a config. file is the path of the config. The returned error is a Problems that lists
-// all errors.
+// ParseConfig parses the text of a module-config. file is the path of the config. The returned error is of type
+// Problems and lists all errors.
 func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 	r := &configParser{Config: &Config{file: file, lines: map[string]int{}, Scan: true}}
 	var document yaml.Node
@@ -241,7 +242,7 @@ func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 	return r.Config, r.findings, problemsOf(r.findings)
 }
 
-// fields returns the keys of a config. The value of each key is a pointer to the variable for its value.
+// fields returns the keys of a config. The value of each key is a pointer to the variable that the key sets.
 func (r *configParser) fields() map[string]any {
 	fields := map[string]any{}
 	config := reflect.ValueOf(r.Config).Elem()
@@ -267,7 +268,7 @@ func keysOf(t reflect.Type) []string {
 	return keys
 }
 
-// each calls visit for every entry of a map. each reports duplicate keys as errors.
+// each calls visit for every entry of a map. each reports an error for a duplicate key.
 func (r *configParser) each(node *yaml.Node, visit func(key string, line int, value *yaml.Node)) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -281,8 +282,8 @@ func (r *configParser) each(node *yaml.Node, visit func(key string, line int, va
 	}
 }
 
-// addUnknownKey reports an unknown key. A key that is similar to a known one is an error. Any other key is a warning,
-// because it may belong to another tool.
+// addUnknownKey reports an unknown key. A key that is similar to a known one is an error. Any other unknown key is a
+// warning, because it may belong to another tool.
 func (r *configParser) addUnknownKey(line int, key string, fields map[string]any) {
 	known := slices.Sorted(maps.Keys(fields))
 	for _, k := range known {
@@ -295,8 +296,8 @@ func (r *configParser) addUnknownKey(line int, key string, fields map[string]any
 		fmt.Sprintf("unknown key %q has no effect: known are %s", key, strings.Join(known, ", "))))
 }
 
-// isSimilar reports whether a key may be a misspelling of a known key: another case, a part of it, or one or two other
-// letters.
+// isSimilar reports whether a key may be a misspelling of a known key: it differs in case, is a part of the known key,
+// or differs in one or two letters.
 func isSimilar(known, key string) bool {
 	one, two := strings.ToLower(known), strings.ToLower(key)
 	if strings.HasPrefix(one, two) || strings.HasPrefix(two, one) {
@@ -371,7 +372,7 @@ func (r *configParser) checkUnknownKeys(key string, value *yaml.Node, into any) 
 	}
 }
 
-// links decodes named links. The node is either a list of entries with a name and a link, or a map.
+// links decodes named links. The YAML node is either a list of entries with a name and a link, or a map.
 func (r *configParser) links(key string, node *yaml.Node) []Link {
 	var links []Link
 	add := func(line int, name, link string) {
@@ -412,8 +413,8 @@ func (r *configParser) links(key string, node *yaml.Node) []Link {
 	return links
 }
 
-// The syntax of names and versions. The syntax of a ModuleTemplate is stricter than the syntax of a component. Both
-// apply.
+// These patterns define the syntax of names and versions. The syntax of a ModuleTemplate is stricter than the syntax of
+// a component. A value must match both.
 var (
 	componentForm = regexp.MustCompile(
 		`^[a-z][-a-z0-9]*([.][a-z][-a-z0-9]*)*[.][a-z]{2,}(/[a-z][-a-z0-9_]*([.][a-z][-a-z0-9_]*)*)+$`)
@@ -422,7 +423,7 @@ var (
 	namespaceForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 )
 
-// validate checks the values of a config.
+// validate checks whether the values of a config are valid.
 func (r *configParser) validate() {
 	r.validateName()
 	r.validateVersion()
@@ -518,7 +519,7 @@ func (r *configParser) validateVersion() {
 	}
 }
 
-// plainVersion returns a similar version that is valid in a ModuleTemplate, as a suggestion.
+// plainVersion returns a version that is similar and valid in a ModuleTemplate, as a suggestion for a message.
 func plainVersion(version string) string {
 	numbers, pre, _ := strings.Cut(version, "-")
 	pre = strings.ReplaceAll(pre, ".", "-")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// good is a valid config with its manifest.
+// good is a valid module-config with its manifest.
 const good = `name: example.com/module/widget
 version: 2.0.1
 manifest: manifest.yaml
@@ -51,8 +51,8 @@ func writeModule(t *testing.T, config, image, env string) string {
 	return filepath.Join(dir, "module-config.yaml")
 }
 
-// goodConfigWith returns the good config with another line for a key. An empty line removes the key with its nested
-// lines.
+// goodConfigWith returns the config good in which another line sets a key. If the line is empty, the key is removed,
+// with its nested lines.
 func goodConfigWith(key, with string) string {
 	var out []string
 	skip := false
@@ -71,8 +71,8 @@ func goodConfigWith(key, with string) string {
 	return strings.Join(out, "")
 }
 
-// TestOddInput checks the errors for invalid input with typical mistakes of authors. Each error must contain the
-// location of the problem and its solution.
+// TestOddInput checks the errors about typical mistakes of authors. Each error must contain the location of the problem
+// and how to solve it.
 func TestOddInput(t *testing.T) {
 	cases := map[string]struct {
 		reason           string
@@ -344,7 +344,7 @@ func TestOddInput(t *testing.T) {
 	}
 }
 
-// TestCommit checks that the commit is found in the formats in which Git stores it.
+// TestCommit checks that the commit is found in all formats in which Git stores it.
 func TestCommit(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -380,7 +380,7 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestAbsolutePath checks that an absolute path is read, with a warning.
+// TestAbsolutePath checks that an absolute path is read, and that there is a warning.
 func TestAbsolutePath(t *testing.T) {
 	manifest := filepath.Join(t.TempDir(), "manifest.yaml")
 	object := []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")

@@ -13,10 +13,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// WriteConstructor writes a component constructor in the format of modulectl to file. The OCM command line (ocm add
-// componentversions) creates the same component version from the constructor. Paths in the constructor are relative to
-// the constructor. template is the path of the ModuleTemplate. WriteConstructor writes content from a URL or a folder
-// as one file next to the constructor.
+// WriteConstructor writes a component constructor in the format of modulectl to file. From this constructor, the OCM
+// command line (ocm add componentversions) makes the same component version. Paths in the constructor are relative to
+// its folder. template is the path of the ModuleTemplate. If content comes from a URL or a folder, WriteConstructor
+// writes it as one file next to the constructor.
 func (m *Module) WriteConstructor(file, template string) error {
 	made, err := ocm.Pack(m.Archive())
 	if err != nil {
@@ -69,7 +69,7 @@ func (m *Module) WriteConstructor(file, template string) error {
 	return writeBeside(file, text)
 }
 
-// resourceInput returns the input field of a local resource, which contains the path of the content.
+// resourceInput returns the field input of a local resource, which has the path of the content.
 func (m *Module) resourceInput(resource, file, template string) (fields, error) {
 	path, text := template, m.Template
 	switch resource {
@@ -97,7 +97,7 @@ func (m *Module) resourceInput(resource, file, template string) (fields, error) 
 		{"includeFiles", []string{name}}}, nil
 }
 
-// relative returns path relative to the folder of file.
+// relative returns a path relative to the folder of file.
 func relative(file, path string) (string, error) {
 	folder, err := filepath.Abs(filepath.Dir(file))
 	if err == nil {

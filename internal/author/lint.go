@@ -25,14 +25,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// The size limits of programs that read modules, in bytes.
+// These are the size limits of programs that read modules, in bytes.
 const (
 	managerDescriptor = 100 << 10 // component descriptor, in the manager and in Kyma's lifecycle-manager
 	managerLayer      = 32 << 20  // layer, in the manager
 	maxObject         = 1 << 20   // object in etcd, with a reserve for fields that the API server adds
 )
 
-// Lint returns the problems of the module. If previous is not nil, Lint also returns the problems of the upgrade from
+// Lint returns the problems of the module. If previous is not nil, Lint also returns the problems of an upgrade from
 // previous. Lint does not connect to a cluster. Findings are sorted by level. Findings of the same level have the order
 // of the artefact.
 func (m *Module) Lint(previous *Module) []content.Finding {
@@ -69,7 +69,7 @@ func (m *Module) lintTemplate() []content.Finding {
 }
 
 // schemaFindings validates an object against its CRD. The parameter unknown is the level of findings about fields that
-// the API server would drop.
+// are not in the schema, which the API server would drop.
 func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructured.Unstructured, where string,
 	unknown content.Level) []content.Finding {
 	var schema *apiextensionsv1.JSONSchemaProps
@@ -155,7 +155,7 @@ func hasState(schema *apiextensionsv1.JSONSchemaProps) bool {
 	return ok && (has || status.XPreserveUnknownFields != nil && *status.XPreserveUnknownFields)
 }
 
-// lintManager checks that the manager workload of the config exists in the manifest and states its version.
+// lintManager checks that the workload that the config names as manager exists in the manifest and states its version.
 func (m *Module) lintManager() []content.Finding {
 	if m.Config == nil {
 		return nil
@@ -199,7 +199,8 @@ func (m *Module) lintVersion(o *unstructured.Unstructured) []content.Finding {
 			"app.kubernetes.io/version", m.Version, strings.Join(tags, ", ")))}
 }
 
-// lintObjects reports duplicate objects, objects that must not be in a manifest, and objects that a removal keeps.
+// lintObjects reports duplicate objects, objects that must not be in a manifest, and objects that stay when the module
+// is removed.
 func (m *Module) lintObjects() []content.Finding {
 	var findings []content.Finding
 	seen := map[string]*unstructured.Unstructured{}
@@ -276,7 +277,7 @@ func (m *Module) lintSizes() []content.Finding {
 	return findings
 }
 
-// idOf returns an identifier of an object that does not depend on its API version.
+// idOf returns a text that identifies an object without its API version.
 func idOf(o *unstructured.Unstructured) string {
 	gvk := o.GroupVersionKind()
 	return strings.Join([]string{gvk.Group, gvk.Kind, o.GetNamespace(), o.GetName()}, "/")
@@ -318,7 +319,7 @@ func (m *Module) lintUpgrade(previous *Module) []content.Finding {
 	return append(findings, check.AddedRights(previous.Objects, m.Objects)...)
 }
 
-// findingForPruned returns the finding for an object that is missing in the new version.
+// findingForPruned returns the finding about an object that is missing in the new version.
 func findingForPruned(o *unstructured.Unstructured) content.Finding {
 	where := content.NameOf(o)
 	switch {

@@ -284,7 +284,7 @@ func TestLintDefaultCR(t *testing.T) {
 	}
 }
 
-// TestLintObjects checks objects that are in a manifest twice, and objects that a removal keeps.
+// TestLintObjects checks objects that are in a manifest twice, and objects that stay when the module is removed.
 func TestLintObjects(t *testing.T) {
 	object := func(more string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: kyma-system" + more + "}\n---\n"
@@ -306,8 +306,8 @@ func TestLintObjects(t *testing.T) {
 	}
 }
 
-// TestLintSizes: the size of an object is the size of the JSON that is sent. The YAML of the object can be larger,
-// because it indents nested lists.
+// TestLintSizes checks that the size of an object is the size of the JSON that is sent. The YAML of the same object can
+// be larger, because it indents nested lists.
 func TestLintSizes(t *testing.T) {
 	deep := func(lines int) string {
 		text, indent := "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec:\n", "  "

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Load reads the component version that the reference of a place selects, and returns it as a module. Load returns an
+// Load reads the component version that the reference of a place selects, and returns it as a Module. Load returns an
 // error if the reference selects more than one component version.
 func Load(ctx context.Context, p *storage.Place) (*Module, error) {
 	a, err := p.One(ctx)

@@ -20,8 +20,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// readManifest reads the manifest. If the manifest is a chart or a Kustomize directory, readManifest renders it. A
-// Kustomize directory may refer to the folder root.
+// readManifest reads the manifest that the config names. If the manifest is a chart or a Kustomize directory,
+// readManifest renders it. A Kustomize directory may refer to other folders in root.
 func (m *Module) readManifest(ctx context.Context, root string) error {
 	c := m.Config
 	problem := func(err error) error {
@@ -52,7 +52,7 @@ func (m *Module) readManifest(ctx context.Context, root string) error {
 }
 
 // Outputs returns the output of each template of the module's chart, by path of the template, before the output is
-// decoded. The result is empty if the manifest is not a chart.
+// decoded. If the manifest is not a chart, the result is empty.
 func Outputs(ctx context.Context, s Source) (map[string]string, error) {
 	c, _, err := readConfig(s.File)
 	if err != nil {
@@ -103,7 +103,7 @@ func (m *Module) render(ctx context.Context, root string) ([]*unstructured.Unstr
 	return objects, text.Bytes(), nil
 }
 
-// explainOutput extends an error about the output of a template by the command that shows this output.
+// explainOutput adds the command that shows the output of a template to an error about this output.
 func explainOutput(a *render.Artefact, err error) error {
 	e, ok := errors.AsType[*render.Error](err)
 	if !ok || a.Kind() != render.Chart || e.Document == 0 ||
@@ -113,8 +113,8 @@ func explainOutput(a *render.Artefact, err error) error {
 	return fmt.Errorf("%w: klm module render --template %s prints that output", err, e.File)
 }
 
-// loadArtefact loads the chart, the Kustomize directory or the folder of manifests of the config. The settings are
-// those of a chart.
+// loadArtefact loads the chart, the Kustomize directory or the folder of manifests of the config. The returned settings
+// are for a chart.
 func (c *Config) loadArtefact(root string) (*render.Artefact, render.Settings, error) {
 	var settings render.Settings
 	root, folder, err := c.rootOf(root)
@@ -133,9 +133,9 @@ func (c *Config) loadArtefact(root string) (*render.Artefact, render.Settings, e
 	return a, settings, err
 }
 
-// rootOf returns the folder that a Kustomize directory may refer to, and the path of the manifest in it. If no root is
-// given, it is the Git repository, or else the folder of the config. The manifest itself is the root if it is not in
-// that folder.
+// rootOf returns the folder to whose content a Kustomize directory may refer, and the path of the manifest in this
+// folder. If no root is given, the folder is the Git repository, or else the folder of the config. If the manifest is
+// not in that folder, the manifest itself is the root.
 func (c *Config) rootOf(given string) (root, folder string, err error) {
 	manifest, err := filepath.Abs(c.path(c.Manifest))
 	if err == nil {
@@ -176,8 +176,8 @@ func (c *Config) chartSettings() (s render.Settings, err error) {
 }
 
 // addNamespaces sets the namespace of the release in all objects without a namespace, except those of cluster-scoped
-// kinds. Helm does this when it installs a chart. A kind whose scope is not known counts as namespaced: the manager
-// removes the namespace if the kind is cluster-scoped in the cluster.
+// kinds. Helm does the same when it installs a chart. If the scope of a kind is not known, the kind counts as
+// namespaced: if it is cluster-scoped in the cluster, the manager removes the namespace.
 func addNamespaces(objects []*unstructured.Unstructured, namespace string) {
 	crds := check.CRDs(objects)
 	for _, o := range objects {

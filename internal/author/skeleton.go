@@ -22,9 +22,9 @@ type Written struct {
 	New bool `json:"new"`
 }
 
-// Init writes the skeleton of a module to a folder. The skeleton contains the config, the manifest, the default custom
-// resource, the release, and an operator in Go. Existing files are not changed. component is the name of the component,
-// such as kyma-project.io/module/sample.
+// Init writes the skeleton of a module to a folder. The skeleton has the module-config, the manifest, the default
+// custom resource, the release, and an operator in Go. Existing files are not changed. component is the name of the
+// component, such as kyma-project.io/module/sample.
 func Init(folder, component, team string) ([]Written, error) {
 	r := &configParser{Config: &Config{file: "the name", Name: component}}
 	r.validateName()
@@ -64,7 +64,7 @@ func Init(folder, component, team string) ([]Written, error) {
 	return written, err
 }
 
-// createFile writes a file unless the file exists. isNew reports whether it has written the file.
+// createFile writes a file, unless the file exists. isNew is true if createFile has written the file.
 func createFile(path string, data []byte) (isNew bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // sources are for others
 		return false, fmt.Errorf("making a folder: %w", err)

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// template returns the ModuleTemplate as YAML. The keys of the YAML are in a readable order.
+// template returns the ModuleTemplate as YAML. The keys of the YAML have an order that is easy to read.
 func (m *Module) template() ([]byte, error) {
 	c := m.Config
 	labels := maps.Clone(c.Labels)
@@ -78,7 +78,7 @@ func (m *Module) template() ([]byte, error) {
 	})
 }
 
-// resources returns the links of the ModuleTemplate. If the manifest has a URL and the config has no link for it,
+// resources returns the links of the ModuleTemplate. If the manifest has a URL, and the config has no link to it,
 // resources adds this link.
 func (m *Module) resources() []Link {
 	all := slices.Clone(m.Config.Resources)
@@ -97,7 +97,7 @@ func links(all []Link) []any {
 	return list
 }
 
-// fields is a map whose keys have a defined order.
+// fields is a map whose keys have a fixed order.
 type fields []field
 
 type field struct {
@@ -126,7 +126,7 @@ func (f fields) MarshalYAML() (any, error) {
 	return node, nil
 }
 
-// nodeOf returns an object as a YAML node with sorted keys. nodeOf does not change the format of numbers.
+// nodeOf converts an object to a YAML node with sorted keys. nodeOf does not change how numbers are written.
 func nodeOf(o *unstructured.Unstructured) (*yaml.Node, error) {
 	text, err := yamlOf(o)
 	if err != nil {

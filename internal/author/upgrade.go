@@ -45,9 +45,10 @@ func (u *Upgrade) fields() fields {
 	return all
 }
 
-// lintUpgradePaths checks the declarations in spec.upgrade about the previous version: that the module can be installed
-// on top of it, and that a downgrade to it is safe. Objects in the bundles that make the downgrade unsafe are findings.
-// If there are none, and the config declares no safe downgrade, the finding suggests the declaration.
+// lintUpgradePaths checks what spec.upgrade declares about the previous version: that the module can be installed on
+// top of it, and that a downgrade to it is safe. Objects in the bundles that make such a downgrade unsafe are reported
+// as findings. If there are no such objects, and the config declares no safe downgrade, a finding suggests the
+// declaration.
 func (m *Module) lintUpgradePaths(previous *Module) []content.Finding {
 	if m.Config == nil || !channel.IsLower(previous.Version, m.Version) {
 		return nil

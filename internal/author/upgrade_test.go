@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// role returns a ClusterRole with verbs for ConfigMaps.
+// role returns a ClusterRole that allows the given verbs for ConfigMaps.
 func role(verbs string) string {
 	return `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -17,7 +17,8 @@ rules:
 `
 }
 
-// TestLintDowngrade checks the findings about a downgrade to the previous version, and about its declaration.
+// TestLintDowngrade checks the findings about a downgrade to the previous version, and about the declaration that it is
+// safe.
 func TestLintDowngrade(t *testing.T) {
 	second := strings.Replace(definition, "storage: true", "storage: false", 1) + `    - name: v9
       served: true

@@ -7,12 +7,12 @@
 //
 // # How it works
 //
-// Each runtime has a token bucket, which is full at first. A full bucket is the same as none, so buckets that have
-// filled up are deleted.
+// Each runtime has a token bucket, which is full at the beginning. A full bucket has the same effect as no bucket, so
+// buckets are deleted when they are full again.
 //
 // # What it does not do
 //
-// It does not wait, and stores nothing of what was refused.
+// The package does not wait, and stores nothing about what was refused.
 package budget
 
 import (
@@ -20,11 +20,11 @@ import (
 	"time"
 )
 
-// maxBuckets is the number of buckets above which full buckets are deleted.
+// maxBuckets is the number of buckets above which the full ones are deleted.
 const maxBuckets = 4096
 
-// Budget is the number of times that something may happen for each runtime. The methods of a nil Budget refuse nothing.
-// Safe for concurrent use.
+// Budget limits for each runtime how often something may happen. A nil Budget allows everything. A Budget is safe for
+// concurrent use.
 type Budget struct {
 	burst    int
 	interval time.Duration
@@ -33,19 +33,20 @@ type Budget struct {
 	buckets map[string]*bucket // guarded by mu; by name of the runtime
 }
 
-// bucket is the budget of one runtime.
+// bucket is the token bucket of one runtime.
 type bucket struct {
 	left    int
 	updated time.Time // when left was last increased
 }
 
-// New returns a Budget. burst is the number of times at once, at least 1. After that, one time is added per interval.
+// New returns a Budget. burst is how often something may happen in a row, at least once. After that, it may happen once
+// more per interval.
 func New(burst int, interval time.Duration) *Budget {
 	return &Budget{burst: burst, interval: interval, buckets: map[string]*bucket{}}
 }
 
-// Take takes one time from the budget of a runtime, and returns 0. If nothing is left, it takes nothing and returns how
-// long it takes until something is left.
+// Take takes one token of a runtime if there is one, and returns 0. If there is none, Take returns the time until there
+// is one.
 func (b *Budget) Take(runtime string, now time.Time) (wait time.Duration) {
 	if b == nil {
 		return 0
@@ -60,7 +61,7 @@ func (b *Budget) Take(runtime string, now time.Time) (wait time.Duration) {
 	return 0
 }
 
-// Spend takes one time from the budget of a runtime for something that has happened in any case.
+// Spend takes one token of a runtime for something that has already happened, whether or not there is a token.
 func (b *Budget) Spend(runtime string, now time.Time) {
 	if b == nil {
 		return
@@ -72,14 +73,14 @@ func (b *Budget) Spend(runtime string, now time.Time) {
 	}
 }
 
-// Forget drops the memory of a runtime.
+// Forget drops the bucket of a runtime.
 func (b *Budget) Forget(runtime string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.buckets, runtime)
 }
 
-// bucketLocked returns the bucket of a runtime, filled up to now.
+// bucketLocked returns the bucket of a runtime, with the tokens that it has at present.
 func (b *Budget) bucketLocked(runtime string, now time.Time) *bucket {
 	is := b.buckets[runtime]
 	if is == nil {
@@ -93,7 +94,7 @@ func (b *Budget) bucketLocked(runtime string, now time.Time) *bucket {
 	return is
 }
 
-// fill adds what a bucket has got since the last time.
+// fill adds the tokens that a bucket has got since the last call.
 func (b *Budget) fill(is *bucket, now time.Time) {
 	earned := now.Sub(is.updated) / b.interval
 	switch {
@@ -107,7 +108,7 @@ func (b *Budget) fill(is *bucket, now time.Time) {
 	}
 }
 
-// deleteFullLocked deletes full buckets.
+// deleteFullLocked deletes the buckets that are full.
 func (b *Budget) deleteFullLocked(now time.Time) {
 	for name, is := range b.buckets {
 		if b.fill(is, now); is.left == b.burst {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestTake checks how often something may happen for one runtime, and how long the next time is away.
+// TestTake checks how often something may happen for one runtime, and how long it takes until it may happen again.
 func TestTake(t *testing.T) {
 	begin := time.Date(2026, time.November, 23, 9, 0, 0, 0, time.UTC)
 	b := New(3, 10*time.Second)
@@ -44,7 +44,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestSpend checks that what happens in any case counts, and never makes the debt grow.
+// TestSpend checks that Spend counts, and that the bucket never has less than no token.
 func TestSpend(t *testing.T) {
 	now := time.Now()
 	b := New(2, time.Second)
@@ -60,7 +60,7 @@ func TestSpend(t *testing.T) {
 	}
 }
 
-// TestBuckets checks that runtimes of long ago cost no memory.
+// TestBuckets checks that a runtime that has done nothing for long costs no memory.
 func TestBuckets(t *testing.T) {
 	now := time.Now()
 	b := New(2, time.Second)

@@ -7,20 +7,21 @@
 //
 // # How it works
 //
-// A change is one version of a module: it begins when the version is requested from the runtime, and it ends when the
-// module is Ready or Warning with it for the first time. Failures of that version are the outcome of the change, even
-// if they happen after its end. So events need only the last change: an event is the difference between the last change
-// in the saved status and the last change in the next saved status. A restart of the manager, or a reconcile that is
-// repeated, finds no difference and records no event.
+// A change is about one version of a module: it begins when the manager writes the version into the Manifest, and it
+// ends when the module is Ready or Warning with this version for the first time. If this version fails, the failure is
+// the outcome of the change, even if the module fails after the end of the change. So only the last change is needed to
+// find events: an event is the difference between the last change in the saved status and the last change in the next
+// saved status. If the manager restarts or a reconcile is repeated, there is no difference, and no event is recorded.
 //
-// A change is written with the state of the module, which changes at the same time. So a change costs no write of its
-// own.
+// A change is written with the state of the module, which changes at the same time. So recording a change costs no
+// additional write.
 //
-// Every function is pure.
+// Every function of the package is pure.
 //
 // # What it does not do
 //
-// The package records no event. The package does not record a failure to reach the runtime as a failure of its modules.
+// The package itself records no event. If a runtime cannot be reached, the package does not count that as a failure of
+// its modules.
 package changelog
 
 import (
@@ -32,25 +33,27 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Limit is the number of changes that are kept for each module.
+// Limit is the number of changes that are stored for each module.
 const Limit = 10
 
 // Observation is the state of one module, as a reconcile has observed it.
 type Observation struct {
 	// Version is the version that is being installed, or that is installed.
 	Version string
-	// Installed is the version that was installed completely before. Installed equals Version if nothing changes.
+	// Installed is the version that was installed completely before. If no change is in progress, Installed equals
+	// Version.
 	Installed string
-	// IsInstalled reports whether a version was installed completely before, even if its name is not known.
+	// IsInstalled is true if a version was installed completely before, even if its name is not known.
 	IsInstalled bool
-	// State is the state of the module. States other than Ready, Warning, Error and Processing change nothing.
+	// State is the state of the module. If State is none of Ready, Warning, Error and Processing, the observation
+	// changes nothing.
 	State v1beta2.State
-	// Reason is the code of the problem.
+	// Reason is the reason code of the problem.
 	Reason string
 }
 
-// Next returns the changes of a module after an observation. If the observation is nothing new, Next returns changes
-// itself. The first row that matches decides:
+// Next returns the changes of a module after an observation. If the observation shows nothing new, Next returns the
+// argument changes itself. The first row that matches decides what changes:
 //
 //	1  the state is not known, because the runtime cannot be reached   nothing new
 //	2  the module is deleted or Unmanaged, or its state is not known   nothing new
@@ -87,10 +90,10 @@ func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta
 	return changed[max(0, len(changed)-Limit):]
 }
 
-// CatchUp adds the last change of a module's Manifest to the changes of the module, if that change is complete and is
-// missing there: it began and ended while the manager was not running, or it began before the status of the Kyma was
-// saved. If it is there but has not ended, CatchUp ends it: the next version may have been ordered before a reconcile
-// of the Kyma observed its end.
+// CatchUp adds the last change of a module's Manifest to the changes of the module if the change is complete and is
+// missing there. This happens if the change began and ended while the manager was not running, or if it began before
+// the status of the Kyma was saved. If the change is there but has not ended, CatchUp ends it: the next version may
+// have been written into the Manifest before a reconcile of the Kyma observed the end of the change.
 func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) []v1beta2.ModuleChange {
 	if ofManifest == nil || ofManifest.Started.IsZero() || ofManifest.Ended.IsZero() {
 		return changes
@@ -111,7 +114,7 @@ func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) [
 }
 
 // NextOfManifest returns the last change of a Manifest after an observation. installed is the status of the Manifest
-// before this reconcile, with the version that was installed. The observed state and spec are those of m.
+// before this reconcile, which has the installed version. The observed state and spec are those of the Manifest m.
 func NextOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus, reason string,
 	now time.Time) *v1beta2.ModuleChange {
 	if !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() || m.IsRestored() {
@@ -125,7 +128,7 @@ func NextOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus, reas
 		IsInstalled: installed.AppliedDigest != "", State: m.Status.State, Reason: reason}, now))
 }
 
-// updateOutcome sets outcome and time of the end of a change of a version, from the state of its Manifest.
+// updateOutcome sets the outcome and the end of a change, according to the state of the Manifest.
 func updateOutcome(c *v1beta2.ModuleChange, o Observation, now time.Time) {
 	switch o.State {
 	case v1beta2.StateReady, v1beta2.StateWarning:
@@ -138,13 +141,13 @@ func updateOutcome(c *v1beta2.ModuleChange, o Observation, now time.Time) {
 	}
 }
 
-// toSeconds returns a time in the precision of the API, so that it equals the saved time.
+// toSeconds rounds a time to the precision of the API, so that it equals the saved time.
 func toSeconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// isComplete reports whether the module was Ready or Warning with the version of a change.
+// isComplete reports whether the module was Ready or Warning with the version that a change is about.
 func isComplete(c *v1beta2.ModuleChange) bool { return c.Started.IsZero() || !c.Ended.IsZero() }
 
-// Last returns the last change, or nil if there is none. The result points into changes.
+// Last returns the last change, or nil if there is none. The result points to an element of changes.
 func Last(changes []v1beta2.ModuleChange) *v1beta2.ModuleChange {
 	if len(changes) == 0 {
 		return nil
@@ -152,8 +155,8 @@ func Last(changes []v1beta2.ModuleChange) *v1beta2.ModuleChange {
 	return &changes[len(changes)-1]
 }
 
-// IsAccessReason reports whether a reason means that the runtime cannot be used at all. Nothing is then known about the
-// modules of the runtime.
+// IsAccessReason reports whether a reason means that the runtime cannot be used at all. If so, nothing is known about
+// the modules of the runtime.
 func IsAccessReason(reason string) bool {
 	switch reason {
 	case v1beta2.ReasonAccessSecretNotFound, v1beta2.ReasonAccessSecretAmbiguous, v1beta2.ReasonKubeconfigInvalid,

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// atMinute returns a time some minutes after the begin of the tests.
+// atMinute returns a time that is the given number of minutes after the beginning of the tests.
 func atMinute(minutes int) time.Time {
 	return time.Date(2026, time.November, 23, 9, minutes, 0, 0, time.UTC)
 }
@@ -28,8 +28,7 @@ func newChange(version, from string, started, ended int, outcome v1beta2.State, 
 	return c
 }
 
-// TestNext checks that a change begins and ends once, and that an observation without news leaves the changes as they
-// are.
+// TestNext checks that a change begins once and ends once, and that an observation without news changes nothing.
 func TestNext(t *testing.T) {
 	installed := func(version string, state v1beta2.State, reason string) Observation {
 		return Observation{Version: version, Installed: version, IsInstalled: true, State: state, Reason: reason}
@@ -116,7 +115,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestNextKeepsTen checks the bounds: ten changes, and at most 150 bytes for each.
+// TestNextKeepsTen checks the limits: ten changes, and at most 150 bytes for each change.
 func TestNextKeepsTen(t *testing.T) {
 	var all []v1beta2.ModuleChange
 	for i := range 25 {
@@ -142,7 +141,8 @@ func TestNextKeepsTen(t *testing.T) {
 	}
 }
 
-// TestEvents follows a module from its installation to its removal. Each change of the status causes one event.
+// TestEvents follows a module from its installation to its removal. In this test, each change of the status causes one
+// event.
 func TestEvents(t *testing.T) {
 	first := newChange("1.0.0", "", 1, 2, v1beta2.StateReady, "")
 	open := newChange("2.0.0", "1.0.0", 3, 0, "", "")
@@ -225,7 +225,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsOfStep: the reconcile that finds a version Ready also orders the next version.
+// TestEventsOfStep checks a reconcile that finds one version Ready and orders the next version in the same status.
 func TestEventsOfStep(t *testing.T) {
 	entry := func(all ...v1beta2.ModuleChange) []v1beta2.ModuleStatus {
 		return []v1beta2.ModuleStatus{{Name: "sample", History: all}}
@@ -269,7 +269,7 @@ func TestReachabilityEvents(t *testing.T) {
 	}
 }
 
-// eventsText returns events in one line.
+// eventsText returns several events as one line of text.
 func eventsText(all []Event) string {
 	s := ""
 	for i, e := range all {
@@ -304,7 +304,7 @@ func TestCredentialEvents(t *testing.T) {
 	}
 }
 
-// TestCatchUp: a complete change of the Manifest that the Kyma has missed is added once.
+// TestCatchUp checks that a complete change of the Manifest that is missing in the status of the Kyma is added once.
 func TestCatchUp(t *testing.T) {
 	minute := func(n int) metav1.Time { return metav1.NewTime(atMinute(n)) }
 	change := func(version string, started, ended metav1.Time) v1beta2.ModuleChange {
@@ -334,8 +334,8 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// TestFold checks that the events of one reason about many modules become one event, and that no module is lost from
-// its number.
+// TestFold checks that the events with the same reason about many modules become one event, and that its number
+// includes every module.
 func TestFold(t *testing.T) {
 	events := func(reason string, n int) (all []Event) {
 		for i := range n {

@@ -17,20 +17,22 @@ type Event struct {
 	Type string
 	// Reason is one of the constants Event… of package v1beta2.
 	Reason string
-	// Note is the text for people. Note has no times, so equal events have equal notes.
+	// Note is the text for people. Note contains no times, so that equal events have equal notes.
 	Note string
 	// Module is the name of the module. Module is "" if the event is not about one module.
 	Module string
 }
 
-// Events of one reason about more than foldAbove modules become one event, which has at most maxNamed of their names.
+// If there are events with the same reason about more than foldAbove modules, they become one event, which has the
+// names of at most maxNamed modules.
 const (
 	foldAbove = 5
 	maxNamed  = 10
 )
 
-// Fold replaces the events of one reason about more than foldAbove modules by one event. That event has the number of
-// the modules, some of their names, and the note of the first event. Fold keeps the order of the reasons.
+// Fold replaces events with the same reason by one event if they are about more than foldAbove modules. This event has
+// the number of the modules, some of their names, and the note of the first replaced event. Fold does not change the
+// order of the reasons.
 func Fold(all []Event) []Event {
 	type key struct{ kind, reason string }
 	names := map[key][]string{}
@@ -56,7 +58,7 @@ func Fold(all []Event) []Event {
 	return rest
 }
 
-// nameSome returns the number of some modules, and the names of at most maxNamed.
+// nameSome returns a text with the number of some modules, and the names of at most maxNamed of them.
 func nameSome(names []string) string {
 	text := fmt.Sprintf("%d modules: %s", len(names), strings.Join(names[:min(len(names), maxNamed)], ", "))
 	if more := len(names) - maxNamed; more > 0 {
@@ -65,7 +67,7 @@ func nameSome(names []string) string {
 	return text
 }
 
-// Events returns the events about modules that follow from the entries in two successive statuses of a Kyma.
+// Events compares the entries of modules in two successive statuses of a Kyma, and returns the resulting events.
 func Events(before, after []v1beta2.ModuleStatus) []Event {
 	var all []Event
 	former, present := byName(before), byName(after)
@@ -77,7 +79,7 @@ func Events(before, after []v1beta2.ModuleStatus) []Event {
 		}
 		if former, same := Last(was.History), sameChange(is, Last(was.History)); same != nil &&
 			same != Last(is.History) {
-			// the next version was ordered when this one was Ready
+			// The next version was ordered when this version was Ready.
 			if e := eventOf(is.Name, former, same, "the next version was ordered"); e != nil {
 				all = append(all, *e)
 			}
@@ -87,7 +89,7 @@ func Events(before, after []v1beta2.ModuleStatus) []Event {
 		}
 	}
 	for i := range before {
-		// an entry without a version was never installed
+		// If an entry has no version, the module was never installed.
 		if was := &before[i]; was.Version != "" && was.State != v1beta2.StateUnmanaged &&
 			present[was.Name] == nil {
 			all = append(all, *Removed(was.Name))
@@ -96,7 +98,7 @@ func Events(before, after []v1beta2.ModuleStatus) []Event {
 	return all
 }
 
-// sameChange returns the entry of a change in the history of a module, or nil if there is none.
+// sameChange returns the entry of the same change in the history of a module, or nil if there is none.
 func sameChange(m *v1beta2.ModuleStatus, c *v1beta2.ModuleChange) *v1beta2.ModuleChange {
 	for i := range m.History {
 		if h := &m.History[i]; c != nil && h.Version == c.Version && h.Started.Equal(&c.Started) {
@@ -106,19 +108,20 @@ func sameChange(m *v1beta2.ModuleStatus, c *v1beta2.ModuleChange) *v1beta2.Modul
 	return nil
 }
 
-// ManifestEvent returns the event that follows from two successive statuses of a Manifest, or nil if there is none.
+// ManifestEvent compares two successive statuses of a Manifest, and returns the resulting event, or nil if there is
+// none.
 func ManifestEvent(module string, before, after *v1beta2.ManifestStatus) *Event {
 	return eventOf(module, before.LastChange, after.LastChange, after.LastOperation.Operation)
 }
 
-// Removed returns the event about the removal of a module.
+// Removed returns the event that a module was removed.
 func Removed(module string) *Event {
 	return &Event{Type: corev1.EventTypeNormal, Reason: v1beta2.EventRemoved, Module: module,
 		Note: fmt.Sprintf("module %s is removed", module)}
 }
 
-// eventOf returns the event that follows from the last change of a module in two successive statuses, or nil if there
-// is none. The first row that matches decides:
+// eventOf compares the last change of a module in two successive statuses, and returns the resulting event, or nil if
+// there is none. The first row that matches decides the event:
 //
 //	1  the outcome is Error                         Failed, unless it was Error before
 //	2  the outcome is neither Ready nor Warning     none
@@ -126,8 +129,9 @@ func Removed(module string) *Event {
 //	4  the change has ended now                     Installed, Upgraded, or Recovered if the version is the old one
 //	5  any other                                    Recovered
 //
-// So one period of failure is one event, even if its reasons alternate. The status and the history of the module always
-// show the present reason.
+// So one period of failure is one event, even if its reasons alternate. The status and the history of the module alway
+// So a period in which the module fails causes only one event, even if its reasons alternate. The status and the
+// history of the module always show the present reason.
 func eventOf(module string, before, after *v1beta2.ModuleChange, message string) *Event {
 	if after == nil {
 		return nil
@@ -159,7 +163,7 @@ func eventOf(module string, before, after *v1beta2.ModuleChange, message string)
 
 func isGood(s v1beta2.State) bool { return s == v1beta2.StateReady || s == v1beta2.StateWarning }
 
-// versionOf returns the version of a change for people.
+// versionOf returns the version that a change is about, in a form for people.
 func versionOf(c *v1beta2.ModuleChange) string {
 	if c.Version == "" {
 		return "unknown"
@@ -167,8 +171,8 @@ func versionOf(c *v1beta2.ModuleChange) string {
 	return c.Version
 }
 
-// ReachabilityEvents returns the event that follows if a runtime became unreachable, or reachable again, between two
-// successive statuses of its Kyma.
+// ReachabilityEvents compares two successive statuses of a Kyma, and returns an event if its runtime has become
+// unreachable, or reachable again.
 func ReachabilityEvents(before, after *v1beta2.KymaStatus) []Event {
 	was, is := accessProblem(before), accessProblem(after)
 	switch {
@@ -182,8 +186,8 @@ func ReachabilityEvents(before, after *v1beta2.KymaStatus) []Event {
 	return nil
 }
 
-// CredentialEvents returns the event that follows if the credential of a runtime has a new problem, between two
-// successive statuses of its Kyma.
+// CredentialEvents compares two successive statuses of a Kyma, and returns an event if the credential of its runtime
+// has a new problem.
 func CredentialEvents(before, after *v1beta2.KymaStatus) []Event {
 	was := meta.FindStatusCondition(before.Conditions, v1beta2.ConditionCredentialHealthy)
 	is := meta.FindStatusCondition(after.Conditions, v1beta2.ConditionCredentialHealthy)
@@ -197,7 +201,7 @@ func CredentialEvents(before, after *v1beta2.KymaStatus) []Event {
 	return []Event{{Type: corev1.EventTypeWarning, Reason: reason, Note: is.Message}}
 }
 
-// accessProblem returns the condition Ready if its reason means that the runtime cannot be used, or nil.
+// accessProblem returns the condition Ready if its reason means that the runtime cannot be used, and nil otherwise.
 func accessProblem(s *v1beta2.KymaStatus) *metav1.Condition {
 	c := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady)
 	if c == nil || c.Status == metav1.ConditionTrue || !IsAccessReason(c.Reason) {
@@ -206,7 +210,7 @@ func accessProblem(s *v1beta2.KymaStatus) *metav1.Condition {
 	return c
 }
 
-// byName returns the entries of all modules by name. Of entries with the same name, the first one counts.
+// byName returns the entries of all modules by name. If several entries have the same name, only the first one counts.
 func byName(all []v1beta2.ModuleStatus) map[string]*v1beta2.ModuleStatus {
 	entries := make(map[string]*v1beta2.ModuleStatus, len(all))
 	for i := range all {

@@ -24,11 +24,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// caKey is the key of the trusted CAs in the Secret. The CAs are in PEM format: first the CA of the certificate, then
-// the former CA.
+// caKey is the key of the trusted CAs in the data of the Secret. The CAs are in PEM format: the CA of the current
+// certificate first, and the former CA second.
 const caKey = "ca.crt"
 
-// certificate is a certificate with its key and the trusted CAs. A certificate is never changed.
+// certificate is a certificate with its private key and the trusted CAs. A certificate is never changed.
 type certificate struct {
 	tls       tls.Certificate
 	leaf      *x509.Certificate
@@ -151,7 +151,7 @@ func serial() *big.Int {
 	return n.Add(n, big.NewInt(1))
 }
 
-// parseCertificate parses the data of the Secret with the certificate.
+// parseCertificate parses the data of a Secret that has the certificate.
 func parseCertificate(data map[string][]byte) (*certificate, error) {
 	parsed, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package conversion is the conversion webhook of our CRDs, including its certificate. The webhook makes v1alpha1
-// available in addition to v1beta2.
+// Package conversion is the conversion webhook for the CRDs of this project, including the webhook's certificate. The
+// webhook makes v1alpha1 available in addition to v1beta2.
 //
 // # Use
 //
@@ -10,28 +10,28 @@
 // # How it works
 //
 // API servers send objects to POST /convert. The response contains the objects in the requested version. Package
-// api/v1alpha1 converts the objects. A conversion has no state and sends no requests to a cluster.
+// api/v1alpha1 converts the objects. A conversion needs no state, and sends no request to a cluster.
 //
 // The manager creates the certificate: it creates a CA, signs one certificate with the CA, and discards the key of the
-// CA. All replicas share one Secret. The Secret contains the certificate, its key, and the trusted CAs, which are the
-// new CA and the former CA. Each replica checks the Secret and the CRDs every 15 seconds:
+// CA. All replicas share one Secret. The Secret contains the certificate, its private key, and the trusted CAs, which
+// are the new CA and the former CA. Each replica checks the Secret and the CRDs every 15 seconds:
 //
 //   - The replica replaces the content of the Secret if the content is missing, cannot be used, or expires
 //     within RenewBefore.
 //   - The replica updates the CRDs, so that they contain the address of the webhook and the trusted CAs, and
 //     serve v1alpha1.
 //
-// A replica writes only differences. A replica starts to use a new certificate one interval after the new CA was
-// written to the CRDs. Therefore API servers trust the new CA before they receive the new certificate. API servers
-// still trust the former CA while other replicas use the former certificate.
+// A replica writes only what differs. After a new CA was written to the CRDs, a replica waits one interval before it
+// uses the new certificate. Therefore API servers trust the new CA before they receive the new certificate. API servers
+// also trust the former CA, because other replicas may still use the former certificate.
 //
 // The generated CRDs do not serve v1alpha1. Without this webhook, an API server would store v1alpha1 objects as v1beta2
 // and drop unknown fields. Therefore the webhook enables v1alpha1 in the same patch that sets the conversion webhook.
-// The webhook does not disable v1alpha1 when the manager stops. Then requests for v1alpha1 fail, but requests for
-// v1beta2 succeed.
+// The webhook does not disable v1alpha1 when the manager stops. When the manager has stopped, requests for v1alpha1
+// fail, but requests for v1beta2 succeed.
 //
-// The handler of controller-runtime is not used for two reasons: it reads request bodies without a limit, and its
-// errors do not contain the name of the object.
+// The package does not use the handler of controller-runtime, for two reasons: that handler reads request bodies
+// without a limit, and its errors do not contain the name of the object.
 //
 // # What it does not do
 //
@@ -65,7 +65,7 @@ const SecretName = "lifecycle-manager-webhook"
 const (
 	// Validity is the validity period of a certificate.
 	Validity = 30 * 24 * time.Hour
-	// RenewBefore is the remaining validity period at which a certificate is replaced.
+	// RenewBefore is the remaining validity period of a certificate at which it is replaced.
 	RenewBefore = 10 * 24 * time.Hour
 
 	syncInterval    = 15 * time.Second // interval between two checks of Secret and CRDs
@@ -143,8 +143,8 @@ func (w *Webhook) Ready(*http.Request) error {
 	return nil
 }
 
-// Start serves requests until ctx ends. Start returns an error only if the webhook cannot listen or accept connections.
-// All other operations are retried.
+// Start runs the webhook server until ctx ends. Start returns an error only if the server cannot listen or accept
+// connections. Start retries all other operations that fail.
 func (w *Webhook) Start(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", w.BindAddress)
 	if err != nil {
@@ -176,7 +176,7 @@ func (w *Webhook) Start(ctx context.Context) error {
 	return nil
 }
 
-// syncUntilEnd calls sync at intervals until ctx ends. If the server stops with an error, syncUntilEnd returns the
+// syncUntilEnd calls sync at an interval until ctx ends. If the server stops with an error, syncUntilEnd returns the
 // error.
 func (w *Webhook) syncUntilEnd(ctx context.Context, ended <-chan error) error {
 	for {
@@ -202,7 +202,7 @@ func (w *Webhook) syncUntilEnd(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// sync ensures that a certificate exists, that the CRDs contain its CA, and that the webhook uses the certificate.
+// sync makes sure that a certificate exists, that the CRDs contain its CA, and that the webhook uses the certificate.
 func (w *Webhook) sync(ctx context.Context) error {
 	c, err := w.sharedCertificate(ctx)
 	if err != nil {
@@ -222,7 +222,8 @@ func (w *Webhook) sync(ctx context.Context) error {
 	return nil
 }
 
-// servedCertificate returns the certificate in use. The TLS server calls it for each connection.
+// servedCertificate returns the certificate that the server uses at present. The TLS server calls servedCertificate for
+// each connection.
 func (w *Webhook) servedCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c := w.serving.Load()
 	if c == nil {

@@ -30,7 +30,7 @@ import (
 	definitions "github.com/kyma-fleet/lifecycle-manager/crds"
 )
 
-// controlPlane is a cluster with our CRDs. It records writes.
+// controlPlane is a fake cluster that has the CRDs of this project. controlPlane records all writes.
 type controlPlane struct {
 	client.WithWatch
 	mu     sync.Mutex
@@ -75,7 +75,7 @@ func (c *controlPlane) count(write string) {
 	c.writes = append(c.writes, write)
 }
 
-// takeWrites returns the writes since the last call.
+// takeWrites returns the writes since the last call of takeWrites.
 func (c *controlPlane) takeWrites() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +138,7 @@ func wantWrites(t *testing.T, c *controlPlane, when string, want ...string) {
 	}
 }
 
-// TestUpdateCRDs checks the changes of the CRDs, and that they are written only once.
+// TestUpdateCRDs checks how the CRDs are changed, and that they are written only once.
 func TestUpdateCRDs(t *testing.T) {
 	c := newControlPlane(t)
 	w := newWebhook(t, c, nil, nil)
@@ -197,8 +197,8 @@ func TestUpdateCRDs(t *testing.T) {
 	}
 }
 
-// TestRotation checks that a certificate is replaced in time, and that the old and the new CA are trusted while both
-// certificates are in use.
+// TestRotation checks that a certificate is replaced in time, and that both the old and the new CA are trusted while
+// both certificates are in use.
 func TestRotation(t *testing.T) {
 	c, at := newControlPlane(t), &clock{time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	one, two := newWebhook(t, c, at, nil), newWebhook(t, c, at, nil)
@@ -248,7 +248,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestSecret checks that a Secret that was deleted or changed is replaced.
+// TestSecret checks that the Secret is written again after it was deleted or changed.
 func TestSecret(t *testing.T) {
 	tests := map[string]struct {
 		reason string
@@ -335,7 +335,7 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// lateReader is a client for which another replica writes once after a read.
+// lateReader is a client that lets another replica write once after a read.
 type lateReader struct {
 	client.Client
 	raced func()
@@ -350,7 +350,7 @@ func (r *lateReader) Get(ctx context.Context, key client.ObjectKey, o client.Obj
 	return err
 }
 
-// TestMissingVersion checks that CRDs without v1alpha1 are not changed, and that CRDs with v1alpha1 are changed.
+// TestMissingVersion checks that a CRD is changed only if it has the version v1alpha1.
 func TestMissingVersion(t *testing.T) {
 	c := newControlPlane(t)
 	old := c.crd(t, crds[0])
@@ -368,8 +368,8 @@ func TestMissingVersion(t *testing.T) {
 	wantWrites(t, c, "with old CRDs", "create lifecycle-manager-webhook", patches[2])
 }
 
-// TestServe checks requests over TLS: a client that trusts the CAs of the CRD gets answers, also after a rotation
-// without a restart.
+// TestServe checks requests over TLS: a client that trusts the CAs in the CRD gets answers, even after a rotation of
+// the certificate without a restart.
 func TestServe(t *testing.T) {
 	c := newControlPlane(t)
 	w := newWebhook(t, c, nil, func(o *Options) {
@@ -464,7 +464,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// review returns a request to convert objects to v1beta2.
+// review returns a request that asks for a conversion of objects to v1beta2.
 func review(objects ...string) string {
 	return `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"u","desiredAPIVersion":"operator.kyma-project.io/v1beta2","objects":[` + strings.Join(objects, ",") + `]}}`
 }
@@ -579,7 +579,7 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// checkAnswer checks an answer in the form in which API servers read it, and returns its message.
+// checkAnswer checks an answer in the form in which API servers read it, and returns the message in it.
 func checkAnswer(t *testing.T, asked, want string, succeeds bool, body []byte) string {
 	t.Helper()
 	var request, got apiextensionsv1.ConversionReview
@@ -625,8 +625,8 @@ func checkAnswer(t *testing.T, asked, want string, succeeds bool, body []byte) s
 	return ""
 }
 
-// TestHostileObjects converts objects that are made to cost memory or stack, in reviews as large as allowed. Each
-// review gets a valid response, and the conversion keeps no memory.
+// TestHostileObjects converts objects that are made to need much memory or stack, in requests that are as large as
+// allowed. Each request gets a valid response, and no memory stays in use.
 func TestHostileObjects(t *testing.T) {
 	const conversion = `"annotations":{"operator.kyma-project.io/conversion":`
 	object := func(metadata, spec string) string {
@@ -673,7 +673,7 @@ func TestHostileObjects(t *testing.T) {
 	}
 }
 
-// TestSlots checks that a request that waits for others ends when its caller cancels it.
+// TestSlots checks that a request that waits for other requests ends when its caller cancels it.
 func TestSlots(t *testing.T) {
 	w := newWebhook(t, newControlPlane(t), nil, nil)
 	for range reviewsLimit {
@@ -688,7 +688,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// FuzzReview checks that every request gets a valid answer.
+// FuzzReview checks that every fuzzed request gets a valid answer.
 func FuzzReview(f *testing.F) {
 	f.Add([]byte(review(`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"k"},"spec":{"components":[{"name":"istio"}]}}`)))
 	f.Add([]byte(strings.ReplaceAll(
@@ -704,7 +704,8 @@ func FuzzReview(f *testing.F) {
 	})
 }
 
-// BenchmarkConvert measures the conversion of a Kyma with 20 modules, the object that is read most.
+// BenchmarkConvert measures the conversion of a Kyma with 20 modules, because Kymas are the objects that are read most
+// often.
 func BenchmarkConvert(b *testing.B) {
 	var modules []string
 	for i := range 20 {

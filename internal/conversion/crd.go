@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// crds are the names of the CRDs with two versions.
+// crds are the names of the CRDs that have two versions.
 var crds = [...]string{"kymas." + v1beta2.Group, "manifests." + v1beta2.Group, "moduletemplates." + v1beta2.Group}
 
 // updateCRDs changes each CRD so that it serves v1alpha1 and uses this webhook. changed reports whether at least one
@@ -46,8 +46,8 @@ func (w *Webhook) updateCRDs(ctx context.Context, bundle []byte) (changed bool, 
 	return changed, errors.Join(errs...)
 }
 
-// patchFor returns the JSON patch for a CRD. The patch is nil if the CRD needs no change. The API server rejects the
-// patch if the versions of the CRD have changed after the CRD was read.
+// patchFor returns the JSON patch that a CRD needs. If the CRD needs no change, the patch is nil. The API server
+// rejects the patch if the versions of the CRD have changed since the CRD was read.
 func (w *Webhook) patchFor(crd *apiextensionsv1.CustomResourceDefinition, bundle []byte) ([]byte, error) {
 	i := slices.IndexFunc(crd.Spec.Versions, func(
 		v apiextensionsv1.CustomResourceDefinitionVersion) bool {
@@ -73,7 +73,8 @@ func (w *Webhook) patchFor(crd *apiextensionsv1.CustomResourceDefinition, bundle
 	return json.Marshal(patch)
 }
 
-// conversionSpec returns spec.conversion of a CRD for this webhook. The result includes the defaults of the API server.
+// conversionSpec returns the value that spec.conversion of a CRD has to have for this webhook. The value includes the
+// defaults that the API server sets.
 func (w *Webhook) conversionSpec(bundle []byte) *apiextensionsv1.CustomResourceConversion {
 	c := &apiextensionsv1.WebhookClientConfig{CABundle: bundle}
 	if w.URL != "" {

@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	// reviewBytesLimit is the maximum size of a request. API servers usually send one object, which has at most 3 MiB.
+	// reviewBytesLimit is the maximum size of a request, in bytes. API servers usually send one object, which has at
+	// most 3 MiB.
 	reviewBytesLimit = 16 << 20
-	// reviewsLimit is the maximum number of requests in progress, which limits their memory. Further requests wait.
+	// reviewsLimit is the maximum number of requests that are handled at the same time, which limits the memory that
+	// they need. Further requests wait.
 	reviewsLimit = 16
 	// errorsLimit is the maximum number of errors in a response.
 	errorsLimit = 5
@@ -58,7 +60,8 @@ func (w *Webhook) review(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// respond converts all objects. If objects cannot be converted, the response is a failure that lists these objects.
+// respond converts all objects of a request. If objects cannot be converted, the response is a failure that lists these
+// objects.
 func respond(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
 	response := &apiextensionsv1.ConversionResponse{UID: request.UID,
 		ConvertedObjects: make([]runtime.RawExtension, len(request.Objects))}
@@ -82,7 +85,7 @@ func respond(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.Conver
 	return response
 }
 
-// convert returns an object in the API version to. Errors contain the name of the object.
+// convert returns an object in the given API version. Errors contain the name of the object that cannot be converted.
 func convert(raw []byte, to string) ([]byte, error) {
 	var head metav1.PartialObjectMetadata
 	if err := json.Unmarshal(raw, &head); err != nil {

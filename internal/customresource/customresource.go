@@ -11,7 +11,7 @@
 // # How it works
 //
 // The deletion of a CRD deletes all of its custom resources. A custom resource of such a CRD belongs to a user, unless
-// a row of this table matches. The first row that matches decides:
+// this table says otherwise. The first row that matches decides to whom it belongs:
 //
 //	1  it is in the inventory of the module                             deleted with the module
 //	2  it is the default custom resource of the module                  deleted with the module, unless its policy is Ignore
@@ -19,13 +19,14 @@
 //	4  an object of row 1, or a custom resource of the module's kinds,
 //	   is its owner (metadata.ownerReferences)                          the garbage collector deletes it after its owner
 //
-// Usually there are no such custom resources, and each CRD costs one list request for metadata. If the kind of the CRD
-// is not known to this process, for example after a restart, two discovery requests are added.
+// Usually there are no such custom resources, and each CRD costs one list request for metadata. If this process doe
+// Usually users have no such custom resources, and each CRD costs one list request for metadata. If this process does
+// not know the kind of the CRD, for example after a restart, there are two additional discovery requests.
 //
 // # What it does not do
 //
-// The package does not delete custom resources that another module has applied, even if the user allows a deletion:
-// that module would create them again. Such custom resources are reported until that module is removed.
+// The package does not delete a custom resource that another module has applied, even if the user allows the deletion,
+// because the other module would create it again. Such a custom resource is reported until the other module is removed.
 package customresource
 
 import (
@@ -40,52 +41,53 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Question is about the CRDs of one module.
+// Question has the CRDs of one module about whose custom resources the package is asked.
 type Question struct {
 	// Manifests returns the Manifests of the runtime, which may include the Manifest of the module. Manifests is called
-	// only if there are custom resources.
+	// only if there are custom resources to check.
 	Manifests func(context.Context) ([]v1beta2.Manifest, error)
 	// Runtime is the cluster of the module.
 	Runtime *apply.Cluster
 	// Manifest is the Manifest of the module.
 	Manifest *v1beta2.Manifest
-	// Inventory has the objects of the module.
+	// Inventory has the objects that belong to the module.
 	Inventory []apply.Ref
-	// CRDs are the CRDs that will be deleted. Other kinds, and CRDs with Keep, are ignored.
+	// CRDs are the CRDs that are about to be deleted. Objects of other kinds, and CRDs with the flag Keep, are ignored.
 	CRDs []apply.Ref
 }
 
-// Found are custom resources of users, by kind.
+// Found has the custom resources of users that were found, by kind.
 type Found struct {
 	Kinds    []Kind
 	question Question
 	own      ownership
 }
 
-// Kind has the custom resources of users of one kind.
+// Kind has those custom resources of one kind that belong to users.
 type Kind struct {
 	// CRD is the CRD of the kind.
 	CRD  apply.Ref
 	kind schema.GroupKind
-	// items are the first custom resources of users.
+	// items are the first few custom resources of users.
 	items []apply.ObjectMetadata
 	// count is the number of all custom resources of users.
 	count int
 }
 
 const (
-	// firstPage is the number of custom resources in the first request for a CRD, in addition to the custom resources
-	// of the module.
+	// firstPage is the number of custom resources that the first request for a CRD lists, in addition to the custom
+	// resources of the module.
 	firstPage = 10
-	// nextPage is the number of custom resources in further requests, and the number that one call of Delete deletes.
+	// nextPage is the number of custom resources that each further request lists, and that one call of Delete deletes.
 	nextPage = 500
-	// maxPages limits the requests for a CRD if none of the custom resources so far belongs to a user.
+	// maxPages is the maximum number of requests for a CRD as long as none of the listed custom resources belongs to a
+	// user.
 	maxPages = 10
 )
 
-// ResourceRef returns the default custom resource of a Manifest as it is identified in the runtime: the namespace of a
-// cluster-scoped kind is left out, although spec.resource has one. ResourceRef returns the zero Ref if the module has
-// no default custom resource.
+// ResourceRef returns the reference to the default custom resource of a Manifest as the runtime identifies it: if the
+// kind is cluster-scoped, the namespace is left out, although spec.resource has one. ResourceRef returns the zero Ref
+// if the module has no default custom resource.
 func ResourceRef(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest) (apply.Ref, error) {
 	if m.Spec.Resource == nil {
 		return apply.Ref{}, nil
@@ -93,7 +95,7 @@ func ResourceRef(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifes
 	return runtime.Locate(ctx, declaredRef(m))
 }
 
-// declaredRef returns the default custom resource of a Manifest as its spec identifies it.
+// declaredRef returns the reference to the default custom resource of a Manifest as the spec identifies it.
 func declaredRef(m *v1beta2.Manifest) apply.Ref {
 	cr := m.Spec.Resource
 	gvk := cr.GroupVersionKind()
@@ -110,7 +112,7 @@ func FindOfModule(ctx context.Context, q Question) (found Found, err error) {
 	return Find(ctx, q)
 }
 
-// WithDefaultKind returns refs with the CRD of the default custom resource of a module.
+// WithDefaultKind returns refs, with the CRD of the module's default custom resource added to it.
 func WithDefaultKind(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest, refs []apply.Ref) (
 	[]apply.Ref, error) {
 	if m.Spec.Resource == nil {
@@ -131,7 +133,7 @@ func WithDefaultKind(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Man
 	return append(slices.Clone(refs), crd), nil
 }
 
-// Find returns the custom resources of users that the deletion of the CRDs would delete.
+// Find returns the custom resources of users that would be deleted together with the CRDs.
 func Find(ctx context.Context, q Question) (Found, error) {
 	f := Found{question: q}
 	var pages []apply.Instances
@@ -180,7 +182,7 @@ func Find(ctx context.Context, q Question) (Found, error) {
 	return f, nil
 }
 
-// ownOf returns the number of objects of the module that may be custom resources of a CRD.
+// ownOf returns how many objects of the module may be custom resources of a CRD.
 func ownOf(q Question, crd apply.Ref) int {
 	n := 0
 	_, group, _ := strings.Cut(crd.Name, ".")

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestIsOfUser has the rows of the table in the documentation of the package.
+// TestIsOfUser has one case for each row of the table in the package comment.
 func TestIsOfUser(t *testing.T) {
 	of := func(kind, namespace, name string) apply.Ref {
 		return apply.Ref{Group: "example.com", Version: "v1", Kind: kind, Namespace: namespace, Name: name}
@@ -55,7 +55,7 @@ func TestIsOfUser(t *testing.T) {
 	}
 }
 
-// TestString: the text has kinds, numbers and first names, and its length is limited.
+// TestString checks that the text has the kinds, the numbers and the first names, and that its length is limited.
 func TestString(t *testing.T) {
 	item := func(name string) apply.ObjectMetadata {
 		return apply.ObjectMetadata{Ref: apply.Ref{Namespace: "a", Name: name}}
@@ -83,15 +83,15 @@ func TestString(t *testing.T) {
 	}
 }
 
-// TestDeclaredRef: the reference has the namespace of the spec.
+// TestDeclaredRef checks that the reference has the namespace in the spec.
 func TestDeclaredRef(t *testing.T) {
 	if ref, err := ResourceRef(t.Context(), nil, &v1beta2.Manifest{}); err != nil || ref != (apply.Ref{}) {
 		t.Errorf("a module without a default custom resource: %v, %v", ref, err)
 	}
 }
 
-// TestFindOfModuleAdopted: no custom resources are listed for a CRD that is kept when the module is removed. Without a
-// Runtime, any request would fail.
+// TestFindOfModuleAdopted checks that no custom resources are listed for a CRD that stays when the module is removed.
+// The Question has no Runtime, so any request would fail.
 func TestFindOfModuleAdopted(t *testing.T) {
 	crd := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
 		Name: "things.example.com", Adopted: true}

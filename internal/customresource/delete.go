@@ -11,9 +11,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// Delete deletes custom resources of users, at most 500 of each kind. Call Find and Delete again until none is left.
-// Delete returns the custom resources whose deletion the API server has accepted in this call. Custom resources that
-// are already being deleted wait for their finalizers, which the operator of the module removes.
+// Delete deletes custom resources of users, at most 500 of each kind. Call Find and Delete again until no custom
+// resource is left. Delete returns the custom resources whose deletion the API server has accepted in this call. If a
+// custom resource is already being deleted, it waits for its finalizers, which the operator of the module removes.
 func (f Found) Delete(ctx context.Context) (deleted []apply.Ref, err error) {
 	for _, k := range f.Kinds {
 		page, err := f.question.Runtime.ListInstances(ctx, k.CRD.Name, nextPage, "")
@@ -41,12 +41,12 @@ func (f Found) Delete(ctx context.Context) (deleted []apply.Ref, err error) {
 	return deleted, nil
 }
 
-// isAllowed reports whether the user allows the deletion.
+// isAllowed reports whether the user allows the deletion of custom resources.
 func (f Found) isAllowed() bool {
 	return f.question.Manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 }
 
-// DeleteIfAllowed calls Delete if the user allows the deletion. DeleteIfAllowed records an event about the deleted
+// If the user allows the deletion, DeleteIfAllowed calls Delete. DeleteIfAllowed records an event about the deleted
 // custom resources.
 func (f Found) DeleteIfAllowed(ctx context.Context, record func(reason, note string)) error {
 	if !f.isAllowed() {
@@ -81,14 +81,15 @@ func (f Found) WaitMessage() string {
 		namespace, name, v1beta2.AnnotationDeleteCustomResources, m.ModuleName())
 }
 
-// Without returns refs without the CRDs of the custom resources.
+// Without returns refs without the CRDs to which the found custom resources belong.
 func (f Found) Without(refs []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool {
 		return slices.ContainsFunc(f.Kinds, func(k Kind) bool { return k.CRD.SameObject(r) })
 	})
 }
 
-// otherOwner returns namespace/name of another Manifest of the runtime that has applied a custom resource, or "".
+// otherOwner returns the namespace/name of another Manifest of the runtime that has applied a custom resource, or "" if
+// there is none.
 func (w *ownership) otherOwner(o *apply.ObjectMetadata) string {
 	if owner := o.Annotation(v1beta2.AnnotationOwnedBy); slices.Contains(w.others, owner) {
 		return owner
@@ -101,7 +102,7 @@ const (
 	kindsLimit = 5 // maximum number of kinds in a message
 )
 
-// Count returns the number of custom resources of users.
+// Count returns the number of custom resources of users, over all kinds.
 func (f Found) Count() int {
 	n := 0
 	for _, k := range f.Kinds {
@@ -110,7 +111,7 @@ func (f Found) Count() int {
 	return n
 }
 
-// String returns the numbers of custom resources of users, with their kinds and first names.
+// String returns a text with the numbers of custom resources of users, their kinds, and their first names.
 func (f Found) String() string {
 	var parts []string
 	for _, k := range f.Kinds[:min(kindsLimit, len(f.Kinds))] {
@@ -129,7 +130,7 @@ func (f Found) String() string {
 	return loop.Clip(strings.Join(parts, "; "))
 }
 
-// describe returns the name of a custom resource, and the reason why its deletion waits.
+// describe returns the name of a custom resource, and what its deletion waits for.
 func (f Found) describe(o *apply.ObjectMetadata) string {
 	name := strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
 	switch owner := f.own.otherOwner(o); {

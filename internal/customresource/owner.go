@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// ownership has the data that determines whether a custom resource belongs to a user.
+// ownership has the data from which it is determined whether a custom resource belongs to a user.
 type ownership struct {
 	inventory []apply.Ref
 	defaults  []apply.Ref        // default custom resources that are deleted with their modules
@@ -19,7 +19,7 @@ type ownership struct {
 	others    []string           // namespace/name of the other Manifests of the runtime
 }
 
-// ownership reads the other Manifests of the runtime.
+// ownership reads the other Manifests of the runtime, and returns this data.
 func (q Question) ownership(ctx context.Context, pages []apply.Instances) (ownership, error) {
 	own := ownership{inventory: q.Inventory}
 	for _, page := range pages {
@@ -44,15 +44,16 @@ func (q Question) ownership(ctx context.Context, pages []apply.Instances) (owner
 	return own, nil
 }
 
-// isOfUser implements the table in the documentation of the package.
+// isOfUser reports whether a custom resource belongs to a user, by the table in the package comment.
 func (w *ownership) isOfUser(o *apply.ObjectMetadata) bool {
 	isDefault := func(declared apply.Ref) bool { return isDeclared(o.Ref, declared) }
 	return !slices.ContainsFunc(w.inventory, o.SameObject) && !slices.ContainsFunc(w.defaults, isDefault) &&
 		!slices.ContainsFunc(o.Owners, func(owner metav1.OwnerReference) bool { return w.isOwner(o, owner) })
 }
 
-// isDeclared reports whether an object in the runtime is the default custom resource that a spec declares. The spec has
-// a namespace even if the kind is cluster-scoped. A spec without a namespace means the namespace default.
+// isDeclared reports whether an object in the runtime is the default custom resource that the spec of a Manifest
+// declares. The spec has a namespace even if the kind is cluster-scoped. If the spec has no namespace, this means the
+// namespace default.
 func isDeclared(o, declared apply.Ref) bool {
 	switch {
 	case o.Namespace == "":
@@ -63,7 +64,8 @@ func isDeclared(o, declared apply.Ref) bool {
 	return o.SameObject(declared)
 }
 
-// isOwner reports whether an owner of a custom resource is an object of the module, or a custom resource of its kinds.
+// isOwner reports whether an owner reference of a custom resource points to an object of the module, or to a custom
+// resource of a kind of the module.
 func (w *ownership) isOwner(o *apply.ObjectMetadata, owner metav1.OwnerReference) bool {
 	version, err := schema.ParseGroupVersion(owner.APIVersion)
 	if err != nil {
@@ -86,7 +88,7 @@ func (w *ownership) countOf(kind schema.GroupKind) int {
 	return n
 }
 
-// keeps reports whether the module keeps a custom resource of a kind. The CRD of such a custom resource is kept, too.
+// keeps reports whether the module keeps a custom resource of a kind. The CRD of a kept custom resource is kept, too.
 func (w *ownership) keeps(kind schema.GroupKind) bool {
 	return slices.ContainsFunc(w.inventory, func(r apply.Ref) bool { return r.Keep && r.GVK().GroupKind() == kind })
 }

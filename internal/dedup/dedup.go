@@ -13,7 +13,7 @@
 //
 // # What it does not do
 //
-// The package does not protect shared values from changes. No caller may change a shared value.
+// The package does not protect shared values from changes. Therefore no caller may change a shared value.
 package dedup
 
 import (
@@ -33,9 +33,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Transform returns a transformation for the cache of the control plane. The transformation removes the managedFields
-// of all objects. The transformation also replaces values of Manifests and Kymas by shared equal values. Objects from
-// such a cache must not be changed.
+// Transform returns a function that transforms each object in the cache of the control plane. This function removes the
+// managedFields of the object. The function also replaces values in Manifests and Kymas by equal values that are
+// shared. The caller must not change objects from such a cache.
 func Transform() toolscache.TransformFunc {
 	removeManagedFields := cache.TransformStripManagedFields()
 	var values Values
@@ -51,7 +51,7 @@ func Transform() toolscache.TransformFunc {
 	}
 }
 
-// Values stores values that several objects have in common. Each value is stored once. When Values is full, all values
+// Values stores values that several objects have in common, each of them once. When Values is full, all stored values
 // are removed. The zero value is ready to use. Values is safe for concurrent use.
 type Values struct {
 	mu     sync.Mutex
@@ -61,7 +61,7 @@ type Values struct {
 // valuesLimit is the maximum number of stored values. A fleet has a few values for each version of each module.
 const valuesLimit = 4096
 
-// Share returns the first value that was stored under this key. If no value is stored under this key, Share stores and
+// Share returns the value that was stored first under this key. If no value is stored under this key, Share stores and
 // returns value.
 func Share[V any](s *Values, key string, value V) V {
 	s.mu.Lock()
@@ -93,7 +93,7 @@ func InventoryKey(inventory []v1beta2.Resource) string {
 	return b.String()
 }
 
-// shareManifest replaces the values of a Manifest by equal shared values.
+// shareManifest replaces values in a Manifest by equal values that are shared.
 func (s *Values) shareManifest(m *v1beta2.Manifest) {
 	internMetadata(&m.ObjectMeta)
 	if data, err := json.Marshal(m.Spec.Resource); err == nil && m.Spec.Resource != nil {
@@ -105,7 +105,7 @@ func (s *Values) shareManifest(m *v1beta2.Manifest) {
 	m.Status.LastOperation.Operation = intern(m.Status.LastOperation.Operation)
 }
 
-// shareKyma replaces the values of a Kyma by equal shared values.
+// shareKyma replaces values in a Kyma by equal values that are shared.
 func (s *Values) shareKyma(k *v1beta2.Kyma) {
 	internMetadata(&k.ObjectMeta)
 	k.Spec.Modules = clip(k.Spec.Modules)
@@ -135,7 +135,7 @@ func (s *Values) shareKyma(k *v1beta2.Kyma) {
 	}
 }
 
-// shareReference returns a shared reference that is equal to r.
+// shareReference returns a reference that is equal to r and shared.
 func (s *Values) shareReference(r *v1beta2.ObjectReference) *v1beta2.ObjectReference {
 	if r == nil {
 		return nil
@@ -167,7 +167,7 @@ func internConditions(all []metav1.Condition) []metav1.Condition {
 	return all
 }
 
-// clip returns a slice without unused capacity. Decoding creates slices with unused capacity.
+// clip returns a slice without unused capacity. Decoding creates slices that have unused capacity, which costs memory.
 func clip[S ~[]E, E any](all S) S {
 	if len(all) == cap(all) {
 		return all
@@ -175,7 +175,7 @@ func clip[S ~[]E, E any](all S) S {
 	return append(make(S, 0, len(all)), all...)
 }
 
-// intern returns the shared copy of a string. All equal strings have the same shared copy.
+// intern returns the shared copy of a string. Equal strings have the same shared copy.
 func intern(text string) string { return unique.Make(text).Value() }
 
 // internAll replaces each string by its shared copy.

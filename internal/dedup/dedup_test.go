@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// installed returns a Manifest that shares no string with other Manifests.
+// installed returns a Manifest that shares no memory for strings with other Manifests.
 func installed(name string) *v1beta2.Manifest {
 	m := &v1beta2.Manifest{}
 	m.Namespace, m.Name = "kcp-system", name+"-keda-1"
@@ -74,7 +74,7 @@ func TestTransform(t *testing.T) {
 	}
 }
 
-// TestTransformKeepsDifferentValuesApart checks that values that differ in a field are not shared.
+// TestTransformKeepsDifferentValuesApart checks that values are not shared if they differ in a field.
 func TestTransformKeepsDifferentValuesApart(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -118,7 +118,7 @@ func TestTransformKeepsDifferentValuesApart(t *testing.T) {
 	}
 }
 
-// TestTransformOtherKinds checks that objects of other kinds lose only their managedFields.
+// TestTransformOtherKinds checks that the only change in objects of other kinds is the removal of their managedFields.
 func TestTransformOtherKinds(t *testing.T) {
 	in := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a",
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}, Data: map[string][]byte{"config": []byte("x")}}
@@ -129,7 +129,7 @@ func TestTransformOtherKinds(t *testing.T) {
 	}
 }
 
-// TestShareIsBounded checks that unused values do not stay in memory.
+// TestShareIsBounded checks that values that are no longer used do not stay in memory.
 func TestShareIsBounded(t *testing.T) {
 	var s Values
 	for i := range 3 * valuesLimit {
@@ -145,7 +145,7 @@ func TestShareIsBounded(t *testing.T) {
 	}
 }
 
-// kymaOf returns a Kyma that shares no string with other Kymas.
+// kymaOf returns a Kyma that shares no memory for strings with other Kymas.
 func kymaOf(name string) *v1beta2.Kyma {
 	ref := func(kind, name string) *v1beta2.ObjectReference {
 		return &v1beta2.ObjectReference{Kind: strings.Clone(kind),
@@ -168,7 +168,7 @@ func kymaOf(name string) *v1beta2.Kyma {
 	return k
 }
 
-// TestTransformKyma is the same test as TestTransform, for two Kymas.
+// TestTransformKyma does the same as TestTransform, with two Kymas.
 func TestTransformKyma(t *testing.T) {
 	transform := Transform()
 	through := func(k *v1beta2.Kyma) *v1beta2.Kyma {

@@ -1,4 +1,4 @@
-// Package egress sends HTTP requests to locations that others choose: chart repositories and registries in module
+// Package egress sends HTTP requests to locations that other people choose: chart repositories and registries in module
 // templates, URLs in an index, redirects, and token servers of registries. The package keeps such requests away from
 // addresses that only this machine or this cluster can reach.
 //
@@ -9,7 +9,8 @@
 // # How it works
 //
 // The Transport resolves the host of a location and checks each address when it is dialled. So a name cannot avoid the
-// check by a second resolution that returns another address. The first rule that applies decides:
+// check by resolving to another address the second time. The first rule that applies decides whether an address is
+// allowed:
 //
 //  1. an address in Options.Allow           is allowed
 //  2. the host and port of a proxy, or of   is allowed if it is loopback or in Options.Deny
@@ -20,17 +21,17 @@
 //  4. an address in Options.Deny            is refused
 //  5. every other address                   is allowed, including private addresses
 //
-// A redirect from https to another scheme is an error. A redirect that would send the body of a request to another host
-// is an error, too, because the body may contain a credential.
+// A redirect from https to another scheme gives an error. A redirect that would send the body of a request to another
+// host gives an error, too, because the body may contain a credential.
 //
-// A proxy from the environment ($HTTPS_PROXY, $HTTP_PROXY, $NO_PROXY) is used. In this case, the proxy resolves and
-// dials the host. The Transport then checks only hosts that are IP addresses, and the proxy has to check all other
-// hosts.
+// If the environment names a proxy ($HTTPS_PROXY, $HTTP_PROXY, $NO_PROXY), the Transport uses it. In this case, the
+// proxy resolves the host and connects to it. The Transport itself checks only hosts that are IP addresses; the proxy
+// has to check all other hosts.
 //
 // # What it does not do
 //
-// The package limits neither the number of redirects nor the size of answers. The client of the caller decides which
-// credentials follow a redirect.
+// The package limits neither the number of redirects nor the size of answers. Which credentials are sent after a
+// redirect is decided by the client of the caller.
 package egress
 
 import (
@@ -47,20 +48,21 @@ import (
 	"time"
 )
 
-// Options are the options of New. The zero value refuses all addresses of rule 3.
+// Options are the options of New. The zero value means that all addresses in rule 3 are refused.
 type Options struct {
-	// Allow are networks that may be reached although a rule refuses them.
+	// Allow are networks that are allowed although a later rule refuses them.
 	Allow []netip.Prefix
-	// Deny are further networks that must not be reached, such as those of the pods and Services of the cluster.
+	// Deny are further networks that are refused, such as those of the pods and Services of the cluster.
 	Deny []netip.Prefix
 	// Configured are locations that the operator has configured, such as the registry of modules: host[:port][/path],
-	// with or without a scheme. These locations may be on loopback and in Deny, but on no other address of rule 3.
+	// with or without a scheme. These locations may be on loopback and in Deny, but not on other addresses in rule 3.
 	Configured []string
-	// Hint is the instruction at the end of an Error. Empty means none.
+	// Hint is an instruction that is added to the end of an Error. If Hint is empty, nothing is added.
 	Hint string
 }
 
-// Transport is an [http.RoundTripper]. A Transport is safe for concurrent use. Create it with New.
+// Transport is an [http.RoundTripper] that checks the address of each request. A Transport is safe for concurrent use.
+// Use New to create a Transport.
 type Transport struct {
 	options Options
 	trusted map[string]bool // the set of Configured, as host:port; read-only
@@ -70,19 +72,19 @@ type Transport struct {
 	http    *http.Transport
 }
 
-// Error is the error of a request whose destination is refused.
+// Error is the error about a request whose destination is refused.
 type Error struct {
 	// Host is the host and port of the location.
 	Host string
-	// Address is the IP address that Host resolves to, or Host itself if it is an IP address.
+	// Address is the IP address to which Host resolves, or Host itself if it is an IP address.
 	Address netip.Addr
-	// Kind is the reason, such as "a link-local address".
+	// Kind is the reason of the refusal, such as "a link-local address".
 	Kind string
 
 	hint string
 }
 
-// Error returns one line: the host, its address, the reason of the refusal, and the remedy.
+// Error returns one line with the host, its address, the reason of the refusal, and how to allow it.
 func (e *Error) Error() string {
 	return fmt.Sprintf("connecting to %s is refused: its address %s is %s%s", e.Host, e.Address, e.Kind, e.hint)
 }
@@ -111,8 +113,8 @@ func New(o Options) *Transport {
 	return t
 }
 
-// hostsOf returns the host:port of a location. Without scheme and port, hostsOf returns two values, because a registry
-// on a private address is tried with and without TLS.
+// hostsOf returns the host:port to which a location belongs. If the location has no scheme and no port, hostsOf returns
+// two values, because a registry on a private address is tried with and without TLS.
 func hostsOf(location string) []string {
 	scheme, rest, hasScheme := strings.Cut(location, "://")
 	if !hasScheme || scheme == "oci" {
@@ -131,7 +133,7 @@ func hostsOf(location string) []string {
 		net.JoinHostPort(strings.ToLower(u.Hostname()), "80")}
 }
 
-// hostPort returns the host and port of a URL in the form in which net/http dials them.
+// hostPort returns the host and the port of a URL in the form in which net/http connects to them.
 func hostPort(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -156,10 +158,10 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// CloseIdleConnections closes connections that are not in use.
+// CloseIdleConnections closes connections on which no request is running.
 func (t *Transport) CloseIdleConnections() { t.http.CloseIdleConnections() }
 
-// checkRedirect returns an error if the response is a redirect that must not be followed.
+// checkRedirect returns an error if a response is a redirect that must not be followed.
 func checkRedirect(r *http.Request, response *http.Response) error {
 	if response.StatusCode < 300 || response.StatusCode > 399 {
 		return nil
@@ -178,8 +180,9 @@ func checkRedirect(r *http.Request, response *http.Response) error {
 	return nil
 }
 
-// proxyOf returns the proxy for a request, or nil. The proxy resolves the host, so no address can be checked when it is
-// dialled: proxyOf refuses a host that is a refused address.
+// proxyOf returns the proxy for a request, or nil if there is none. If there is a proxy, it resolves the host, so the
+// address cannot be checked when the connection is made. proxyOf therefore refuses a host that itself is a refused
+// address.
 func (t *Transport) proxyOf(r *http.Request) (*url.URL, error) {
 	proxy, err := t.proxy(r)
 	if proxy == nil || err != nil {
@@ -195,7 +198,7 @@ func (t *Transport) proxyOf(r *http.Request) (*url.URL, error) {
 	return proxy, nil
 }
 
-// dial connects to host:port and checks each address that it resolves to.
+// dial connects to host:port, and checks each address to which the host resolves.
 func (t *Transport) dial(ctx context.Context, network, host string) (net.Conn, error) {
 	_, isProxy := t.proxies.Load(host)
 	isTrusted := isProxy || t.trusted[host]
@@ -210,7 +213,7 @@ func (t *Transport) dial(ctx context.Context, network, host string) (net.Conn, e
 	return d.DialContext(ctx, network, host)
 }
 
-// check returns an Error if an address must not be reached.
+// check returns an Error if requests to an address are refused.
 func (t *Transport) check(host string, ip netip.Addr, isTrusted bool) error {
 	all := addressesIn(ip.WithZone(""))
 	for _, ip := range all {
@@ -233,7 +236,7 @@ func (t *Transport) check(host string, ip netip.Addr, isTrusted bool) error {
 
 const loopback = "a loopback address"
 
-// special are the addresses of rule 3.
+// special are the addresses in rule 3.
 var special = []struct {
 	kind     string
 	networks []netip.Prefix
@@ -267,7 +270,8 @@ func isIn(networks []netip.Prefix, ip netip.Addr) bool {
 
 var nat64, sixToFour = netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16")
 
-// addressesIn returns an address without its zone, and the IPv4 address to which a gateway would forward it.
+// addressesIn returns an address without its zone, and, if it contains an IPv4 address to which a gateway would forward
+// it, this address.
 func addressesIn(ip netip.Addr) []netip.Addr {
 	ip = ip.Unmap()
 	b := ip.As16()

@@ -68,7 +68,7 @@ func get(t *testing.T, transport http.RoundTripper, location string) error {
 	return err
 }
 
-// TestAddresses checks which addresses are refused.
+// TestAddresses checks to which addresses requests are refused.
 func TestAddresses(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.1": "", "10.1.2.3": "", "192.168.0.1": "", "2001:db8::1": "", "fd12::1": "",
@@ -93,8 +93,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestRebinding checks that the dialled address is checked: a name that first resolves to another address is refused
-// when it resolves to an address of the machine itself.
+// TestRebinding checks that the address of each connection is checked: a name that resolves to another address at first
+// is refused when it resolves to an address of this machine.
 func TestRebinding(t *testing.T) {
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
@@ -129,7 +129,7 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// TestConfigured checks that a configured host is trusted only with its port, and never on the address of a metadata
+// TestConfigured checks that a configured host is allowed only with its port, and never on the address of a metadata
 // service.
 func TestConfigured(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
@@ -144,7 +144,7 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
-// TestRedirects checks redirects of answers, and that their target is checked like any other.
+// TestRedirects checks redirects, and that their target is checked like any other destination.
 func TestRedirects(t *testing.T) {
 	var requests atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
@@ -181,7 +181,8 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestProxy checks that a proxy may be on loopback, and that hosts that are addresses are checked nevertheless.
+// TestProxy checks that a proxy may be on loopback, and that hosts that are IP addresses are checked even if there is a
+// proxy.
 func TestProxy(t *testing.T) {
 	var asked atomic.Value
 	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -1,4 +1,5 @@
-// Package eventrecorder records Kubernetes events in the control plane. All controllers record their events here.
+// Package eventrecorder records Kubernetes events in the control plane. All controllers record their events through
+// this package.
 //
 // # Use
 //
@@ -7,21 +8,23 @@
 // # How it works
 //
 // The recorder of client-go merges two events if they are about the same object, have the same reason and action, and
-// occur within six minutes. It then drops the note of the second event. Therefore Recorder adds a hash of the note to
-// the action. So events with the same note are merged and counted, and an event with another note is recorded.
+// occur within six minutes. When it merges two events, it drops the note of the second event. Therefore Recorder adds a
+// hash of the note to the action. So events with the same note are merged and counted, and an event with another note
+// is recorded separately.
 //
-// The content of a runtime could cause any number of events. Therefore at most [Burst] events at once, and then one per
-// [Interval], are recorded about the objects of a runtime, which are its Kyma and its Manifests. Further events are
-// dropped and counted in the metric lifecycle_mgr_events_dropped_total: the status of the objects has the same
-// information. Notes are clipped, because an API server refuses an event whose note has more than 1,024 bytes.
+// The content of a runtime could cause any number of events. Therefore the number of events about the objects of a
+// runtime (its Kyma and its Manifests) is limited: at most [Burst] events at once, and after that one event per
+// [Interval]. Further events are dropped and counted in the metric lifecycle_mgr_events_dropped_total; the status of
+// the objects shows the same information. Notes are shortened, because an API server refuses an event whose note has
+// more than 1,024 bytes.
 //
-// Each recorded event is also logged. An event of a module is recorded on its Kyma and on its Manifest; only the event
-// of the Kyma is logged. A warning that is repeated within [RepeatInterval] is not logged again; the next line has the
-// number of repetitions in the attribute "repeated".
+// Each recorded event is also logged. An event about a module is recorded on its Kyma and on its Manifest, but only the
+// event on the Kyma is logged. If a warning is repeated within [RepeatInterval], it is not logged again; the next line
+// of this warning has the number of repetitions in the attribute "repeated".
 //
 // # What it does not do
 //
-// It does not record events in runtimes: package eventlog does.
+// The package records no events in runtimes: package eventlog does that.
 package eventrecorder
 
 import (
@@ -47,15 +50,15 @@ import (
 const (
 	// Burst is the number of events that may be recorded at once about the objects of one runtime.
 	Burst = 100
-	// Interval is the time after which another event is recorded about a runtime that has used its burst.
+	// Interval is the time after which another event may be recorded about a runtime that has used up its Burst.
 	Interval = 10 * time.Second
-	// RepeatInterval is the time for which the same warning about an object is logged once.
+	// RepeatInterval is the time in which the same warning about an object is logged only once.
 	RepeatInterval = 5 * time.Minute
-	// maxWarnings is the number of warnings that are remembered. Above this number, all are forgotten.
+	// maxWarnings is the maximum number of warnings that are remembered. If there are more, all of them are forgotten.
 	maxWarnings = 4096
 )
 
-// Recorder is an [events.EventRecorder]. Safe for concurrent use.
+// Recorder is an [events.EventRecorder] with limits for each runtime. A Recorder is safe for concurrent use.
 type Recorder struct {
 	next   events.EventRecorder
 	log    logr.Logger
@@ -65,13 +68,13 @@ type Recorder struct {
 	warnings map[string]*logged // guarded by mu; by object, reason and text
 }
 
-// logged is the last line of a warning, and the number of repetitions since.
+// logged has the time of the last log line of a warning, and the number of repetitions since then.
 type logged struct {
 	at       time.Time
 	repeated int
 }
 
-// New returns a Recorder that passes the events within the limits to next, and logs them.
+// New returns a Recorder that logs events, and passes those within the limits to next.
 func New(next events.EventRecorder, log logr.Logger) *Recorder {
 	return &Recorder{next: next, log: log, budget: budget.New(Burst, Interval), warnings: map[string]*logged{}}
 }
@@ -91,7 +94,8 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, kind, reason, actio
 	}
 }
 
-// logEvent logs an event. A repeated warning is logged at most once per RepeatInterval, with the number of repetitions.
+// logEvent writes an event to the log. A repeated warning is logged at most once per RepeatInterval, with the number of
+// repetitions.
 func (r *Recorder) logEvent(o client.Object, kind, reason, text string) {
 	object := kindOf(o) + " " + o.GetName()
 	about := []any{"runtime", runtimeOf(o), "reason", reason, "object", object}
@@ -108,7 +112,7 @@ func (r *Recorder) logEvent(o client.Object, kind, reason, text string) {
 	r.log.Info(text, about...)
 }
 
-// countWarning reports whether a warning has to be logged, and how often it was repeated since its last line.
+// countWarning reports whether a warning has to be logged now, and how often it was repeated since its last log line.
 func (r *Recorder) countWarning(key string, now time.Time) (repeated int, isNew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +131,7 @@ func (r *Recorder) countWarning(key string, now time.Time) (repeated int, isNew 
 	return repeated, true
 }
 
-// isOnKyma reports whether an event about a Manifest is recorded on its Kyma, too.
+// isOnKyma reports whether an event about a Manifest is also recorded on its Kyma.
 func isOnKyma(o client.Object, reason string) bool {
 	m, ok := o.(*v1beta2.Manifest)
 	if !ok || m.IsMandatory() {
@@ -144,7 +148,8 @@ func isOnKyma(o client.Object, reason string) bool {
 // kindOf returns the kind of an object.
 func kindOf(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
 
-// runtimeOf returns the runtime of an object. An object that belongs to no runtime counts as one of its own.
+// runtimeOf returns the runtime to which an object belongs. An object that belongs to no runtime counts as a runtime of
+// its own.
 func runtimeOf(regarding runtime.Object) string {
 	o, ok := regarding.(client.Object)
 	if !ok {

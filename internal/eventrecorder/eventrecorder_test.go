@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// recorded has the notes of events, by action.
+// recorded has the notes of recorded events, by action.
 type recorded struct {
 	events.EventRecorder
 	notes map[string][]string
@@ -117,8 +117,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestRepeated: a repeated warning is logged once, and the next line has the number of repetitions. A normal event is
-// logged each time.
+// TestRepeated checks that a repeated warning is logged once, and that its next line has the number of repetitions. An
+// event that is no warning is logged each time.
 func TestRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string

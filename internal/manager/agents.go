@@ -23,9 +23,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// agents has the parts of the manager that are needed for runtimes with agents. The authority in it issues the
-// certificates of agents. The listener in it receives the reports of agents. The delivery in it installs agents in
-// runtimes.
+// agents has the parts that runtimes with agents need. The authority issues the certificates of agents, the listener
+// receives their reports, and the delivery installs agents in runtimes.
 type agents struct {
 	issuer     issuer
 	listener   *backchannel.Listener
@@ -238,8 +237,7 @@ func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	return s
 }
 
-// routeTo returns the URL to which events for another manager are sent. A Watcher has the name of that manager and its
-// Service.
+// routeTo returns the URL for events to another manager. A Watcher has the name of that manager and its Service.
 func routeTo(ctx context.Context, from client.Reader, namespace, manager string) (string, bool) {
 	var list v1beta2.WatcherList
 	if err := from.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -274,8 +272,7 @@ func newHeartbeats(ctx context.Context, f foundation) *heartbeats {
 	}
 }
 
-// timeout returns how long an agent counts as connected after its last heartbeat. Two heartbeats may be lost before the
-// agent counts as disconnected.
+// timeout returns how long an agent counts as connected after its last heartbeat. Two heartbeats may be lost.
 func (h *heartbeats) timeout() time.Duration { return 3*h.interval + 10*time.Second }
 
 // next returns the delay until the next heartbeat of an agent whose runtime does not change. The delay is long enough
@@ -295,8 +292,7 @@ func (h *heartbeats) next() time.Duration {
 // countValidPeriod is how long the number of Kymas is used before the Kymas are counted again.
 const countValidPeriod = time.Minute
 
-// count returns the number of Kymas in the cache. If the Kymas cannot be counted, count returns the number of the last
-// count.
+// count returns the number of Kymas in the cache. If they cannot be counted, count returns the last number.
 func (h *heartbeats) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

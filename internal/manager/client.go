@@ -42,8 +42,7 @@ func (c boundedClient) Get(ctx context.Context, key client.ObjectKey, o client.O
 	if err == nil || limited.Err() == nil || ctx.Err() != nil {
 		return err
 	}
-	// The time ownWriteTimeout has passed. If the cache does not contain the write yet, its event triggers another
-	// reconcile later.
+	// ownWriteTimeout has passed. If the cache still lacks the write, its event triggers another reconcile later.
 	return c.Client.Get(ctx, key, o, append(slices.Clip(opts), client.DisableReadYourWritesConsistency)...)
 }
 

@@ -40,8 +40,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// controllers contains the reconcilers of the manager. If the configuration does not need a reconciler, its field is
-// nil.
+// controllers contains the reconcilers of the manager. A field is nil if the configuration does not need the
+// reconciler.
 type controllers struct {
 	kyma       *kyma.Reconciler
 	rollout    *rollout.Reconciler
@@ -77,8 +77,7 @@ func newControllers(ctx context.Context, f foundation, pool, controlPlane *runti
 		}
 	}
 	if c.Mode != config.ModeInCluster {
-		// This cache is needed even without --deletion-deadline: there may be tombstones from a time when that flag was
-		// set.
+		// This cache is needed even without --deletion-deadline: tombstones may be left from a time with that flag.
 		tombstones, err = newOwnCache(mgr, c.Namespace, "tombstones", cache.Options{
 			DefaultLabelSelector: labels.SelectorFromSet(labels.Set{v1beta2.LabelTombstone: v1beta2.ValueTrue}),
 			DefaultTransform:     cache.TransformStripManagedFields(),

@@ -65,8 +65,7 @@ func newLeaderAddress(ctx context.Context, f foundation) *leaderAddress {
 // of reading the Lease.
 const leaseValidPeriod = 2 * time.Second
 
-// find returns the address of the leader's listener, or "" if it is not known. If this replica is the leader, me is
-// true.
+// find returns the address of the leader's listener, or "" if it is not known. me is true on the leader itself.
 func (l *leaderAddress) find() (address string, me bool) {
 	select {
 	case <-l.elected:

@@ -50,8 +50,7 @@ func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctr
 		Metrics: server.Options{
 			BindAddress: c.MetricsBindAddress, SecureServing: c.MetricsSecure,
 			TLSOpts: []func(*tls.Config){func(t *tls.Config) { t.MinVersion = tls.VersionTLS12 }},
-			// Only the OpenMetrics format supports exemplars. A client that does not request this format gets the text
-			// format.
+			// Only the OpenMetrics format supports exemplars. Clients that do not request it get the text format.
 			HandlerOpts: []func(*promhttp.HandlerOpts){func(o *promhttp.HandlerOpts) { o.EnableOpenMetrics = true }},
 		},
 		HealthProbeBindAddress:        c.HealthProbeBindAddress,
@@ -131,8 +130,7 @@ type startedCache struct{ cache.Cache }
 // GetCache returns the cache. The manager recognises a cache by this method.
 func (s startedCache) GetCache() cache.Cache { return s.Cache }
 
-// newOwnCache makes a separate cache of one kind in the manager's namespace, with its own options, and adds it to the
-// manager.
+// newOwnCache makes a cache of the manager's namespace with its own options, and adds it to the manager.
 func newOwnCache(mgr ctrl.Manager, namespace, what string, o cache.Options) (cache.Cache, error) {
 	o.HTTPClient, o.Scheme, o.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
 	o.DefaultNamespaces = map[string]cache.Config{namespace: {}}

@@ -38,8 +38,7 @@ type replica struct {
 	leading *leadingEvents    // nil without leader election
 	cache   *shardcache.Cache // nil without shards
 	keeper  *shard.Keeper     // nil without shards
-	// fence returns a transport that refuses requests of a reconcile whose shard this replica has lost. Without shards,
-	// fence is nil.
+	// fence returns a transport that refuses requests of a reconcile whose shard was lost. It is nil without shards.
 	fence func(http.RoundTripper) http.RoundTripper
 }
 
@@ -208,8 +207,7 @@ func newShardedClient(cfg *rest.Config, o client.Options, sharded *shardcache.Ca
 	return shardcache.NewClient(sharded, others, live), nil
 }
 
-// addTo sets the event recorder of leader election. addTo also adds the Keeper and the Labeler, which are parts for
-// shards, to the manager.
+// addTo sets the event recorder of leader election. addTo also adds the Keeper and the Labeler to the manager.
 func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager, live client.Client) error {
 	if r.leading != nil {
 		var recorder events.EventRecorder = mgr.GetEventRecorder("lifecycle-manager")
@@ -258,8 +256,7 @@ func stripMetadata(raw any) (any, error) {
 	return raw, nil
 }
 
-// listenerAddress returns the address at which other replicas reach the listener of this replica, or "" if there is
-// none.
+// listenerAddress returns the address of this replica's listener for other replicas, or "" if there is none.
 func listenerAddress(c *config.Manager) (string, error) {
 	if c.WatchMode != config.WatchAgent || c.ListenerBindAddress == "0" {
 		return "", nil

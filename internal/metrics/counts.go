@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Counts is a gauge that counts entries with the same label values, such as the modules of all Kymas. The number of its
+// Counts is a gauge that counts entries with the same label values, such as the modules of all Kymas. The number of
 // series does not grow with the number of owners. Counts is safe for concurrent use.
 type Counts struct {
 	desc *prometheus.Desc
@@ -24,8 +24,8 @@ func NewCounts(o prometheus.Opts, labels []string) *Counts {
 		o.ConstLabels), entries: map[string][]unique.Handle[string]{}, counts: map[unique.Handle[string]]int{}}
 }
 
-// Set replaces the entries of an owner. Each entry is a list with the values of all labels. Without entries, Set
-// removes the owner.
+// Set replaces all entries of an owner. Each entry is a list with one value for each label. If there are no entries,
+// Set removes the owner.
 func (c *Counts) Set(owner string, entries ...[]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,16 +1,17 @@
-// Package metrics declares every metric of the manager, with its name, help text and labels. All metrics are in one
-// package so that the number of series can be reviewed in one place.
+// Package metrics declares every metric of the manager, with its name, help text and labels. All metrics are declared
+// in one package, so that the number of series can be reviewed in one place.
 //
-// Use: call [Register] once with the registry that is served. Set or increase the variables where the events happen.
+// Call [Register] once with the registry that is served. After that, set or increase the variables where something
+// happens that a metric counts.
 //
-// Number of series: the labels are controllers, steps, results, modules, versions and states. The number of their
-// values does not grow with the number of runtimes. The exceptions are the gauges whose names come from the Kyma
-// project: lifecycle_mgr_kyma_state, lifecycle_mgr_module_state and the gauge of the states of mandatory modules. These
-// gauges have one series for the state of each Kyma and of each of its modules, because existing dashboards join on the
-// runtime. Two more gauges have one series for each runtime with a problem. The flag --runtime-metrics=false disables
-// all of these gauges.
+// The labels are controllers, steps, results, modules, versions and states. The number of label values does not grow
+// with the number of runtimes. The exceptions are the gauges whose names come from the Kyma project:
+// lifecycle_mgr_kyma_state, lifecycle_mgr_module_state and the gauge of the states of mandatory modules. These gauges
+// have one series for the state of each Kyma and of each of its modules, because existing dashboards join on the
+// runtime. Two further gauges have one series for each runtime that has a problem. The flag --runtime-metrics=false
+// switches all of these gauges off.
 //
-// What it does not do: it does not read metrics and stores no state besides the metrics.
+// The package does not read metrics, and stores nothing besides the metrics.
 package metrics
 
 import (
@@ -454,11 +455,11 @@ func SetBuild(version, revision, goVersion string) {
 
 // Sources contains functions that return the values of metrics. These functions are called at each scrape.
 type Sources struct {
-	// MandatoryModules returns the number of mandatory modules, or NaN if the number is not known.
+	// MandatoryModules returns the number of mandatory modules, or NaN if this number is not known.
 	MandatoryModules func() float64
 }
 
-// newMandatoryModules returns a gauge whose value is the result of count: the number of mandatory modules.
+// newMandatoryModules returns a gauge whose value is the result of the function count: the number of mandatory modules.
 func newMandatoryModules(count func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_mandatory_modules",
@@ -466,8 +467,8 @@ func newMandatoryModules(count func() float64) prometheus.Collector {
 	}, count)
 }
 
-// Register adds every metric of this package to the registry r. A second call with the same registry panics, as
-// [prometheus.Registerer.MustRegister] does.
+// Register adds every metric of this package to the registry r. A second call with the same registry panics, in the
+// same way as [prometheus.Registerer.MustRegister].
 func Register(r prometheus.Registerer, s Sources) {
 	if fips140.Enabled() {
 		FIPSMode.Set(1)

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// libraryMetrics are metrics of libraries that dashboards and alerts use, with their labels. A test in playground/docs
+// libraryMetrics are metrics of libraries, with their labels, that dashboards and alerts use. A test in playground/docs
 // checks that the manager serves these metrics.
 var libraryMetrics = map[string][]string{
 	"leader_election_master_status":                {"name"},
@@ -163,7 +163,7 @@ func TestPromQLProblems(t *testing.T) {
 
 const monitoring = "../../deploy/chart/monitoring/"
 
-// board contains the fields of a Grafana dashboard that the tests use.
+// board has the fields of a Grafana dashboard that the tests use.
 type board struct {
 	UID, Title string
 	Templating struct {
@@ -228,7 +228,7 @@ func TestDashboards(t *testing.T) {
 	}
 }
 
-// rules contains the fields of a PrometheusRule that the tests use.
+// rules has the fields of a PrometheusRule that the tests use.
 type rules struct {
 	Spec struct {
 		Groups []struct {
@@ -241,7 +241,7 @@ type rules struct {
 	}
 }
 
-// rolloutPhases are the phases of a rollout that has not ended: only these have a metric.
+// rolloutPhases are the phases in which a rollout has not ended: only such rollouts have metrics.
 var rolloutPhases = []v1beta2.RolloutPhase{v1beta2.RolloutPending, v1beta2.RolloutUpdating, v1beta2.RolloutSoaking,
 	v1beta2.RolloutWaitingForGate, v1beta2.RolloutHeld, v1beta2.RolloutHalted, v1beta2.RolloutTail}
 

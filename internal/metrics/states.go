@@ -10,24 +10,25 @@ import (
 
 // States is a gauge that has one series with value 1 for each current state, and no series for other states. States
 // stores only the label values of each series, because a GaugeVec needs a kilobyte for each series. For ten thousand
-// runtimes with five modules each, a GaugeVec needed as much memory as the cached objects of these runtimes. States is
-// safe for concurrent use.
+// runtimes with five modules each, a GaugeVec needed as much memory as the cached objects of all these runtimes. States
+// is safe for concurrent use.
 type States struct {
 	required int
-	// descs has a description for each set of optional labels that are present: bit n is for the optional label n. Only
-	// the last description, with all labels, is registered; the others differ only in their optional labels.
+	// descs has one metric description for each set of optional labels that are present: bit n stands for the optional
+	// label n. Only the last description, which has all labels, is registered; the others differ from it only in their
+	// optional labels.
 	descs []*prometheus.Desc
 
 	mu     sync.Mutex
 	series map[string][]string // guarded by mu: joined label values, by owner
 }
 
-// separator separates label values that are joined. separator cannot occur in a label value, because it is not valid
-// UTF-8.
+// separator separates label values that are joined to one string. It cannot occur in a label value, because it is not
+// valid UTF-8.
 const separator = "\xff"
 
 // NewStates returns a gauge with the given labels and without series. A series has an optional label only if its value
-// is not empty. The values of the optional labels are after those of the other labels.
+// is not empty. The values of the optional labels follow the values of the other labels.
 func NewStates(o prometheus.Opts, labels []string, optional ...string) *States {
 	s := &States{required: len(labels), series: map[string][]string{}}
 	for present := range 1 << len(optional) {
@@ -55,8 +56,9 @@ func (s *States) describe(joined string) (*prometheus.Desc, []string) {
 	return s.descs[present], values
 }
 
-// Set replaces the series of an owner, such as a Kyma. Each series is a list with the values of all labels. Duplicate
-// series are stored once. Without series, Set removes the owner. Two owners must not have the same series.
+// Set replaces all series of an owner, such as a Kyma. Each series is a list with one value for each label. If a series
+// occurs twice, it is stored once. If there are no series, Set removes the owner. Two owners must not have the same
+// series.
 func (s *States) Set(owner string, series ...[]string) {
 	joined, seen := make([]string, 0, len(series)), make(map[string]bool, len(series))
 	for _, values := range series {

@@ -61,8 +61,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestStatesOfMany checks that the work grows with the number of series, and not with its square: 100,000 modules in
-// the status of one Kyma kept its reconcile busy for minutes.
+// TestStatesOfMany checks that the work grows with the number of series, and not with its square. Before, 100,000
+// modules in the status of one Kyma kept its reconcile busy for minutes.
 func TestStatesOfMany(t *testing.T) {
 	const n = 200_000
 	series := make([][]string, n)
@@ -76,7 +76,7 @@ func TestStatesOfMany(t *testing.T) {
 	}
 }
 
-// TestOptionalLabels checks that labels without a value are absent, also in the presence of series that have them.
+// TestOptionalLabels checks that a label without a value is absent, even if other series have this label.
 func TestOptionalLabels(t *testing.T) {
 	s := NewStates(prometheus.Opts{Name: "states", Help: "For a test."}, []string{"name"}, "shoot", "id")
 	r := prometheus.NewRegistry()
@@ -91,7 +91,7 @@ func TestOptionalLabels(t *testing.T) {
 	}
 }
 
-// TestCounts checks that entries are counted over all owners, and that no series stays with the count 0.
+// TestCounts checks that the entries of all owners are counted together, and that no series stays when its count is 0.
 func TestCounts(t *testing.T) {
 	c := NewCounts(prometheus.Opts{Name: "counts", Help: "For a test."}, []string{"module", "version"})
 	r := prometheus.NewPedanticRegistry()
@@ -117,7 +117,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// gather returns the labels of each series of a registry with one metric.
+// gather returns the labels of each series of a registry that has one metric.
 func gather(t *testing.T, r *prometheus.Registry) (series []string) {
 	t.Helper()
 	families, err := r.Gather()

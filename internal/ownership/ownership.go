@@ -1,4 +1,4 @@
-// Package ownership decides which Kyma owns a runtime, so that two Kymas or two control planes never work on one
+// Package ownership decides which Kyma owns a runtime, so that two Kymas or two control planes never work on the same
 // cluster.
 //
 // # Use
@@ -8,16 +8,16 @@
 //
 // # How it works
 //
-// A cluster is identified by the UID of its Namespace kube-system. The owner of a runtime is a Kyma in a control plane.
-// The record of the owner is the annotation [v1beta2.AnnotationOwner] on the Kyma in the runtime, which every reconcile
-// reads anyway. The record contains the cluster, too. [Decide] compares the record with the claim of a Kyma by a table.
-// Namespace kube-system of the runtime is read only if the table needs it: if there is no complete record, or if the
-// runtime is taken over.
+// The UID of its Namespace kube-system identifies a cluster. The owner of a runtime is a Kyma in a control plane. The
+// record of the owner is the annotation [v1beta2.AnnotationOwner] on the Kyma in the runtime; every reconcile reads
+// this Kyma anyway. The record also identifies the cluster. [Decide] has a table by which it compares the record with
+// the claim of a Kyma. The Namespace kube-system of the runtime is read only if the table needs it: if there is no
+// complete record, or if the runtime is taken over.
 //
 // # What it does not do
 //
-// The package writes nothing. The package does not detect that a cluster is a copy of another cluster with the same
-// Namespace kube-system.
+// The package writes nothing. The package does not detect that a cluster is a copy of another cluster, because both
+// have the same UID of Namespace kube-system.
 package ownership
 
 import (
@@ -33,19 +33,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// Owner is the record of the owner of a runtime.
+// Owner is what the record of the owner of a runtime contains.
 type Owner struct {
-	// ControlPlane identifies the control plane: the UID of its Namespace kube-system.
+	// ControlPlane identifies the control plane by the UID of its Namespace kube-system.
 	ControlPlane string `json:"controlPlane"`
-	// Kyma is the namespace/name of the Kyma in the control plane.
+	// Kyma is the namespace/name of the owning Kyma in the control plane.
 	Kyma string `json:"kyma"`
-	// UID is the UID of that Kyma. A Kyma that was deleted and created again is the same owner.
+	// UID is the UID of the owning Kyma. If that Kyma was deleted and created again, it counts as the same owner.
 	UID types.UID `json:"uid,omitempty"`
-	// Cluster identifies the runtime: the UID of its Namespace kube-system. "" means that it is not known.
+	// Cluster identifies the runtime by the UID of its Namespace kube-system. "" means that it is not known.
 	Cluster string `json:"cluster,omitempty"`
 }
 
-// recordLimit is the maximum size of a record in bytes. A Kyma has at most 253 characters each for namespace and name.
+// recordLimit is the maximum size of a record in bytes. The namespace and the name of a Kyma have at most 253
+// characters each.
 const recordLimit = 1024
 
 // Encode returns the record as the value of the annotation.
@@ -63,7 +64,7 @@ func Decode(text string) (Owner, error) {
 		return Owner{}, fmt.Errorf("it has %d bytes, %d are allowed", len(text), recordLimit)
 	}
 	var o Owner
-	// unknown fields are allowed, because a later version may add some
+	// Unknown fields are allowed, because a later version may add fields.
 	if err := json.NewDecoder(bytes.NewReader([]byte(text))).Decode(&o); err != nil {
 		return Owner{}, errors.New("it is not a JSON object")
 	}
@@ -73,40 +74,41 @@ func Decode(text string) (Owner, error) {
 	return o, nil
 }
 
-// Seen has the data in a runtime that identifies its owner.
+// Seen is what was read in a runtime to find its owner.
 type Seen struct {
-	// Annotations are the annotations of the Kyma in the runtime. Annotations are nil if this Kyma does not exist, and
-	// also if it has no annotations. Both cases have the same result.
+	// Annotations are the annotations of the Kyma in the runtime. Annotations are nil in two cases: the Kyma does not
+	// exist, or it has no annotations. Both cases have the same result.
 	Annotations map[string]string
-	// Cluster is the UID of Namespace kube-system in the runtime. "" means that it was not read.
+	// Cluster is the UID of the Namespace kube-system in the runtime. "" means that it was not read.
 	Cluster string
 }
 
-// Claim is the Kyma that wants to use a runtime.
+// Claim describes a Kyma that is about to use a runtime.
 type Claim struct {
-	// Me is the Kyma as an owner. Cluster of Me is the cluster that the Kyma used last, or "" if that is not known.
+	// Me describes this Kyma as an owner. The field Cluster of Me is the cluster that the Kyma used last, or "" if this
+	// is not known.
 	Me Owner
-	// Server is the address of the runtime, for messages.
+	// Server is the address of the API server of the runtime, for messages.
 	Server string
-	// Take is true if the Kyma may take the runtime over.
+	// Take is true if the Kyma may take the runtime over from another owner.
 	Take bool
 }
 
 // Found is the result of a claim that was accepted.
 type Found struct {
-	// Owner is the record that the runtime has to have.
+	// Owner is the record that has to be written to the runtime.
 	Owner Owner
-	// IsRecorded is true if the runtime has a record that names this Kyma. If IsRecorded is false, another client may
-	// write its own record at the same time, so the record has to be written with a precondition.
+	// IsRecorded is true if the runtime already has a record that names this Kyma. If IsRecorded is false, another
+	// client may write its own record at the same time, so this record has to be written with a precondition.
 	IsRecorded bool
-	// TakenFrom describes the former owner, or the former cluster, if the runtime is being taken over. Otherwise it is
-	// "".
+	// TakenFrom describes the former owner, or the former cluster, if the runtime is being taken over. If it is not
+	// taken over, TakenFrom is "".
 	TakenFrom string
 }
 
-// Refusal is the error of a claim that was not accepted. Nothing may be changed in the runtime.
+// Refusal is the error of a claim that was not accepted. After a Refusal, nothing may be changed in the runtime.
 type Refusal struct {
-	// Code is the reason: RuntimeTaken, RuntimeIsControlPlane or RuntimeReplaced.
+	// Code is the reason code: RuntimeTaken, RuntimeIsControlPlane or RuntimeReplaced.
 	Code string
 	// Problem names the cluster and its owner.
 	Problem string
@@ -119,8 +121,8 @@ func (e *Refusal) Error() string { return e.Problem + ": nothing is changed ther
 // Reason returns Code.
 func (e *Refusal) Reason() string { return e.Code }
 
-// Decide decides about a claim. needsCluster is true if the decision needs the UID of Namespace kube-system in the
-// runtime, which was not read. The first row that matches decides:
+// Decide decides whether a claim is accepted. needsCluster is true if the decision needs the UID of the Namespace
+// kube-system in the runtime, which was not read. The first row that matches decides about the claim:
 //
 //	   record of the owner       owned-by    cluster                       result
 //	1  of another control plane                                            refused: RuntimeTaken
@@ -134,7 +136,7 @@ func (e *Refusal) Reason() string { return e.Code }
 //	9                                                                      accepted: a new runtime, or one of an earlier
 //	                                                                       version, which wrote only owned-by
 //
-// A claim with Take is not refused by the rows 1 to 5 and 8.
+// A claim with Take is not refused by the rows 1 to 5 and 8 The rows 1 to 5 and 8 do not refuse a claim with Take.
 func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 	owner, other := ownerOf(seen.Annotations, c)
 	moved := func(cluster string) bool { return c.Me.Cluster != "" && cluster != "" && cluster != c.Me.Cluster }
@@ -167,8 +169,8 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 	return found, false, nil
 }
 
-// ownerOf returns the record in the annotations, or nil if there is none. If the annotations name another owner, or
-// cannot be read, other is a text about this for messages.
+// ownerOf returns the record of the owner in the annotations, or nil if there is none. If the annotations name another
+// owner or cannot be read, the result other is a text about that for messages.
 func ownerOf(annotations map[string]string, c Claim) (owner *Owner, other string) {
 	text, ownedBy := annotations[v1beta2.AnnotationOwner], annotations[v1beta2.AnnotationOwnedBy]
 	if text == "" {
@@ -191,7 +193,7 @@ func ownerOf(annotations map[string]string, c Claim) (owner *Owner, other string
 	return &o, ""
 }
 
-// replacedRefusal returns the refusal of a cluster other than the cluster that the Kyma used before.
+// replacedRefusal returns the refusal of a cluster that is not the one that the Kyma used before.
 func (c Claim) replacedRefusal(cluster string) error {
 	return &Refusal{v1beta2.ReasonRuntimeReplaced, fmt.Sprintf(
 		"the access Secret leads to another cluster than before (%s with UID %s, before: UID %s)", c.server(),
@@ -200,7 +202,7 @@ func (c Claim) replacedRefusal(cluster string) error {
 			c.name()}
 }
 
-// record returns the record of this claim for a cluster.
+// record returns the record that this claim needs in a cluster.
 func (c Claim) record(cluster string) Owner {
 	o := c.Me
 	o.Cluster = cluster
@@ -215,7 +217,7 @@ func (c Claim) name() string {
 
 func (c Claim) server() string { return clip(c.Server) }
 
-// clip shortens a text from outside for a message.
+// clip shortens a text that comes from the runtime, for a message.
 func clip(text string) string {
 	const limit = 160
 	return loop.ClipTo(text, limit)

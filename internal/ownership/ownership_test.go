@@ -25,7 +25,7 @@ func annotations(owner, ownedBy string) map[string]string {
 	return map[string]string{v1beta2.AnnotationOwner: owner, v1beta2.AnnotationOwnedBy: ownedBy}
 }
 
-// recordAnnotations returns the annotations that an owner writes.
+// recordAnnotations returns the annotations in which an owner is recorded.
 func recordAnnotations(o Owner) map[string]string { return annotations(o.Encode(), o.Kyma) }
 
 func TestDecide(t *testing.T) {
@@ -180,7 +180,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestRefusalIsBounded checks that the owner in a runtime, which may be any text, is clipped in messages.
+// TestRefusalIsBounded checks that the owner in a runtime, which may be any text, is shortened in messages.
 func TestRefusalIsBounded(t *testing.T) {
 	for _, seen := range []Seen{
 		{annotations("", strings.Repeat("x\x1b[31m\n", 10000)), ""},
@@ -216,7 +216,7 @@ func newTestCluster(t *testing.T, answers map[string]any) (*apply.Cluster, *[]st
 	return c, requests
 }
 
-// TestVerify: the cluster is identified only if the decision needs it.
+// TestVerify checks that the Namespace kube-system is read only if the decision needs it.
 func TestVerify(t *testing.T) {
 	const path = "/api/v1/namespaces/kube-system"
 	system := map[string]any{"apiVersion": "v1", "kind": "Namespace",

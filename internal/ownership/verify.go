@@ -15,9 +15,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// Verify decides about a claim, see [Decide]. The annotations are those of the Kyma in the runtime. Verify reads
-// Namespace kube-system of the runtime only if the decision needs it. The error is a *[Refusal], or the error of that
-// request.
+// Verify decides about a claim, see [Decide]. The annotations are those of the Kyma in the runtime. Verify reads the
+// Namespace kube-system of the runtime only if the decision needs it. The error is a *[Refusal], or the error of
+// reading that Namespace.
 func Verify(ctx context.Context, runtime *apply.Cluster, annotations map[string]string, c Claim) (Found, error) {
 	seen := Seen{Annotations: annotations}
 	found, needsCluster, err := Decide(seen, c)
@@ -36,7 +36,7 @@ func Verify(ctx context.Context, runtime *apply.Cluster, annotations map[string]
 	return found, err
 }
 
-// Identify returns the identity of a control plane: the UID of its Namespace kube-system.
+// Identify returns the ID of a control plane: the UID of its Namespace kube-system.
 func Identify(ctx context.Context, controlPlane client.Reader) (string, error) {
 	system := &metav1.PartialObjectMetadata{}
 	system.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -49,7 +49,7 @@ func Identify(ctx context.Context, controlPlane client.Reader) (string, error) {
 	return string(system.UID), nil
 }
 
-// AnnotationsOf returns the annotations of the Kyma in a runtime. The Kyma may be nil.
+// AnnotationsOf returns the annotations of the Kyma in a runtime. The argument may be nil if this Kyma does not exist.
 func AnnotationsOf(remote *v1beta2.Kyma) map[string]string {
 	if remote == nil {
 		return nil
@@ -57,13 +57,13 @@ func AnnotationsOf(remote *v1beta2.Kyma) map[string]string {
 	return remote.Annotations
 }
 
-// KymasIn has the facts about the Kymas in a runtime that a deletion needs.
+// KymasIn is what a deletion needs to know about the Kymas in a runtime.
 type KymasIn struct {
-	// Own has the metadata of the runtime's Kyma. Own is nil if this Kyma was not found. If there are several other
-	// Kymas, the runtime's Kyma may exist although Own is nil.
+	// Own is the metadata of the Kyma that belongs to the runtime. Own is nil if this Kyma was not found. If there are
+	// several other Kymas, Own may be nil although that Kyma exists.
 	Own *apply.ObjectMetadata
-	// Other is the namespace/name of another Kyma. Other is "" if there is none. The cluster then is a control plane,
-	// too.
+	// Other is the namespace/name of another Kyma. Other is "" if there is none. If there is another Kyma, the cluster
+	// is a control plane, too.
 	Other string
 }
 
@@ -86,14 +86,14 @@ func ListKymas(ctx context.Context, runtime *apply.Cluster) (in KymasIn, err err
 	return in, nil
 }
 
-// WhyCRDsStay returns the message of the event about CRDs that are not deleted.
+// WhyCRDsStay returns the message of the event that CRDs are not deleted.
 func (k KymasIn) WhyCRDsStay(server string) string {
 	return "the CRDs of " + v1beta2.GroupVersion.Group + " stay in the cluster " + clip(server) + ", because Kyma " +
 		clip(k.Other) + " exists there"
 }
 
-// WithoutCRDs returns the objects without the CRDs of our API group. These CRDs must not be deleted while there are
-// Kymas of others, because the deletion of a CRD deletes all objects of its kind.
+// WithoutCRDs returns the given objects without the CRDs of this project's API group. These CRDs must not be deleted
+// while other Kymas exist, because the deletion of a CRD deletes all objects of its kind.
 func WithoutCRDs(objects []v1beta2.Resource) []v1beta2.Resource {
 	return slices.DeleteFunc(slices.Clone(objects), func(r v1beta2.Resource) bool {
 		return r.Kind == "CustomResourceDefinition" && strings.HasSuffix(r.Name, "."+v1beta2.GroupVersion.Group)

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// subjectPrefix is the prefix of the URI in a certificate of our authority. subjectPrefix follows "urn:".
+// subjectPrefix is the part after "urn:" of the URI in a certificate that our authority has issued.
 const subjectPrefix = "lifecycle-manager:kyma:"
 
-// SubjectURI returns the URI that identifies a Kyma. Certificates of our authority contain this URI as a subject
+// SubjectURI returns a URI that identifies a Kyma. Certificates of our authority contain this URI as a subject
 // alternative name.
 func SubjectURI(uid string) *url.URL { return &url.URL{Scheme: "urn", Opaque: subjectPrefix + uid} }
 
-// IdentityOf returns the identity in a client certificate. The caller has verified the certificate with root, which may
-// be nil. IdentityOf itself verifies nothing.
+// IdentityOf returns the identity in a client certificate. The caller must have verified the certificate with root,
+// which may be nil. IdentityOf itself does not verify the certificate.
 func IdentityOf(cert, root *x509.Certificate) Identity {
 	id := Identity{CommonName: cert.Subject.CommonName, Expires: cert.NotAfter}
 	for _, u := range cert.URIs {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// MaxWatches is the largest number of entries of a Watchlist.
+// MaxWatches is the maximum number of entries in a Watchlist.
 const MaxWatches = 500
 
 // ParseHeartbeat parses the body of a heartbeat. A heartbeat without a boot ID or with a negative number is an error.
@@ -30,8 +30,8 @@ func ParseHeartbeat(body []byte) (Heartbeat, error) {
 	return h, nil
 }
 
-// ParseWatchlist parses the watch list in a ConfigMap. The error describes the first invalid entry. One invalid entry
-// makes the whole watch list invalid: if the agent used the other entries, nobody would notice that one entry is
+// ParseWatchlist parses the watch list in a ConfigMap. The error describes the first invalid entry. If one entry is
+// invalid, the whole watch list is invalid: if the agent used only the other entries, nobody would notice that one is
 // missing.
 func ParseWatchlist(data []byte) (Watchlist, error) {
 	var w Watchlist
@@ -62,14 +62,14 @@ func ParseWatchlist(data []byte) (Watchlist, error) {
 }
 
 var (
-	// syntax of groups, versions, resources and namespaces
+	// These patterns define the syntax of groups, versions, resources and namespaces.
 	word    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 	object  = regexp.MustCompile(`^[^/%\s]{1,253}$`)                                // names that the API server accepts
 	kind    = regexp.MustCompile(`^[A-Za-z]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)      // kinds in events
 	manager = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9._]{0,61}[A-Za-z0-9])?$`) // a segment of a path
 )
 
-// validate returns an error if an entry is invalid.
+// validate returns an error if an entry of the watch list is invalid.
 func (w Watch) validate() error {
 	if w.Resource == "" {
 		return errors.New("resource is missing")
@@ -104,7 +104,7 @@ func (w Watch) validate() error {
 	return nil
 }
 
-// withDefaults returns the entry with the default value of Manager if Manager is empty.
+// withDefaults returns the entry with the default for Manager if Manager is empty.
 func (w Watch) withDefaults() Watch {
 	if w.Manager == "" {
 		w.Manager = ManagerName
@@ -112,8 +112,8 @@ func (w Watch) withDefaults() Watch {
 	return w
 }
 
-// Digest returns a hash of the watch list, as 16 hexadecimal digits. Two watch lists with the same meaning have the
-// same digest. The order of the entries does not matter.
+// Digest returns a hash of the watch list, as 16 hexadecimal digits. If two watch lists have the same meaning, they
+// have the same digest. The order of the entries has no effect on the digest.
 func (w Watchlist) Digest() string {
 	lines := make([]string, 0, len(w.Watches))
 	for _, entry := range w.Watches {

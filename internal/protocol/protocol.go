@@ -8,13 +8,13 @@
 //
 // # How it works
 //
-// An event is a hint: it names an object that has changed, and the receiver reads that object. The agent of the Kyma
-// project sends only the first two fields of an event. The listener of the Kyma project reads only these two fields.
-// All other fields are optional additions. No message contains the name of the runtime: the client certificate
-// identifies the runtime, see [Identity].
+// An event is only a hint: it names an object that has changed, and the receiver reads this object. The agent of the
+// Kyma project sends only the first two fields of an event. The listener of the Kyma project reads only these two
+// fields. All other fields are optional additions of this project. No message contains the name of the runtime: the
+// client certificate identifies the runtime, see [Identity].
 //
 // Every event of an agent has a sequence number. A heartbeat contains the last assigned sequence number and the number
-// of pending events. With these two numbers, the listener detects missing events.
+// of pending events. From these two numbers, the listener finds out whether events are missing.
 //
 // # What it does not do
 //
@@ -30,7 +30,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The size limits of messages. The limit of an event is the limit of the Kyma project's listener.
+// These are the size limits of messages. The limit for an event is that of the Kyma project's listener.
 const (
 	// MaxEventBytes is the maximum size of the body of an event.
 	MaxEventBytes = 16384
@@ -38,17 +38,17 @@ const (
 	MaxHeartbeatBytes = 1024
 )
 
-// The names that both agent and listener use.
+// These names are used by both the agent and the listener.
 const (
 	// ManagerName is the name of the lifecycle manager in URL paths.
 	ManagerName = "lifecycle-manager"
 	// HeaderInstance is a header in every answer of our listener. HeaderInstance identifies the process of the
-	// listener. When the process changes, the agent repeats recent events: the former process may have ended before it
-	// acted on them.
+	// listener. When an answer comes from another process than before, the agent repeats recent events: the former
+	// process may have ended before it acted on them.
 	HeaderInstance = "X-Listener-Instance"
 	// HeaderNextHeartbeat is a header in answers to heartbeats in a large fleet. HeaderNextHeartbeat contains the
-	// number of seconds until the next heartbeat. The agent sends the next heartbeat earlier if it has another reason.
-	// Without this header, the interval in the watch list is used. Agents wait at most MaxHeartbeatInterval.
+	// number of seconds until the next heartbeat. If the agent has a reason to send a heartbeat earlier, it does. If an
+	// answer lacks this header, the interval in the watch list applies. An agent waits at most MaxHeartbeatInterval.
 	HeaderNextHeartbeat = "X-Listener-Next"
 	// WatchlistKey is the key in the data of the ConfigMap whose value is a Watchlist as JSON.
 	WatchlistKey = "watches.json"
@@ -60,47 +60,47 @@ func EventPath(manager string) string { return "/v2/" + manager + "/event" }
 // HeartbeatPath returns the URL path to which an agent posts the heartbeats for a manager.
 func HeartbeatPath(manager string) string { return "/v2/" + manager + "/heartbeat" }
 
-// Event is the message that an object of a runtime has changed.
+// Event is a message that reports that an object of a runtime has changed.
 type Event struct {
 	// Watched is the name of the changed object.
 	Watched Name `json:"watched"`
 	// WatchedGVK is the group, version and kind of the changed object.
 	WatchedGVK metav1.GroupVersionKind `json:"watchedGvk"`
 
-	// BootID identifies the start of the agent for which Sequence is valid. BootID is "" in events of the Kyma
-	// project's agent.
+	// BootID identifies the run of the agent in which Sequence counts. BootID is "" in events of the Kyma project's
+	// agent.
 	BootID string `json:"boot,omitempty"`
 	// Sequence is the number of the event. Sequence counts the events for one manager since the agent started, from 1.
-	// An event that is sent again has the same number.
+	// If an event is sent again, it has the same number.
 	Sequence uint64 `json:"sequence,omitempty"`
 	// Resource is the plural name of the resource of the object.
 	Resource string `json:"resource,omitempty"`
-	// WatchStarted is true if the agent has started to watch Resource, or has missed changes of Resource. Any object of
-	// Resource may have changed. Watched and Object are empty in such an event.
+	// WatchStarted means that the agent has started to watch Resource, or has missed changes of Resource. After such an
+	// event, any object of Resource may have changed. Such an event has no Watched and no Object.
 	WatchStarted bool `json:"began,omitempty"`
-	// ObjectsComplete is true if Objects contains all objects of Resource that match the watch, as they were when the
-	// watch started. ObjectsComplete is only used with WatchStarted. A receiver that remembers the state of these
+	// ObjectsComplete means that Objects has all objects of Resource that match the watch, as they were when the watch
+	// started. ObjectsComplete is only used together with WatchStarted. A receiver that knows the former state of these
 	// objects need not read them.
 	ObjectsComplete bool `json:"complete,omitempty"`
-	// Objects are the objects for ObjectsComplete: their names, their namespaces, and their metadata as [TrimMetadata]
-	// returns it.
+	// Objects are the objects if ObjectsComplete is true: their names, their namespaces, and their metadata as
+	// [TrimMetadata] returns it.
 	Objects []metav1.ObjectMeta `json:"there,omitempty"`
 	// Deleted is true if the object was deleted.
 	Deleted bool `json:"deleted,omitempty"`
 	// Object is the metadata of the changed object, see [TrimMetadata]. Object is nil if the metadata is too large or
-	// unknown.
+	// not known.
 	Object *metav1.ObjectMeta `json:"object,omitempty"`
 }
 
-// Name is the name and namespace of an object. The JSON keys of Name begin with a capital letter, like the keys that
-// the Kyma project's agent uses.
+// Name is the name and namespace of an object. The JSON keys of Name begin with a capital letter, as in the messages of
+// the Kyma project's agent.
 type Name struct {
 	// Namespace is empty for cluster-scoped objects.
 	Namespace string `json:"Namespace"`
 	Name      string `json:"Name"`
 }
 
-// Heartbeat is the message that an agent is running.
+// Heartbeat is a message that reports that the agent is running.
 type Heartbeat struct {
 	// BootID is a random name that the agent chooses when it starts.
 	BootID string `json:"boot"`
@@ -110,30 +110,30 @@ type Heartbeat struct {
 	Sequence uint64 `json:"sequence"`
 	// Pending is the number of events that are not delivered yet.
 	Pending int `json:"pending"`
-	// EventsLost is true if the agent had to drop events after its last answered heartbeat. Any object may then have
-	// changed.
+	// EventsLost is true if the agent had to drop events since the last heartbeat that was answered. In this case, any
+	// object may have changed.
 	EventsLost bool `json:"lost,omitempty"`
-	// Watchlist is the Digest of the watch list that the agent currently uses.
+	// Watchlist is the Digest of the watch list that the agent uses at present.
 	Watchlist string `json:"watchlist,omitempty"`
-	// Problem is a text for people. Problem contains the resources that cannot be watched, and the reasons. Maximum 300
-	// bytes. "" means that there is no problem.
+	// Problem is a text for people. Problem names the resources that cannot be watched, with the reasons. Problem has
+	// at most 300 bytes. "" means that there is no problem.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Field is the part of an object whose changes are reported.
+// Field is the part of an object about whose changes there are events.
 type Field string
 
 // Values of Field.
 const (
 	// FieldAny selects every change.
 	FieldAny Field = ""
-	// FieldSpec selects every change except a change of only the status.
+	// FieldSpec means that there are events about every change, except about a change of only the status.
 	FieldSpec Field = "spec"
-	// FieldStatus selects every change except a change of only the spec.
+	// FieldStatus means that there are events about every change, except about a change of only the spec.
 	FieldStatus Field = "status"
 )
 
-// Watch is one collection of objects that an agent watches for one manager.
+// Watch describes a collection of objects that an agent watches for one manager.
 type Watch struct {
 	// Manager is the name of the manager that gets the events. "" means ManagerName.
 	Manager string `json:"manager,omitempty"`
@@ -142,20 +142,21 @@ type Watch struct {
 	Version string `json:"version"`
 	// Resource is the plural name of the resource in lower case.
 	Resource string `json:"resource"`
-	// Kind is the kind in events. If Kind is "", the agent finds the kind by discovery.
+	// Kind is the kind of the objects, as events contain it. If Kind is "", the agent finds the kind by discovery.
 	Kind string `json:"kind,omitempty"`
-	// Namespace and Name limit the watch to one namespace and one object. An empty value selects all.
+	// Namespace and Name limit the watch to one namespace and one object. An empty value means that there is no such
+	// limit.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	// Selector is a label selector. "" selects all objects.
 	Selector string `json:"selector,omitempty"`
-	// Field is the part of an object whose changes are reported.
+	// Field is the part of an object about whose changes there are events.
 	Field Field `json:"field,omitempty"`
 }
 
 // Watchlist is the list of the resources that an agent watches.
 type Watchlist struct {
-	// Watches are the entries of the list, in sorted order.
+	// Watches are the sorted entries of the list.
 	Watches []Watch `json:"watches"`
 	// HeartbeatInterval is the time between two heartbeats. 0 means DefaultHeartbeatInterval.
 	HeartbeatInterval metav1.Duration `json:"heartbeat,omitzero"`
@@ -164,8 +165,8 @@ type Watchlist struct {
 // DefaultHeartbeatInterval is the time between two heartbeats if the watch list contains no interval.
 const DefaultHeartbeatInterval = 30 * time.Second
 
-// MaxHeartbeatInterval is the longest time between two heartbeats. A longer interval that the listener requests is cut
-// to this limit.
+// MaxHeartbeatInterval is the longest time between two heartbeats. If the listener requests a longer interval, this
+// limit applies instead.
 const MaxHeartbeatInterval = time.Hour
 
 // EffectiveHeartbeatInterval returns HeartbeatInterval, or DefaultHeartbeatInterval if HeartbeatInterval is 0.
@@ -176,27 +177,28 @@ func (w Watchlist) EffectiveHeartbeatInterval() time.Duration {
 	return DefaultHeartbeatInterval
 }
 
-// Identity contains the identity and the dates of an agent's client certificate.
+// Identity has the identity and the dates in an agent's client certificate.
 type Identity struct {
 	// CommonName is the runtime ID of the Kyma. If the Kyma has no runtime ID, CommonName is the name of the Kyma.
 	CommonName string
-	// UID is the UID of the Kyma. UID is "" if the certificate was not issued by our authority.
+	// UID is the UID of the Kyma. If our authority did not issue the certificate, UID is "".
 	UID string
-	// Issued is the time when our authority issued the certificate. Issued is zero if another authority issued the
-	// certificate.
+	// Issued is the time when our authority issued the certificate. If another authority issued the certificate, Issued
+	// is zero.
 	Issued time.Time
 	// Expires is the time when the certificate expires.
 	Expires time.Time
-	// Root is the fingerprint of the root certificate that verified the client certificate, see [Fingerprint].
+	// Root is the fingerprint of the root certificate with which the client certificate was verified, see
+	// [Fingerprint].
 	Root string
 }
 
-// BackdatePeriod is the time between the start of the validity of a certificate of our authority and its issue. The
-// validity starts earlier because the clock of a runtime may be slow.
+// BackdatePeriod is how long before its issue the validity of a certificate of our authority begins. The validity
+// begins earlier because the clock of a runtime may be slow.
 const BackdatePeriod = 24 * time.Hour
 
 // ParseEvent parses the body of an event. The event must have a kind. Unless WatchStarted is true, the event must also
-// have the name of an object.
+// name an object.
 func ParseEvent(body []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(body, &e); err != nil {

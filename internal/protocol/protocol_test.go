@@ -194,8 +194,8 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// FuzzParseEvent and the two tests below check that every parsed message can be encoded, and that the encoded message
-// is parsed to the same value.
+// FuzzParseEvent and the two fuzz tests below check that every parsed message can be encoded, and that parsing the
+// encoded message gives the same value.
 func FuzzParseEvent(f *testing.F) {
 	f.Add([]byte(`{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"}}`))
 	f.Add([]byte(`{"watchedGvk":{"kind":"A"},"began":true,"sequence":18446744073709551615,"object":{"deletionTimestamp":"2026-01-01T00:00:00Z","managedFields":[{"time":null}]}}`))

@@ -7,11 +7,13 @@ import (
 	"testing"
 )
 
-// TestSkew checks that agents and managers of other versions can read the messages. The variable formerly has messages
-// of a former version with all fields. They are read without a loss and written with the same keys, so that the former
-// version can read messages of this version. A field that a later version adds is ignored.
+// TestSkew checks that agents and managers of other versions can read the messages of this version. The variable
+// formerly has messages of a former version with all their fields. This version reads these messages without a loss and
+// writes them with the same keys, so that the former version can read messages of this version. A field that a later
+// version adds must be ignored.
 //
-// A new field needs no new line. A failure means that a field was renamed or removed: keep its former name.
+// If a new field is added, the test needs no new line. If the test fails, a field was renamed or removed: keep its
+// former name.
 func TestSkew(t *testing.T) {
 	cases := map[string]struct {
 		formerly string

@@ -9,10 +9,10 @@ import (
 // lastAppliedAnnotation is the annotation in which kubectl stores a copy of the whole object.
 const lastAppliedAnnotation = "kubectl.kubernetes.io/last-applied-configuration"
 
-// TrimMetadata returns the part of the metadata of an object that an event contains: uid, resourceVersion, generation,
-// deletionTimestamp, labels and annotations, and the managers and times of managedFields. TrimMetadata omits the
-// annotation with the copy of the object that kubectl writes. The result shares only strings with o. If o is nil, the
-// result is nil.
+// TrimMetadata returns that part of an object's metadata which an event contains: uid, resourceVersion, generation,
+// deletionTimestamp, labels and annotations, and the managers and times of managedFields. TrimMetadata leaves out the
+// annotation in which kubectl stores a copy of the object. The result shares no memory with o except strings. If o is
+// nil, the result is nil.
 func TrimMetadata(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	if o == nil {
 		return nil

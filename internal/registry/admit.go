@@ -10,11 +10,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// Verify applies the trust policy to a layer and returns the result. Fetch includes this verification. Verify is for
-// callers that already have the content and must not use content that the policy refuses. A positive result is cached
-// until the policy changes.
+// Verify applies the trust policy to a layer and returns the result. Fetch calls Verify, so its callers need not.
+// Verify is for callers that already have the content and must not use content that the policy refuses. A positive
+// result is cached until the policy changes.
 //
-// Errors are those of Fetch.
+// The errors are those of Fetch.
 func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, error) {
 	where, err := r.placesOf(ctx, layer)
 	if err != nil {
@@ -25,8 +25,8 @@ func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, er
 }
 
 // VerifyUnsigned applies the trust policy to a source that cannot have a supported signature, such as a chart in a
-// chart repository or a folder. location is host and path in the format of rules. why is the second part of a message
-// that begins with "it cannot be verified: ". The error has reason SignatureMissing.
+// chart repository or a folder. location is the host and the path, in the format of the rules. why is the end of a
+// message that begins with "it cannot be verified: ". The error has reason SignatureMissing.
 func (r *Registry) VerifyUnsigned(location, why string) (trust.Signature, error) {
 	rule := r.opts.Trust.Current().RuleFor(trust.SubjectOf(location))
 	if rule.Mode == trust.Off {
@@ -45,8 +45,8 @@ func proofKey(p *trust.Rules, subject, digest string) string {
 	return strings.Join([]string{p.Version, subject, digest}, " ")
 }
 
-// remember caches a result. A valid signature is cached without expiry. A missing signature is cached for
-// tagCachePeriod, because the signature may be added later.
+// remember stores a result of Verify in the cache. A valid signature is stored without a time limit. A missing
+// signature is stored for tagCachePeriod, because the signature may be added later.
 func (r *Registry) remember(key string, s trust.Signature) {
 	if s.Verified {
 		r.proofs.put(key, s, 1, 0)
@@ -62,15 +62,16 @@ func (r *Registry) remembered(key string) (trust.Signature, bool) {
 	return r.problems.get(key)
 }
 
-// admit decides whether a layer may be used, and returns the digest of the layer. The digest is empty if the layer is
-// referenced by a tag and the policy does not enforce signatures. A layer that is referenced by a digest is admitted in
-// these cases:
+// admit decides whether a layer may be used, and returns the digest of the layer. If the layer is referenced by a tag
+// and the policy does not enforce signatures, the digest is empty. A layer that is referenced by a digest is admitted
+// in these cases:
 //
 //  1. the policy does not require a signature
 //  2. a component version that was verified since the process started references the layer
 //  3. the component version in the Layer is verified and references the layer
 //
-// A layer that is referenced by a tag is admitted if the image manifest or component version of the tag is verified.
+// A layer that is referenced by a tag is admitted if the image manifest or the component version with this tag is
+// verified.
 func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *trust.Rules) (
 	string, trust.Signature, error) {
 	subject := trust.SubjectOf(where.places[0].Name())
@@ -103,7 +104,8 @@ func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *t
 	return digest, s, err
 }
 
-// admitDigest admits a layer if the component version in layer is verified and references the layer.
+// admitDigest admits a layer that is referenced by a digest, if the component version in layer is verified and
+// references the layer.
 func (r *Registry) admitDigest(ctx context.Context, layer Layer, where placement) (trust.Signature, error) {
 	ref := where.places[0].Name() + "@" + where.digest
 	unsigned := func(reason, format string, args ...any) error {
@@ -137,8 +139,8 @@ func (r *Registry) admitDigest(ctx context.Context, layer Layer, where placement
 		ocm.FirstLine(layer.Version))
 }
 
-// admitTag resolves a tag and verifies the result. A component version is verified by its descriptor or by cosign.
-// Every other image is verified by cosign.
+// admitTag resolves the tag of a layer and verifies the result. A component version is verified by its descriptor or by
+// cosign. Every other image is verified by cosign.
 func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, rule trust.Rule, p *trust.Rules) (
 	string, trust.Signature, error) {
 	type result struct {
@@ -172,7 +174,7 @@ func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, r
 	return got.digest, got.s, err
 }
 
-// admitComponent returns the digest of a layer. The layer is in the component version of a tag.
+// admitComponent returns the digest of a layer in a component version. The component version is referenced by a tag.
 func (r *Registry) admitComponent(ctx context.Context, layer Layer, where placement) (string, trust.Signature, error) {
 	version := strings.Replace(where.tag, ".build-", "+", 1)
 	c, err := r.componentAt(ctx, where.base, where.plain, layer.Component, version)
@@ -191,7 +193,7 @@ func (r *Registry) admitComponent(ctx context.Context, layer Layer, where placem
 			ocm.FirstLine(layer.Name))}
 }
 
-// admitImage verifies the image manifest of a tag. Each digest is verified only once.
+// admitImage verifies the image manifest to which a tag points. Each digest is verified only once.
 func (r *Registry) admitImage(ctx context.Context, s *session, found *ocm.ImageManifest, layer Layer, rule trust.Rule,
 	p *trust.Rules) (string, trust.Signature, error) {
 	digest, err := ocm.LayerOf(found.Manifest, layer.Name, found.Ref)

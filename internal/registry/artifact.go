@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// WithRepositoryContext returns the artifact with the Registry as its repository context. If the artifact already has a
-// repository context, the artifact is returned unchanged, byte for byte.
+// WithRepositoryContext returns the artifact with this Registry as its repository context. If the artifact already has
+// a repository context, the artifact is returned unchanged, byte for byte.
 func (r *Registry) WithRepositoryContext(a *ocm.Artifact) (*ocm.Artifact, error) {
 	has, err := a.HasRepositoryContext()
 	if err != nil || has {
@@ -33,10 +33,11 @@ func (r *Registry) WithRepositoryContext(a *ocm.Artifact) (*ocm.Artifact, error)
 	})
 }
 
-// Artifact reads the artifact of a tag or a digest with all its blobs. Artifact compares each blob with the digest of
-// the blob. repository has the format of ocm.Artifact.Repository. An index of manifests has no blobs.
+// Artifact reads the artifact with the given tag or digest, with all its blobs. Artifact compares the content of each
+// blob with the blob's digest. repository has the format of ocm.Artifact.Repository. If the artifact is an index of
+// manifests, it has no blobs.
 //
-// Errors are those of Fetch.
+// The errors are those of Fetch.
 func (r *Registry) Artifact(ctx context.Context, repository, reference string) (*ocm.Artifact, error) {
 	p, err := r.repository(r.base, r.plain, repository)
 	if err != nil {
@@ -83,7 +84,7 @@ func (r *Registry) readArtifact(ctx context.Context, s *session, repository, ref
 }
 
 // Versions returns the versions of a component, in no defined order. The versions are read from the tags of the
-// component's repository. If the registry does not have the component, the result is empty.
+// component's repository. If the registry does not have the component, Versions returns none.
 func (r *Registry) Versions(ctx context.Context, component string) ([]string, error) {
 	p, err := r.repository(r.base, r.plain, ocm.DescriptorRepository(component))
 	if err != nil {
@@ -116,10 +117,10 @@ func (r *Registry) Versions(ctx context.Context, component string) ([]string, er
 	return versions, nil
 }
 
-// Signatures returns the artefacts that cosign wrote for a manifest, so that the caller can copy them. These are the
-// image with the tag sha256-<digest>.sig, the referrers of the manifest, and the list of these referrers.
+// Signatures returns the artefacts that cosign wrote for a manifest, so that the caller can copy them. These artefacts
+// are the image with the tag sha256-<digest>.sig, the referrers of the manifest, and the list of these referrers.
 //
-// Errors are those of Fetch.
+// The errors are those of Fetch.
 func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Artifact, error) {
 	p, err := r.repository(r.base, r.plain, of.Repository)
 	if err != nil {
@@ -159,10 +160,10 @@ func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Art
 		MediaType: string(types.OCIImageIndex), Manifest: index}), nil
 }
 
-// Write writes an artifact in this order: the blobs, the manifest by its digest, the tag. Therefore an interrupted push
-// is never visible, and the next push continues it. written reports whether the tag changed. If the tag exists with
-// other content and replace is true, Write replaces the content. If the tag exists with other content and replace is
-// false, the error has reason ArtifactExists.
+// Write writes an artifact in this order: the blobs, then the manifest by its digest, and the tag last. Therefore a
+// push that is interrupted is never visible, and the next push continues it. written reports whether the tag has
+// changed. If the tag exists with other content and replace is true, Write replaces the content. If the tag exists with
+// other content and replace is false, the error has reason ArtifactExists.
 //
 // Errors are of type *Error with reason InvalidReference, RegistryUnauthorized, RegistryUnreachable, ArtifactNotFound
 // or ArtifactExists. If the context was cancelled, the error is the error of the context.
@@ -223,7 +224,7 @@ func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (wr
 	return true, nil
 }
 
-// digestOfTag returns the digest of a tag, or "" if the tag does not exist.
+// digestOfTag returns the digest to which a tag points, or "" if the tag does not exist.
 func digestOfTag(ref name.Tag, options []remote.Option) (string, error) {
 	d, err := remote.Get(ref, options...)
 	if err == nil {
@@ -243,13 +244,13 @@ func (r *Registry) removeCached(p place, version string) {
 	r.failures.remove(key)
 }
 
-// rawManifest is a manifest in the format of remote.Put.
+// rawManifest is a manifest in the form that remote.Put needs.
 type rawManifest struct {
 	data []byte
 	kind types.MediaType
 }
 
-// RawManifest returns the bytes of the manifest to send.
+// RawManifest returns the bytes of the manifest.
 func (m rawManifest) RawManifest() ([]byte, error) { return m.data, nil }
 
 // MediaType returns the media type of the manifest.
@@ -261,8 +262,8 @@ func (m rawManifest) MediaType() (types.MediaType, error) {
 }
 
 // Push writes a component version in the layout of OCM tools and modulectl, and returns the digest of its manifest. If
-// the version exists, Push replaces it. Equal archives have equal digests, because files have a fixed time and the
-// descriptor has no time.
+// the version exists already, Push replaces it. Equal archives have equal digests, because files have a fixed time and
+// the descriptor has no time.
 //
 // Errors are of type *Error with reason InvalidReference, InvalidDescriptor, RegistryUnauthorized, RegistryUnreachable
 // or ArtifactNotFound. If the context was cancelled, the error is the error of the context.
@@ -288,7 +289,7 @@ func (r *Registry) Push(ctx context.Context, a ocm.Archive) (string, error) {
 	return made.Digest(), nil
 }
 
-// repositoryContext returns the repository context of the Registry.
+// repositoryContext returns the repository context that means this Registry.
 func (r *Registry) repositoryContext() map[string]any {
 	scheme := "https://"
 	if r.plain {

@@ -9,7 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 )
 
-// cache stores values up to a maximum total cost. cache evicts the least recently used values first.
+// cache stores values up to a maximum total cost. When the limit is exceeded, cache removes the least recently used
+// values.
 type cache[V any] struct {
 	limit int64
 	now   func() time.Time
@@ -37,8 +38,8 @@ func (c *cache[V]) get(key string) (V, bool) {
 	return value, ok
 }
 
-// getFresh is like get, for answers that may have changed in the meantime. If a person has requested a retry and ctx
-// belongs to it, getFresh returns no value that was stored before that request.
+// getFresh is like get, for values that may have changed in the registry in the meantime. If a person has requested a
+// retry and ctx belongs to this retry, getFresh returns no value that was stored before the request.
 func (c *cache[V]) getFresh(ctx context.Context, key string) (V, bool) {
 	value, stored, ok := c.getDated(key)
 	if ok && retry.IsOutdated(ctx, stored) {
@@ -65,8 +66,8 @@ func (c *cache[V]) getDated(key string) (value V, stored time.Time, ok bool) {
 	return e.value, e.stored, true
 }
 
-// put stores a value for the period keep. If keep is 0, the value is stored until it is evicted. A value whose cost is
-// larger than the limit is not stored.
+// put stores a value for the time keep. If keep is 0, the value is stored until it has to be removed to make room. A
+// value whose cost is larger than the limit is not stored.
 func (c *cache[V]) put(key string, value V, cost int64, keep time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,30 +17,29 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 )
 
-// installedResources are the names of resources that contain objects or settings of an installation.
+// installedResources are the names of resources that have objects or settings of an installation.
 var installedResources = []string{"raw-manifest", "config", "crds", "default-cr"}
 
 // layersOnly are the names of resources that cannot be charts.
 var layersOnly = []string{"config", "crds", "default-cr"}
 
-// Component is one version of a module, converted from its component descriptor. A Component is shared and must not be
-// changed.
+// Component is one version of a module, made from its component descriptor. Callers share a Component, so they must not
+// change it.
 type Component struct {
 	Name, Version string
 	// Layers are the resources in the repository of the component, by name: raw-manifest, default-cr, config, crds, …
 	Layers map[string]Layer
 	// Charts are the resources in chart repositories, by name.
 	Charts map[string]Chart
-	// Order has the names of Layers and Charts in the order of the descriptor.
+	// Order has the names in Layers and Charts, in the order of the descriptor.
 	Order []string
 	// Content is the digest of everything that the component installs: the digests of its layers, the versions of its
-	// charts and the references of its images. Content stays the same when the component is signed, or copied to
-	// another registry.
+	// charts and the references of its images. If the component is signed, or copied to another registry, Content stays
+	// the same.
 	Content string
 	// Images are the references of the resources with access type ociArtifact, in the order of the descriptor.
 	Images []string
-	// Signature is the result of the trust policy. Signature is the zero value if the policy does not require a
-	// signature.
+	// Signature is the result of the trust policy. If the policy requires no signature, Signature is the zero value.
 	Signature trust.Signature
 }
 
@@ -48,16 +47,16 @@ type Component struct {
 type Chart struct {
 	// URL is the address of the repository: https://, http:// or oci://.
 	URL string
-	// Name is the name of the chart, and Version its exact version.
+	// Name is the name of the chart, and Version is its exact version.
 	Name, Version string
 }
 
-// Component returns the component with this name and version. If the trust policy is enforced, the component, all its
-// layers and all its images are signed. A result that was pulled more than componentCachePeriod ago, or before a
-// requested retry, is pulled again. If the registry does not respond, the earlier result is returned.
+// Component returns the component with the given name and version. If the trust policy is enforced, the component, all
+// its layers and all its images are signed. If a result was pulled more than componentCachePeriod ago, or before a
+// requested retry, it is pulled again. If the registry does not respond, Component returns the earlier result.
 //
-// Errors are of type *Error and can have any of the reasons. If the context was cancelled, the error is the error of
-// the context.
+// Errors are of type *Error and can have any of the reason codes. If the context was cancelled, the error is the error
+// of the context.
 func (r *Registry) Component(ctx context.Context, name, version string) (*Component, error) {
 	return r.componentAt(ctx, r.base, r.plain, name, version)
 }
@@ -103,14 +102,15 @@ func (r *Registry) cacheComponent(key string, c *Component) {
 	r.components.put(key, c, 1, keep)
 }
 
-// cachedComponent returns a component from the cache, or nil. isFresh is false if it has to be compared with the
-// registry.
+// cachedComponent returns a component from the cache, or nil if it is not cached. isFresh is false if the component has
+// to be compared with the registry.
 func (r *Registry) cachedComponent(ctx context.Context, key string) (c *Component, isFresh bool) {
 	c, stored, ok := r.components.getDated(key)
 	return c, ok && r.components.now().Sub(stored) < componentCachePeriod && !retry.IsOutdated(ctx, stored)
 }
 
-// componentKey returns the cache key of a component under one policy. Results for different policies can differ.
+// componentKey returns the key under which a component is cached for one policy. Results for different policies can
+// differ.
 func componentKey(p place, version string, policy *trust.Rules) string {
 	return strings.Join([]string{"component", p.Name(), version, policy.Version}, " ")
 }
@@ -144,7 +144,7 @@ func (r *Registry) pullComponent(ctx context.Context, p place, base, name, versi
 	return c, nil
 }
 
-// pullDescriptor pulls the descriptor that the config of a component version references.
+// pullDescriptor pulls the component descriptor to which the config of a component version refers.
 func (r *Registry) pullDescriptor(ctx context.Context, s *session, of *ocm.ImageManifest) (*ocm.Descriptor, error) {
 	data, err := s.Blob(ctx, of.Config.Digest.String(), maxConfig)
 	if err != nil {
@@ -174,8 +174,9 @@ func (r *Registry) pullDescriptor(ctx context.Context, s *session, of *ocm.Image
 	return ocm.ParseDescriptor(data, of.Ref)
 }
 
-// contentOf returns [Component.Content] of a component whose locations are not changed by a signature yet. A layer that
-// the descriptor does not reference by digest has its digest in the manifest of the component version.
+// contentOf returns the digest [Component.Content] of a component whose image locations were not changed yet according
+// to a signature. If the descriptor does not reference a layer by its digest, the digest is that in the manifest of the
+// component version.
 func contentOf(c *Component, found *ocm.ImageManifest) string {
 	h := sha256.New()
 	encode := json.NewEncoder(h)
@@ -193,7 +194,7 @@ func contentOf(c *Component, found *ocm.ImageManifest) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// componentOf converts a descriptor to a Component. The result for a resource depends on its access type:
+// componentOf converts a descriptor to a Component. The access type of a resource determines what it becomes:
 //
 //  1. localBlob, localOciBlob             -> a layer of the component's repository
 //  2. ociArtifact, ociRegistry, ociImage  -> an image; it is in Images if the type is exactly ociArtifact

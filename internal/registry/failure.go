@@ -13,11 +13,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// ClassifyError converts an error of a registry client to an *ocm.Error. doing is "pulling" or "pushing". ref is the
-// reference of the artefact.
+// ClassifyError converts an error of a registry client to an *ocm.Error. doing is "pulling" or "pushing", and ref is
+// the reference of the artefact.
 func ClassifyError(doing, ref string, err error) error { return classifyError(doing, ref, err) }
 
-// classifyError classifies an error of the transport. A cancelled context is not an error of the registry.
+// classifyError classifies an error of the transport. The end of the caller's context is not an error of the registry.
+// These are the classes:
 //
 //  1. already classified       -> unchanged
 //  2. cancelled by the caller  -> unchanged, without a reason
@@ -68,7 +69,7 @@ func classifyError(doing, ref string, err error) error {
 	return out
 }
 
-// registryMessage returns the first error message in the response of the registry, shortened.
+// registryMessage returns the first error message in a response of the registry, shortened.
 func registryMessage(answer *transport.Error) string {
 	if len(answer.Errors) == 0 {
 		return ""

@@ -10,18 +10,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// Logins is a keychain with the credentials of Secrets of type kubernetes.io/dockerconfigjson. The map key is a
-// registry, or a registry and a path. The credentials of the longest key that matches a repository are used.
+// Logins is a keychain with the credentials of Secrets of type kubernetes.io/dockerconfigjson. The key of the map is a
+// registry, or a registry and a path in it. If several keys match a repository, the credentials of the longest key are
+// used.
 type Logins map[string]authn.AuthConfig
 
-// Add adds the content of a Secret. If two Secrets have credentials for the same location, the first credentials are
-// used. The error contains no credentials.
+// Add adds the content of a Secret to the keychain. If two Secrets have credentials for the same location, those of the
+// first Secret are used. The error does not contain credentials.
 func (l Logins) Add(dockerconfigjson []byte) error {
 	var file struct {
 		Auths map[string]authn.AuthConfig `json:"auths"`
 	}
 	if err := json.Unmarshal(dockerconfigjson, &file); err != nil {
-		// the error of the decoder may contain credentials
+		// The error of the decoder may contain credentials, so it is not used.
 		return fmt.Errorf(`its content is no JSON object with "auths"`)
 	}
 	for where, login := range file.Auths {
@@ -48,8 +49,9 @@ func (l Logins) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return authn.FromConfig(found), nil
 }
 
-// WithKeychain returns a Registry with another keychain. The two Registries share only the layers by digest and the
-// verified digests. Therefore credentials never give access to results that need other credentials.
+// WithKeychain returns a Registry that uses another keychain. Both Registries share only two things: the layers that
+// are cached by digest, and the verified digests. Therefore a caller never gets results for which other credentials are
+// needed.
 func (r *Registry) WithKeychain(k authn.Keychain) *Registry {
 	opts := r.opts
 	opts.Keychain = k

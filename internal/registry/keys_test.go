@@ -18,8 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// Names of the wire format. They are repeated here because other tools read and write them: a test must fail if a
-// constant changes.
+// These are names of the wire format. The names are repeated here because other tools read and write them: if a
+// constant changes, a test must fail.
 const (
 	wantRsaType              = "application/vnd.ocm.signature.rsa"
 	wantPemType              = "application/x-pem-file"
@@ -46,7 +46,7 @@ type keyPair struct {
 	pem     string
 }
 
-// keyPairs creates one keyPair of each kind, only once because generating RSA keys is slow.
+// keyPairs has one keyPair of each kind. They are created only once, because generating RSA keys is slow.
 var keyPairs = sync.OnceValue(func() map[string]keyPair {
 	made := map[string]keyPair{}
 	add := func(name string, private crypto.Signer, err error) {
@@ -77,7 +77,7 @@ func indented(text string, by int) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", by))
 }
 
-// policyText returns a policy whose default rule has the mode, and the named keyPairs as keys.
+// policyText returns a trust policy whose default rule has the given mode and the named keyPairs as its keys.
 func policyText(mode trust.Mode, names ...string) string {
 	var b strings.Builder
 	b.WriteString("keys:\n")

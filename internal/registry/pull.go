@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// session reads from one repository with the credentials of the keychain. A session is used for one pull.
+// session reads from one repository, with the credentials from the keychain. A session is used for one pull.
 type session struct {
 	place
 	client *http.Client
@@ -54,7 +54,7 @@ func (r *Registry) transportTo(p place) http.RoundTripper {
 	return transport.NewUserAgent(t, "lifecycle-manager")
 }
 
-// plainHTTP sends requests to host without TLS. The library would try TLS first.
+// plainHTTP sends the requests to a host without TLS. The library itself would try TLS first.
 type plainHTTP struct {
 	host string
 	next http.RoundTripper
@@ -69,7 +69,7 @@ func (p plainHTTP) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // checkRedirect allows at most five redirects, for example to the blob storage of a registry. The transport checks the
-// target of each redirect.
+// address of each redirect.
 func checkRedirect(_ *http.Request, via []*http.Request) error {
 	if len(via) >= 5 {
 		return errors.New("more than 5 redirects")
@@ -77,7 +77,7 @@ func checkRedirect(_ *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// Manifest reads the image manifest of a tag or a digest.
+// Manifest reads the image manifest to which a tag or a digest points.
 func (s *session) Manifest(ctx context.Context, tag string) (*ocm.ImageManifest, error) {
 	ref := s.refTo(tag)
 	data, err := s.ManifestBytes(ctx, ref, "manifests/"+tag)
@@ -96,7 +96,7 @@ func (s *session) Manifest(ctx context.Context, tag string) (*ocm.ImageManifest,
 	return &ocm.ImageManifest{Manifest: manifest, Raw: data, Digest: ocm.DigestOf(data), Ref: ref}, nil
 }
 
-// refTo returns the full reference of a tag or digest. The reference is for messages.
+// refTo returns the full reference of a tag or a digest, for messages.
 func (s *session) refTo(tag string) string {
 	if strings.Contains(tag, ":") {
 		return s.Name() + "@" + tag
@@ -105,7 +105,7 @@ func (s *session) refTo(tag string) string {
 }
 
 // ManifestBytes reads a manifest or a list of manifests. ManifestBytes compares the bytes with the digest in the
-// request, or with the digest that the registry reports.
+// request. If the request has a tag, ManifestBytes compares them with the digest that the registry reports.
 func (s *session) ManifestBytes(ctx context.Context, ref, path string) ([]byte, error) {
 	data, header, err := s.get(ctx, ref, path, maxManifest)
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *session) ManifestBytes(ctx context.Context, ref, path string) ([]byte, 
 	return data, nil
 }
 
-// Blob reads a blob of at most limit bytes and verifies its digest.
+// Blob reads a blob of at most limit bytes, and compares it with its digest.
 func (s *session) Blob(ctx context.Context, digest string, limit int64) ([]byte, error) {
 	ref := s.Name() + "@" + digest
 	data, _, err := s.get(ctx, ref, "blobs/"+digest, limit)

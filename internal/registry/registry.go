@@ -1,5 +1,5 @@
 // Package registry reads and writes modules in an OCI registry: component descriptors of the Open Component Model, and
-// the layers that these descriptors reference.
+// the layers to which these descriptors refer.
 //
 //	r, err := registry.New(registry.Options{Host: "europe-docker.pkg.dev", Subpath: "kyma-project/prod"})
 //	component, err := r.Component(ctx, "kyma-project.io/module/btp-operator", "1.4.0")
@@ -7,27 +7,30 @@
 //
 // # How it works
 //
-// A component version is the OCI image manifest <base>/component-descriptors/<name>:<version>. In the tag, "+" of the
-// version is replaced by ".build-". The config of the manifest references the layer with the component descriptor. The
-// other layers are the local resources. Every read has a size limit. Every manifest, config and layer is compared with
-// the requested digest. A manifest that is requested by tag is compared with the digest that the registry reports.
+// A component version is stored as the OCI image manifest <base>/component-descriptors/<name>:<version>. In the tag,
+// ".build-" replaces the "+" of the version. The config of the manifest refers to the layer with the component
+// descriptor. The other layers are the local resources of the component. The package reads at most a limited number of
+// bytes of each manifest and blob. Every manifest, config and layer is compared with the requested digest. If a
+// manifest is requested by tag, it is compared with the digest that the registry reports.
 //
-// Results are cached in memory. Components are cached by name and version. A released version should never change, but
-// somebody may push other content under the same version. Therefore a component that was pulled more than an hour ago
-// is pulled again at its next use, and the caller compares [Component.Content]. Layers are cached by digest until they
-// are evicted, and are verified again on each read. The digest of a tag is cached for one minute. An error is cached
-// for three seconds, so that ten thousand clusters with the same missing module do not cause ten thousand requests.
-// Concurrent callers with the same request share one pull. A pull has a timeout of 30 seconds. A pull continues if its
-// first caller is cancelled, so that a cancelled context never fails another caller.
+// The package caches results in memory. Components are cached by name and version. A released version should never
+// change, but somebody may push other content under the same version. Therefore a component that was pulled more than
+// an hour ago is pulled again when it is used next, and the caller compares its [Component.Content]. Layers are cached
+// by digest until their memory is needed, and their digest is checked again on each read. The digest of a tag is cached
+// for one minute. An error is cached for three seconds: otherwise ten thousand clusters with the same missing module
+// would cause ten thousand requests. Concurrent callers that need the same content share one pull. A pull has a timeout
+// of 30 seconds. A pull continues when its first caller is cancelled, so that a cancelled context never makes another
+// caller fail.
 //
 // # Writing
 //
-// [Registry.Write] writes a component version that ocm.Pack created or [Registry.Artifact] read. The blobs are written
-// first and the tag last.
+// [Registry.Write] writes a component version that ocm.Pack has made or that [Registry.Artifact] has read. The blobs
+// are written first and the tag last.
 //
 // # Signatures
 //
-// With a trust policy, Options.Trust, artefacts below a prefix must be signed by a key of its rule:
+// If there is a trust policy (Options.Trust), artefacts below the prefix of a rule must be signed by a key of this
+// rule:
 //
 //	policy, err := trust.Load("/etc/trust/policy.yaml", nil)
 //	r, err := registry.New(registry.Options{Host: host, Trust: policy})
@@ -35,24 +38,25 @@
 //
 // Package trust verifies the signatures. The digests determine which layers a signature covers. A signed manifest
 // contains the digests of config, descriptor and layers. A signed descriptor contains the digest of each resource, but
-// not the location of the resource. Therefore layers are fetched by the signed digest, and the signed digest is added
-// to image references.
+// not the location of the resource. Therefore layers are fetched by the signed digest, and image references get the
+// signed digest.
 //
-// A layer that is referenced by a digest has no signature. The layer is admitted if a verified component version
-// references it. This component version was verified since the process started, or it is the component version in
-// [Layer.Version]. Therefore the admission depends neither on the origin of the digest nor on a restart of the process.
-// A tag is verified as a component version, or by the cosign signature of its image.
+// A layer that is referenced by a digest has no signature of its own. Such a layer is admitted if a verified component
+// version references it. This component version was either verified since the process started, or it is the component
+// version in [Layer.Version]. Therefore the admission of a layer depends neither on the origin of the digest nor on a
+// restart of the process. A tag is verified as a component version, or by the cosign signature of the image to which it
+// points.
 //
-// Each digest is verified once per version of the policy, for all callers. A refusal is returned again for three
-// seconds. If a registry does not respond, the error is about the registry, and nothing is admitted until the registry
-// responds.
+// Each digest is verified once per version of the policy, for all callers. If an artefact is refused, the refusal is
+// cached for three seconds. If a registry does not respond, the error describes the registry, and no artefact is
+// admitted until the registry responds.
 //
 // # What it does not do
 //
-// The package does not write to a disk. The package does not interpret the content of layers; package render does. The
-// package does not follow component references. The package ignores repository contexts in descriptors: the blobs of a
-// component are read from the registry of the component's descriptor. An image that is not a component version has one
-// gap: if its tag is moved to another image with a signature by the same key, the package does not detect that.
+// The package writes nothing to a disk. The package does not interpret the content of layers; package render does that.
+// The package does not follow component references. The package ignores repository contexts in descriptors: it reads
+// the blobs of a component from the registry of its descriptor. For an image that is not a component version, there is
+// one gap: if its tag is moved to another image that the same key has signed, the package does not detect that.
 package registry
 
 import (
@@ -82,7 +86,8 @@ const (
 	pushTimeout      = 2 * time.Minute
 	tagCachePeriod   = time.Minute     // period for which the digest of a tag is cached
 	errorCachePeriod = 3 * time.Second // period for which an error is returned again without a request
-	// componentCachePeriod is the period after which a cached component is compared with the registry at its next use.
+	// componentCachePeriod is the time after which a cached component is compared with the registry when it is used
+	// next.
 	componentCachePeriod = time.Hour
 	maxComponents        = 4096 // maximum number of cached components
 	maxProofs            = 4 * maxComponents
@@ -92,31 +97,31 @@ const (
 
 // Options configures a Registry. Only Host is required.
 type Options struct {
-	// Host is host[:port] with an optional path. Host has no scheme, or begins with https:// or http://. http:// means
-	// plain HTTP for all requests to the host. For loopback and private addresses without a scheme, HTTPS is tried
-	// first and plain HTTP second.
+	// Host is the host[:port] of the registry, optionally followed by a path. Host has no scheme, or begins with
+	// https:// or http://. http:// means plain HTTP for all requests to the host. For loopback and private addresses
+	// without a scheme, HTTPS is tried first and plain HTTP second.
 	Host string
-	// Subpath is the path between host and component-descriptors; empty means none.
+	// Subpath is the path between the host and component-descriptors; empty means that there is none.
 	Subpath string
-	// Keychain returns the credentials for a repository; nil means anonymous.
+	// Keychain returns the credentials for a repository; nil means that requests are anonymous.
 	Keychain authn.Keychain
 	// MaxDescriptorBytes is the maximum size of an unpacked component descriptor; 0 means 100 KiB.
 	MaxDescriptorBytes int64
 	// MaxLayerBytes is the maximum size of a stored layer; 0 means 32 MiB.
 	MaxLayerBytes int64
-	// CacheBytes is the maximum size of all cached layers together; 0 means 128 MiB. A negative number disables the
-	// cache.
+	// CacheBytes is the maximum size of all cached layers together; 0 means 128 MiB. If CacheBytes is negative, layers
+	// are not cached.
 	CacheBytes int64
-	// Trust is the trust policy. Trust defines which artefacts must be signed and by which keys. nil means that no
-	// artefact must be signed.
+	// Trust is the trust policy. The trust policy defines which artefacts must be signed, and by which keys. nil means
+	// that no artefact must be signed.
 	Trust *trust.Policy
-	// Transport sends the requests; nil means an egress.Transport for which Host is configured, and which refuses
-	// other hosts on loopback, link-local addresses and the like.
+	// Transport sends the requests. nil means an egress.Transport that refuses hosts on loopback, on link-local
+	// addresses and the like, except Host.
 	Transport http.RoundTripper
 }
 
-// Registry is a client for one registry. A Registry also reads layers from repositories in other registries if a Layer
-// specifies such a repository. A Registry is safe for concurrent use.
+// Registry is a client for one registry. A Registry also reads layers from other registries if a Layer names a
+// repository there. A Registry is safe for concurrent use.
 type Registry struct {
 	opts  Options
 	base  string // host[:port][/path], without scheme
@@ -132,33 +137,35 @@ type Registry struct {
 	problems   *cache[trust.Signature] // warnings, by the same key, cached for tagCachePeriod
 }
 
-// The types of layers. Sources of the kind Manifest have the same values.
+// These are the types of layers. The sources of a Manifest have the same types.
 const (
 	OCIRef = "oci-ref" // the layer is one file
 	OCIDir = "oci-dir" // the layer is a tar archive
 )
 
-// Layer is the location of a resource.
+// Layer describes where the content of a resource is.
 type Layer struct {
 	// Name is the name of the resource: raw-manifest, config, crds, default-cr or another name.
 	Name string
-	// Repo is host[:port][/path]. Empty means the value of [Registry.Base]. A leading http:// means plain HTTP.
+	// Repo is the registry and the path of the repository: host[:port][/path]. If Repo is empty, it is the value of
+	// [Registry.Base]. If Repo begins with http://, requests are sent without TLS.
 	Repo string
-	// Component is the name of the component. The repository of the layer is <Repo>/component-descriptors/<Component>.
-	// If this repository does not exist, the repository of the layer is <Repo>/<Component>.
+	// Component is the name of the component to which the layer belongs. The repository of the layer is
+	// <Repo>/component-descriptors/<Component>. If this repository does not exist, the layer is in the repository
+	// <Repo>/<Component>.
 	Component string
 	// Version is the version of the component. Version is needed only if the trust policy requires a signature and Ref
-	// is a digest. Layers have no signature. In this case, the signature of the component version that references the
-	// layer is verified.
+	// is a digest. A layer has no signature of its own. In this case, the signature of the component version to which
+	// the layer belongs is verified.
 	Version string
 	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag selects the only layer of the image, or the layer
 	// whose annotation is the resource Name.
 	Ref string
-	// Type is OCIRef or OCIDir. Only the caller uses Type; Fetch ignores it.
+	// Type is OCIRef or OCIDir. Type is for the caller; Fetch ignores it.
 	Type string
 }
 
-// New returns a Registry. New sends no request. The error has reason InvalidReference.
+// New returns a Registry. New sends no request. If the Options are not valid, the error has reason InvalidReference.
 func New(opts Options) (*Registry, error) {
 	return newRegistry(opts, time.Now)
 }
@@ -194,19 +201,19 @@ func newRegistry(opts Options, now func() time.Time) (*Registry, error) {
 	return r, err
 }
 
-// Base returns registry and subpath of the component versions, in the format of [Layer.Repo].
+// Base returns the registry and the subpath of the component versions, in the format of [Layer.Repo].
 func (r *Registry) Base() string { return r.base }
 
-// Transport returns the transport of all requests. Clients of other locations that artefacts name use this transport,
-// too, because it checks addresses.
+// Transport returns the transport with which all requests are sent. Other clients that read locations in artefacts
+// should use this transport, too, because it checks addresses.
 func (r *Registry) Transport() http.RoundTripper { return r.opts.Transport }
 
-// anonymous is a keychain without credentials.
+// anonymous is a keychain that has no credentials.
 type anonymous struct{}
 
 func (anonymous) Resolve(authn.Resource) (authn.Authenticator, error) { return authn.Anonymous, nil }
 
-// parseBase splits a scheme from host[:port][/path].
+// parseBase separates the scheme from host[:port][/path].
 func parseBase(text string) (base string, plain bool, err error) {
 	base, plain = strings.CutPrefix(text, "http://")
 	base = strings.Trim(strings.TrimPrefix(base, "https://"), "/")
@@ -215,7 +222,7 @@ func parseBase(text string) (base string, plain bool, err error) {
 		return "", false, ocm.NewError(ocm.InvalidReference, base[strings.LastIndex(base, "@")+1:],
 			"credentials do not belong in the host: put them into the credential Secret")
 	}
-	// a name without a dot and without a port would be a path in the default registry of the library
+	// The library would treat a name without a dot and without a port as a path in its default registry.
 	u, err := url.Parse("//" + host)
 	if err != nil || u.Host != host || !strings.ContainsAny(host, ".:") && host != "localhost" {
 		return "", false, ocm.NewError(ocm.InvalidReference, fmt.Sprintf("%q", text),
@@ -224,8 +231,8 @@ func parseBase(text string) (base string, plain bool, err error) {
 	return base, plain, nil
 }
 
-// repository returns the repository at a path below base. The result is an error if the name of the repository is not
-// valid.
+// repository returns the repository at a path below the base. If the name of the repository is not valid, repository
+// returns an error.
 func (r *Registry) repository(base string, plain bool, elements ...string) (place, error) {
 	full := strings.Join(append([]string{base}, elements...), "/")
 	repo, err := name.NewRepository(full, name.StrictValidation)
@@ -236,13 +243,14 @@ func (r *Registry) repository(base string, plain bool, elements ...string) (plac
 	return place{Repository: repo, plain: plain || r.plain && repo.RegistryStr() == r.host}, nil
 }
 
-// The syntax of names in the distribution specification. The library also accepts "..", which would change the URL.
+// These patterns are the syntax of names in the OCI distribution specification. The library itself would also accept
+// "..", which would change the URL.
 var (
 	pathForm = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
 	tagForm  = regexp.MustCompile(`^\w[\w.-]{0,127}$`)
 )
 
-// place is a repository with its protocol.
+// place is a repository and the protocol of its registry.
 type place struct {
 	name.Repository
 	plain bool // true: requests use plain HTTP
@@ -256,8 +264,8 @@ func checkTag(p place, tag string) error {
 	return nil
 }
 
-// placement lists the repositories that may contain a layer. placement also contains the digest of the layer if the
-// digest is known without a request.
+// placement lists the repositories in which a layer may be. placement also has the digest of the layer, if it is known
+// without a request.
 type placement struct {
 	base   string
 	plain  bool
@@ -266,7 +274,7 @@ type placement struct {
 	digest string // empty if the tag must be resolved
 }
 
-// placesOf validates the reference of a layer and returns its possible repositories.
+// placesOf checks the reference of a layer, and returns the repositories in which it may be.
 func (r *Registry) placesOf(ctx context.Context, layer Layer) (placement, error) {
 	at := placement{base: r.base, plain: r.plain}
 	if layer.Repo != "" {
@@ -296,11 +304,11 @@ func (r *Registry) placesOf(ctx context.Context, layer Layer) (placement, error)
 	return at, nil
 }
 
-// Fetch returns the content of a layer and its digest. The trust policy must admit the layer. The content is shared and
-// must not be changed.
+// Fetch returns the content and the digest of a layer. Fetch returns an error if the trust policy does not admit the
+// layer. The content is shared between callers, so it must not be changed.
 //
-// Errors are of type *Error with every reason except AccessTypeNotSupported. If the context was cancelled, the error is
-// the error of the context.
+// Errors are of type *Error and can have every reason except AccessTypeNotSupported. If the context was cancelled, the
+// error is the error of the context.
 func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, error) {
 	where, err := r.placesOf(ctx, layer)
 	if err != nil {
@@ -350,22 +358,23 @@ func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, erro
 
 func tagKey(p place, tag, resource string) string { return p.Name() + ":" + tag + " " + resource }
 
-// shouldTryNext reports whether Fetch tries the next repository after err. Some registries respond with 401 or 403 if a
-// repository does not exist.
+// shouldTryNext reports whether Fetch should try the next repository after the error err. If a repository does not
+// exist, some registries respond with 401 or 403.
 func shouldTryNext(err error) bool {
 	e, ok := errors.AsType[*ocm.Error](err)
 	return ok && (e.Code == ocm.ArtifactNotFound || e.Code == ocm.RegistryUnauthorized)
 }
 
-// HasCached reports whether a verified layer with this digest is in the cache. Such a layer can be installed without a
-// request. With a trust policy, HasCached always returns false, because then the admission of a layer does not depend
-// on its content alone.
+// HasCached reports whether the cache has a verified layer with this digest. Such a layer can be installed without a
+// request. If there is a trust policy, HasCached always returns false, because the admission of a layer does not depend
+// only on its content.
 func (r *Registry) HasCached(digest string) bool {
 	_, held := r.layers.get(digest)
 	return held && r.opts.Trust == nil
 }
 
-// cached returns a layer from the cache. ok is false if the content of the layer no longer has this digest.
+// cached returns a layer from the cache. If the content of the cached layer does not have this digest any more, ok is
+// false.
 func (r *Registry) cached(digest string) ([]byte, bool) {
 	data, ok := r.layers.get(digest)
 	if !ok {
@@ -378,7 +387,8 @@ func (r *Registry) cached(digest string) ([]byte, bool) {
 	return data, true
 }
 
-// pullLayer pulls the layer with this digest. If tag is not empty, pullLayer pulls the layer of the tag.
+// pullLayer pulls the layer that has this digest. If tag is not empty, pullLayer pulls the layer to which the tag
+// points.
 func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource string) ([]byte, string, error) {
 	s, err := r.openSession(ctx, p)
 	if err != nil {
@@ -397,8 +407,9 @@ func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource
 	return data, digest, err
 }
 
-// pullOnce runs pull once for all concurrent callers with the same key. pull runs with a separate context, so that the
-// cancellation of one caller does not fail the other callers. Errors are returned again for errorCachePeriod.
+// pullOnce runs the function pull once for all concurrent callers that have the same key. pull runs with a separate
+// context, so that the cancellation of one caller does not make the other callers fail. For errorCachePeriod after an
+// error, callers get the same error again.
 func pullOnce[T any](ctx context.Context, r *Registry, key, what string, pull func(context.Context) (T, error)) (
 	T, error) {
 	var none T

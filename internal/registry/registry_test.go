@@ -35,7 +35,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 )
 
-// server is a real registry that counts requests. A test can add faults.
+// server is a real registry for tests that counts requests. A test can make the server return faults.
 type server struct {
 	*httptest.Server
 
@@ -74,7 +74,7 @@ func newServer(t *testing.T, options ...fake.Option) *server {
 
 func (s *server) host() string { return strings.TrimPrefix(s.URL, "http://") }
 
-// takeRequests returns the requests so far and forgets them.
+// takeRequests returns the requests since its last call.
 func (s *server) takeRequests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func push(t *testing.T, r *Registry, a ocm.Archive) string {
 	return digest
 }
 
-// reason returns the reason of an error, "" if it has none.
+// reason returns the reason code of an error, or "" if the error has none.
 func reason(err error) string {
 	if e, ok := errors.AsType[interface {
 		error
@@ -220,7 +220,7 @@ func TestPushAndRead(t *testing.T) {
 	}
 }
 
-// TestPushLayout checks the layout that other tools expect.
+// TestPushLayout checks that a pushed component version has the layout that other tools expect.
 func TestPushLayout(t *testing.T) {
 	s := newServer(t)
 	r, _ := openRegistry(t, Options{Host: "http://" + s.host(), Subpath: "sub/path"})
@@ -400,7 +400,8 @@ func TestPushErrors(t *testing.T) {
 	wantReason(t, err, ocm.RegistryUnauthorized)
 }
 
-// TestRequests counts the requests. Many concurrent callers cause one pull, and cached results cause no request.
+// TestRequests counts the requests to the registry. Many concurrent callers must cause only one pull, and cached
+// results must cause no request.
 func TestRequests(t *testing.T) {
 	s := newServer(t)
 	writer, _ := openRegistry(t, Options{Host: s.host()})
@@ -420,7 +421,7 @@ func TestRequests(t *testing.T) {
 		}
 		return nil
 	}
-	// Delay the first response until all callers wait for it.
+	// The first response is delayed until all callers wait for it.
 	var callers sync.WaitGroup
 	var started sync.WaitGroup
 	started.Add(100)
@@ -439,7 +440,8 @@ func TestRequests(t *testing.T) {
 	for _, request := range got {
 		count[strings.Split(strings.Split(request, "/v2/")[1], "@")[0]]++
 	}
-	// The requests are sign-in, manifest, config and descriptor; then sign-in and blob for each of the two layers.
+	// There are eight requests: sign-in, manifest, config and descriptor, and after that sign-in and blob for each of
+	// the two layers.
 	if len(got) != 8 || count[""] != 3 {
 		t.Errorf("100 callers cost %d requests, want 8: %v", len(got), got)
 	}
@@ -456,7 +458,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestFaults makes the registry return a wrong response to one request of a pull.
+// TestFaults makes the registry return a wrong response to one of the requests of a pull.
 func TestFaults(t *testing.T) {
 	answer := func(status int, body string) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) {
@@ -631,7 +633,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestPlainHTTP checks that a host with the prefix http:// gets only requests without TLS, also if it is not local.
+// TestPlainHTTP checks that requests to a host with the prefix http:// are sent without TLS, even if the host is not
+// local.
 func TestPlainHTTP(t *testing.T) {
 	s := newServer(t)
 	var schemes []string
@@ -685,7 +688,7 @@ func TestFallbackRepository(t *testing.T) {
 	if data, _, err := r.Fetch(t.Context(), layer); err != nil || string(data) != "layer" {
 		t.Errorf("got %q, %v", data, err)
 	}
-	// Some registries respond with 403 if a repository does not exist.
+	// If a repository does not exist, some registries respond with 403.
 	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 		hidden := strings.Contains(r.URL.Path, "component-descriptors")
 		if hidden {
@@ -709,7 +712,7 @@ func TestFallbackRepository(t *testing.T) {
 	}
 }
 
-// putBlob stores a blob as any client would.
+// putBlob stores a blob in the registry, as any client would.
 func putBlob(t *testing.T, s *server, repo string, data []byte) string {
 	t.Helper()
 	return send(t, http.MethodPost, s.URL+"/v2/"+repo+"/blobs/uploads/?digest="+url.QueryEscape(ocm.DigestOf(data)),
@@ -734,7 +737,7 @@ func send(t *testing.T, method, url string, data []byte) string {
 	return ocm.DigestOf(data)
 }
 
-// putImage stores an image manifest of some layers under a tag.
+// putImage stores an image manifest with some layers under a tag.
 func putImage(t *testing.T, s *server, repo, tag string, config []byte, layers ...v1.Descriptor) {
 	t.Helper()
 	hash, _ := v1.NewHash(putBlob(t, s, repo, config))
@@ -794,7 +797,8 @@ func TestTags(t *testing.T) {
 	wantReason(t, err, ocm.ArtifactNotFound)
 }
 
-// TestRetry checks that a requested retry reads the registry again, and that its result is returned from then on.
+// TestRetry checks that the registry is read again after a person has requested a retry, and that the new result is
+// returned from then on.
 func TestRetry(t *testing.T) {
 	s := newServer(t)
 	r, c := openRegistry(t, Options{Host: "http://" + s.host()})
@@ -820,8 +824,8 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestReplacedComponent: other content under the same version is detected after componentCachePeriod, or by a retry.
-// While the registry does not respond, the earlier content is used.
+// TestReplacedComponent checks that other content under the same version is detected after componentCachePeriod, or by
+// a retry. While the registry does not respond, the earlier content is used.
 func TestReplacedComponent(t *testing.T) {
 	s := newServer(t)
 	r, c := openRegistry(t, Options{Host: "http://" + s.host()})
@@ -1170,7 +1174,8 @@ func TestLayerTooLarge(t *testing.T) {
 	}
 }
 
-// TestContent checks that the digest of the content changes if the installed objects change, and in no other case.
+// TestContent checks that the digest of the content changes if the installed objects change, and stays the same in all
+// other cases.
 func TestContent(t *testing.T) {
 	chart := "  - {name: chart, access: {type: helm, helmRepository: \"https://c\", helmChart: \"shop:1.0.0\"}}\n"
 	descriptorV2 := strings.Replace(descriptorV2, "config, access: {type: localBlob}",
@@ -1210,7 +1215,7 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// TestCacheIsVerified changes cached bytes, as a bug in another package might do.
+// TestCacheIsVerified changes bytes in the cache, as a bug in another package might do.
 func TestCacheIsVerified(t *testing.T) {
 	s := newServer(t)
 	r, _ := openRegistry(t, Options{Host: "http://" + s.host()})
@@ -1261,7 +1266,7 @@ func TestCacheLimit(t *testing.T) {
 	}
 }
 
-// TestSignIn uses a registry that requires a password, with each supported method of authentication.
+// TestSignIn uses a registry that requires a password, and tests each supported method of authentication.
 func TestSignIn(t *testing.T) {
 	for name, bearer := range map[string]bool{"Basic": false, "Bearer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -1315,8 +1320,8 @@ func (brokenKeychain) Resolve(authn.Resource) (authn.Authenticator, error) {
 	return nil, errors.New("the Secret has no key .dockerconfigjson\nsecond line")
 }
 
-// TestRedirect checks that redirects of a registry to its blob storage are followed without the credentials of the
-// registry, and that redirects to forbidden addresses are refused.
+// TestRedirect checks two kinds of redirects: redirects of a registry to its blob storage are followed without the
+// credentials of the registry, and redirects to forbidden addresses are refused.
 func TestRedirect(t *testing.T) {
 	data := []byte("stored elsewhere")
 	var seen http.Header
@@ -1391,7 +1396,7 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// TestConnections checks that failures leave no open connections.
+// TestConnections checks that no connections stay open after failures.
 func TestConnections(t *testing.T) {
 	s := newServer(t)
 	r, c := openRegistry(t, Options{Host: "http://" + s.host()})

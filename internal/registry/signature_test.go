@@ -32,7 +32,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// signing is a registry with one component version. Its methods sign the component version in all supported ways.
+// signing is a registry that has one component version. The methods of signing sign this component version in all
+// supported ways.
 type signing struct {
 	*testing.T
 	s      *server
@@ -82,7 +83,7 @@ func (g *signing) get(path string) []byte {
 	return data
 }
 
-// changeDescriptor replaces the descriptor of the component version by a changed one.
+// changeDescriptor replaces the descriptor of the component version by a changed copy.
 func (g *signing) changeDescriptor(change func(map[string]any)) {
 	g.Helper()
 	g.changeText(func(text []byte) []byte {
@@ -125,7 +126,7 @@ func (g *signing) changeText(change func([]byte) []byte) {
 	g.digest = send(g.T, http.MethodPut, g.s.URL+"/v2/"+g.repo+"/manifests/1.2.3", g.raw)
 }
 
-// signOCM adds a signature to the descriptor.
+// signOCM adds an OCM signature to the descriptor.
 func (g *signing) signOCM(by, normalisation, hash, algorithm string) {
 	g.Helper()
 	g.changeDescriptor(func(d map[string]any) {
@@ -169,7 +170,7 @@ func (g *signing) signOCM(by, normalisation, hash, algorithm string) {
 	})
 }
 
-// bytesBy signs bytes in the same way as cosign.
+// bytesBy signs bytes in the same way as the program cosign.
 func (g *signing) bytesBy(by string, text []byte) []byte {
 	g.Helper()
 	signer, err := signature.LoadSigner(keyPairs()[by].private, crypto.SHA256)
@@ -188,7 +189,7 @@ func simpleSigning(kind, digest string) string {
 		`"},"type":"` + kind + `"},"optional":null}`
 }
 
-// signTag adds signatures as cosign did until version 2. stored is the payload that the registry stores, which may
+// signTag adds signatures in the way of cosign until version 2. stored is the payload that the registry stores; it may
 // differ from the signed payload.
 func (g *signing) signTag(repo, digest string, by []string, payload, stored string) {
 	g.Helper()
@@ -203,20 +204,20 @@ func (g *signing) signTag(repo, digest string, by []string, payload, stored stri
 	putImage(g.T, g.s, repo, strings.Replace(digest, ":", "-", 1)+".sig", []byte("{}"), layers...)
 }
 
-// cosignTag adds valid signatures of the component version.
+// cosignTag adds valid cosign signatures to the component version.
 func (g *signing) cosignTag(by ...string) {
 	g.Helper()
 	payload := simpleSigning("cosign container image signature", g.digest)
 	g.signTag(g.repo, g.digest, by, payload, payload)
 }
 
-// statement returns the statement that a bundle signs.
+// statement returns the in-toto statement that a bundle signs.
 func statement(predicate, digest string) string {
 	return `{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":"` + strings.TrimPrefix(
 		digest, "sha256:") + `"}}],"predicateType":"` + predicate + `","predicate":{}}`
 }
 
-// bundle returns a bundle over a statement. material is the verification material.
+// bundle returns a Sigstore bundle that signs a statement. material is its verification material.
 func (g *signing) bundle(by, text, material string) []byte {
 	g.Helper()
 	value := g.bytesBy(by, dsse.PAE(wantStatementType, []byte(text)))
@@ -229,8 +230,8 @@ func (g *signing) bundle(by, text, material string) []byte {
 
 const publicKey = `{"publicKey":{"hint":"x"}}`
 
-// refer stores an artefact that refers to the component version. If list is true, it also stores a list of referrers,
-// as clients do if the registry does not support the referrers API.
+// refer stores an artefact that refers to the component version. If list is true, refer also stores a list of
+// referrers, as clients do if the registry does not support the referrers API.
 func (g *signing) refer(bundle []byte, list bool, annotations map[string]string) {
 	g.Helper()
 	layer := layerOfBytes(g.T, g.s, g.repo, bundle, "")
@@ -280,8 +281,8 @@ func (g *signing) refer(bundle []byte, list bool, annotations map[string]string)
 
 const bundleV3 = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
-// TestSignatures signs a component version in each supported way. Each component version is read with mode enforce and
-// with mode warn.
+// TestSignatures signs a component version in each of the supported ways. Each component version is read in mode
+// enforce and in mode warn.
 func TestSignatures(t *testing.T) {
 	referrers := []fake.Option{fake.WithReferrersSupport(true)}
 	good := func(g *signing) string { return simpleSigning("cosign container image signature", g.digest) }
@@ -564,7 +565,7 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// replaceInSignatures replaces a text in the signatures of the descriptor.
+// replaceInSignatures replaces a text in the signatures that are in the descriptor.
 func (g *signing) replaceInSignatures(old, changed string) {
 	g.Helper()
 	g.changeText(func(text []byte) []byte {
@@ -573,7 +574,7 @@ func (g *signing) replaceInSignatures(old, changed string) {
 	})
 }
 
-// TestSignedImages checks that only signed images are used if the descriptor of a component is signed.
+// TestSignedImages checks that only signed images are used if the descriptor of the component is signed.
 func TestSignedImages(t *testing.T) {
 	g := newSigning(t)
 	g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
@@ -619,7 +620,7 @@ func TestSignedImages(t *testing.T) {
 	}
 }
 
-// TestSignedSHA512 uses a layer whose signed digest differs from the digest in the registry.
+// TestSignedSHA512 uses a layer whose signed digest differs from its digest in the registry.
 func TestSignedSHA512(t *testing.T) {
 	for name, content := range map[string]string{"Good": manifestYAML, "Changed": "evil"} {
 		g := newSigning(t)
@@ -656,7 +657,7 @@ func tarredSample(t *testing.T) []byte {
 	return data
 }
 
-// TestLayersByHand fetches layers with the fields of a Manifest that a person wrote.
+// TestLayersByHand fetches layers whose fields a person wrote into a Manifest.
 func TestLayersByHand(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")
@@ -728,7 +729,8 @@ func TestLayersByHand(t *testing.T) {
 	}
 }
 
-// TestVerifiedOnce counts the requests. All callers together read a signature only once until the policy changes.
+// TestVerifiedOnce counts the requests to the registry. All callers together must read a signature only once, until the
+// policy changes.
 func TestVerifiedOnce(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")
@@ -783,13 +785,13 @@ func TestVerifiedOnce(t *testing.T) {
 	if _, err := fetch(); err != nil {
 		t.Errorf("switched off: %v", err)
 	}
-	// A layer that was fetched in mode off is not verified.
+	// A layer that was fetched while the mode was off was not verified.
 	write(policyText(trust.Enforce, "rsa"))
 	policyClock.forward(wantPolicyPeriod)
 	_, err = fetch()
 	wantReason(t, err, ocm.SignatureInvalid)
 
-	// After a restart, the caches are empty and the result is the same.
+	// After a restart, the caches are empty, and the result must be the same.
 	write(policyText(trust.Enforce, "p256"))
 	policyClock.forward(wantPolicyPeriod)
 	r, _ = openRegistry(t, Options{Host: "http://" + g.s.host(), Trust: tr})
@@ -799,8 +801,8 @@ func TestVerifiedOnce(t *testing.T) {
 }
 
 // TestKeyRotation replaces the key of a policy in three steps: both keys are valid, the module is signed with the new
-// key, and the old key is removed. Afterwards, an artefact with only a signature of the old key is refused, although it
-// is cached.
+// key, and the old key is removed. After that, an artefact that only the old key has signed must be refused, although
+// it is cached.
 func TestKeyRotation(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")
@@ -841,7 +843,7 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// TestSignedLater signs a module after the first read.
+// TestSignedLater signs a module after it was read for the first time.
 func TestSignedLater(t *testing.T) {
 	g := newSigning(t)
 	strict, strictClock := openRegistry(t, Options{Host: "http://" + g.s.host(),
@@ -890,7 +892,7 @@ func TestManyVerify(t *testing.T) {
 	}
 }
 
-// TestSignedTagMoves moves a tag to an unsigned artefact.
+// TestSignedTagMoves moves a tag to an artefact that is not signed.
 func TestSignedTagMoves(t *testing.T) {
 	g := newSigning(t)
 	putImage(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("good"), ""))

@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// verifyComponent applies the policy to c. In a verified component, all layers and images are referenced by digest,
-// because the signature does not cover the other location fields of the descriptor.
+// verifyComponent applies the trust policy to the component c. In a verified component, all layers and images are
+// referenced by digest, because the signature does not cover other fields about the location.
 func (r *Registry) verifyComponent(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor,
 	c *Component, p *trust.Rules) error {
 	subject := trust.SubjectOf(s.Name())
@@ -54,7 +54,8 @@ func (r *Registry) verifyComponent(ctx context.Context, s *session, found *ocm.I
 	return nil
 }
 
-// pinByManifest replaces the tags of layers by the digests in the signed manifest, because a tag can be moved.
+// pinByManifest replaces the tags of layers by the digests in the signed manifest, because a tag can be moved to other
+// content.
 func pinByManifest(found *ocm.ImageManifest, c *Component) error {
 	for name, layer := range c.Layers {
 		if strings.Contains(layer.Ref, ":") {
@@ -70,8 +71,8 @@ func pinByManifest(found *ocm.ImageManifest, c *Component) error {
 	return nil
 }
 
-// pinBySignedDigests replaces the locations of layers and images by their signed digests. The signature of a descriptor
-// covers the digest of each resource, but not the location.
+// pinBySignedDigests replaces the references of layers and images by references with the signed digests. The signature
+// of a descriptor covers the digest of each resource, but not its location.
 func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *ocm.ImageManifest,
 	d *ocm.Descriptor, c *Component) error {
 	layers, images := map[string]Layer{}, []string(nil)
@@ -110,8 +111,8 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 	return nil
 }
 
-// signedLayer returns the signed digest of a local resource. The resource is fetched by this digest. The result is
-// empty if the resource has no signed blob digest.
+// signedLayer returns the signed digest of a local resource. The resource is then fetched by this digest. If the
+// resource has no signed blob digest, the result is empty.
 func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.ImageManifest, res ocm.Element,
 	ref string) (string, error) {
 	if res.Digest == nil || res.Digest.NormalisationAlgorithm != ocm.GenericBlobDigest {
@@ -147,8 +148,8 @@ func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.Image
 	return "", nil
 }
 
-// signedImage adds the signed digest to an image reference, so that only the signed image can run. The result depends
-// on the algorithm of the digest:
+// signedImage adds the signed digest to an image reference, so that only the signed image can run. The algorithm of the
+// digest determines the result:
 //
 //  1. ociArtifactDigest/v1        -> the digest is the digest of the image manifest
 //  2. genericBlobDigest/v1        -> the digest of an image manifest or of a blob, depending on the OCM tool;

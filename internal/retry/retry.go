@@ -1,4 +1,4 @@
-// Package retry passes on a person's request to try again at once, after the person has fixed the cause of a failure.
+// Package retry passes on a person's request to try again at once after the person has fixed the cause of a failure.
 //
 // # Use
 //
@@ -8,18 +8,19 @@
 //
 // # How it works
 //
-// The request is a new value of [v1beta2.AnnotationRetry]. An event handler compares the annotation of the object
-// before and after a change, so each value is acted on once, and the package need not store it. Nothing is written. A
-// manager that starts has no delays and no remembered failures, so it need not know earlier values. The handler resets
-// the back-off of the object, and enqueues the object with the priority of an event.
+// A person requests a retry with a new value of the annotation [v1beta2.AnnotationRetry]. An event handler compares the
+// annotation of the object before and after a change. So each value causes one retry, and the package need not store
+// it. The package writes nothing to the object. A manager that has just started has no delays and no remembered
+// failures, so it need not know earlier values. The handler resets the back-off of the object, and enqueues the object
+// with the priority of an event.
 //
-// For keepPeriod after the request, the reconciles of the object have the time of the request in their context. With
-// such a context, caches do not return failures, credentials and digests of tags that were stored before the request.
-// So a thousand requests at the same time cause one pull for each artefact, not a thousand.
+// For the time keepPeriod after the request, the contexts of the object's reconciles contain the time of the request.
+// With such a context, caches do not return failures, credentials and digests of tags that were stored before the
+// request. So a thousand requests at the same time cause only one pull for each artefact.
 //
 // # What it does not do
 //
-// The package does not retry anything itself, and does not know the operations that can fail.
+// The package itself retries nothing, and does not know the operations that can fail.
 package retry
 
 import (
@@ -38,22 +39,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// keepPeriod is the period after a request in which older answers are not used. keepPeriod is longer than the time for
-// which any cache stores a failure; see the caches that call IsOutdated.
+// keepPeriod is the time after a request in which answers from before the request are not used. keepPeriod is longer
+// than any cache stores a failure; these are the caches that call IsOutdated.
 const keepPeriod = 15 * time.Second
 
-// Queue is the queue of a controller.
+// Queue is the work queue of a controller.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Requests has the recent requests of one controller. The zero value is empty and ready to use. Requests is safe for
-// concurrent use.
+// Requests has the recent retry requests for the objects of one controller. The zero value has no requests and is ready
+// to use. Requests is safe for concurrent use.
 type Requests struct {
 	mu sync.Mutex
 	at map[types.NamespacedName]time.Time // guarded by mu; requests that are older than keepPeriod may be missing
 }
 
-// Handler returns a handler that acts on a changed annotation. toRetry gets the changed object, and returns the objects
-// of the controller that are retried.
+// Handler returns an event handler that acts on a changed annotation. The function toRetry gets the changed object, and
+// returns the objects of the controller that have to be retried.
 func (r *Requests) Handler(toRetry func(context.Context, client.Object) []client.Object) handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q Queue) {
 		if !IsRequested(e.ObjectOld, e.ObjectNew) {
@@ -65,14 +66,13 @@ func (r *Requests) Handler(toRetry func(context.Context, client.Object) []client
 	}}
 }
 
-// IsRequested reports whether a change of an object requests a retry: its annotation has another value, and is not
-// empty.
+// IsRequested reports whether a change of an object requests a retry: its annotation has a new value that is not empty.
 func IsRequested(before, after client.Object) bool {
 	value := after.GetAnnotations()[v1beta2.AnnotationRetry]
 	return value != "" && value != before.GetAnnotations()[v1beta2.AnnotationRetry]
 }
 
-// Retry records a request for an object, resets its back-off, and enqueues it.
+// Retry records a retry request for an object, resets the back-off of the object, and enqueues it.
 func (r *Requests) Retry(q Queue, key types.NamespacedName) {
 	now := time.Now()
 	r.mu.Lock()
@@ -87,10 +87,10 @@ func (r *Requests) Retry(q Queue, key types.NamespacedName) {
 	q.Add(request)
 }
 
-// timeKey is the key of the time of a request in a context.
+// timeKey is the context key under which the time of a request is stored.
 type timeKey struct{}
 
-// Context returns a context with the time of the last request for an object, if there is a recent one.
+// Context returns a context with the time of the last retry request for an object, if there was one recently.
 func (r *Requests) Context(ctx context.Context, key types.NamespacedName) context.Context {
 	r.mu.Lock()
 	at, there := r.at[key]
@@ -105,13 +105,13 @@ func (r *Requests) Context(ctx context.Context, key types.NamespacedName) contex
 	return WithTime(ctx, at)
 }
 
-// WithTime returns a context in which answers from before a given time are outdated.
+// WithTime returns a context in which answers from before the given time are outdated.
 func WithTime(ctx context.Context, at time.Time) context.Context {
 	return context.WithValue(ctx, timeKey{}, at)
 }
 
-// IsOutdated reports whether an answer that was stored at a given time is too old for a reconcile with this context,
-// because a person has requested a retry since then.
+// IsOutdated reports whether an answer that was stored at the given time must not be used with this context, because a
+// person has requested a retry since then.
 func IsOutdated(ctx context.Context, remembered time.Time) bool {
 	at, is := ctx.Value(timeKey{}).(time.Time)
 	return is && remembered.Before(at)

@@ -19,7 +19,7 @@ import (
 
 var key = types.NamespacedName{Namespace: "kcp-system", Name: "a"}
 
-// kyma returns a Kyma with a value of the annotation; "" means none.
+// kyma returns a Kyma whose annotation has the given value; "" means that it has no annotation.
 func kyma(value string) client.Object {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	if value != "" {
@@ -47,7 +47,7 @@ func TestIsRequested(t *testing.T) {
 	}
 }
 
-// TestHandler: the delay of the object ends, and its next reconciles do not use older answers for a while.
+// TestHandler checks that the delay of the object ends, and that its reconciles do not use older answers for some time.
 func TestHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Hour, time.Hour)

@@ -12,11 +12,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 )
 
-// maxSuppressed is the number of runtimes whose suppressed records are counted. Above this number, the counts start
-// again.
+// maxSuppressed is the maximum number of runtimes whose suppressed records are counted. If there are more, all counts
+// begin again.
 const maxSuppressed = 4096
 
-// Attributes returns the fields that are not empty, as keys and values for a logger.
+// Attributes returns those fields that are not empty, as keys and values for a logger.
 func (a About) Attributes() []any {
 	var all []any
 	for _, a := range []struct{ name, value string }{{"runtime", a.Runtime},
@@ -28,8 +28,8 @@ func (a About) Attributes() []any {
 	return all
 }
 
-// Explain returns an error with the same text as err, to which runtime, module and version are attached. [LimitLogs]
-// adds these attributes to a log line that contains the error. If err is nil, Explain returns nil.
+// Explain returns an error with the same text as err, to which the runtime, the module and the version are attached.
+// [LimitLogs] adds these attributes to a log line that contains the error. If err is nil, Explain returns nil.
 func (a About) Explain(err error) error {
 	if err == nil || a.Runtime == "" {
 		return err
@@ -43,17 +43,17 @@ type explained struct {
 	about About
 }
 
-// Unwrap returns the original error.
+// Unwrap returns the error to which the attributes are attached.
 func (e *explained) Unwrap() error { return e.error }
 
 // LimitLogs returns a handler that passes log records to next, but at most perMinute records per minute about the same
-// runtime. All of them may be passed in one burst. After suppressed records, the next passed record has their number in
-// the attribute "suppressed". The attribute "runtime" of a record identifies its runtime; without it, the attribute
-// "name" does. A record with an error from [About.Explain] gets the attributes of the error. perMinute 0 means no
-// limit.
+// runtime. These records may be passed in one burst. After records were suppressed, the next passed record has their
+// number in the attribute "suppressed". The attribute "runtime" of a record identifies the runtime; if there is none,
+// the attribute "name" identifies it. A record with an error of [About.Explain] gets the attributes of this error.
+// perMinute 0 means that there is no limit.
 //
-// Of records about the same runtime with the same error, one is passed within repeatInterval. The next one then has the
-// number of the others in the attribute "repeated".
+// If several records about the same runtime have the same error, one of them is passed within repeatInterval. The next
+// passed one has the number of suppressed records in the attribute "repeated".
 func LimitLogs(next slog.Handler, perMinute int) slog.Handler {
 	l := &limit{suppressed: map[string]int{}, errors: map[problem]*passed{}}
 	if perMinute > 0 {
@@ -62,7 +62,7 @@ func LimitLogs(next slog.Handler, perMinute int) slog.Handler {
 	return &limited{Handler: next, limit: l}
 }
 
-// limited is a handler that limits the log records about each runtime. limited stores the attributes that all its
+// limited is a handler that limits the log records about each runtime. limited stores the attributes that all of its
 // records have.
 type limited struct {
 	slog.Handler // next handler
@@ -72,7 +72,7 @@ type limited struct {
 	grouped      bool   // true if further attributes belong to a group
 }
 
-// Handle passes a record to the next handler, unless the runtime of the record has exceeded the limit.
+// Handle passes a record to the next handler, unless there were too many records about the runtime.
 func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 	runtime := cmp.Or(h.runtime, h.name)
 	if about, found := aboutOf(r); found && h.runtime == "" {
@@ -101,7 +101,7 @@ func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// errorOf returns the text of the first error in a record, or "".
+// errorOf returns the text of the first error in a record, or "" if it has no error.
 func errorOf(r slog.Record) (text string) {
 	r.Attrs(func(a slog.Attr) bool {
 		if err, is := a.Value.Any().(error); is && err != nil {
@@ -125,7 +125,7 @@ func aboutOf(r slog.Record) (about About, found bool) {
 	return about, found
 }
 
-// WithAttrs returns a handler whose records have these attributes.
+// WithAttrs returns a handler that adds these attributes to all records.
 func (h *limited) WithAttrs(attrs []slog.Attr) slog.Handler {
 	with := *h
 	for _, a := range attrs {
@@ -141,14 +141,14 @@ func (h *limited) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &with
 }
 
-// WithGroup returns a handler whose further attributes are in a group.
+// WithGroup returns a handler that adds further attributes in a group with this name.
 func (h *limited) WithGroup(name string) slog.Handler {
 	with := *h
 	with.Handler, with.grouped = h.Handler.WithGroup(name), true
 	return &with
 }
 
-// limit counts the records about each runtime.
+// limit counts the log records about each runtime.
 type limit struct {
 	budget *budget.Budget // nil: no limit
 
@@ -157,7 +157,7 @@ type limit struct {
 	errors     map[problem]*passed // guarded by mu
 }
 
-// problem is an error in a runtime. The text is stored as a hash, because it may have any size.
+// problem identifies an error in a runtime. The text of the error is stored as a hash, because it may have any size.
 type problem struct {
 	runtime string
 	text    uint64 // 0: no error
@@ -166,7 +166,7 @@ type problem struct {
 // seed is random, so the hashes of two processes differ.
 var seed = maphash.MakeSeed()
 
-// problemOf returns the first error of a record about a runtime.
+// problemOf returns the problem with the first error in a record about a runtime.
 func problemOf(runtime string, r slog.Record) problem {
 	text := errorOf(r)
 	if text == "" {
@@ -175,17 +175,17 @@ func problemOf(runtime string, r slog.Record) problem {
 	return problem{runtime, max(maphash.String(seed, text), 1)}
 }
 
-// passed is the last passed record about a problem, and the number of records since.
+// passed is the time of the last passed record about a problem, and the number of records since then.
 type passed struct {
 	at    time.Time
 	since int
 }
 
-// repeatInterval is the time for which the same error of a runtime is logged once.
+// repeatInterval is the time in which the same error of a runtime is logged only once.
 const repeatInterval = time.Minute
 
 // takeError reports whether a record about a problem may be passed on. If it may, repeated is the number of records
-// that were suppressed since the last passed one. A problem without a text is always passed.
+// that were suppressed since the last record that was passed. If the problem has no text, the record is always passed.
 func (l *limit) takeError(p problem, now time.Time) (repeated int, pass bool) {
 	if p.text == 0 {
 		return 0, true
@@ -207,7 +207,7 @@ func (l *limit) takeError(p problem, now time.Time) (repeated int, pass bool) {
 	return repeated, true
 }
 
-// take uses the budget of a runtime for one record. pass reports whether the record may be passed on.
+// take counts one record about a runtime. pass reports whether the limit allows this record to be passed on.
 func (l *limit) take(runtime string, now time.Time) (suppressed int, pass bool) {
 	pass = l.budget.Take(runtime, now) == 0
 	l.mu.Lock()

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// sink is a server that receives traces.
+// sink is a test server that receives traces.
 type sink struct {
 	collector.UnimplementedTraceServiceServer
 	got chan *spans.Span
@@ -64,7 +64,7 @@ func newHistogram() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "seconds", Help: "Seconds.", Buckets: []float64{1}})
 }
 
-// exemplar returns the trace in the first bucket of the histogram. exemplar returns "" if the bucket has no trace.
+// exemplar returns the ID of the trace in the first bucket of the histogram, or "" if the bucket has no trace.
 func exemplar(t *testing.T, h prometheus.Histogram) string {
 	t.Helper()
 	m := &dto.Metric{}
@@ -154,7 +154,7 @@ func TestTraceWithoutCollector(t *testing.T) {
 	}
 }
 
-// lines returns the log lines in out.
+// lines returns the lines of the log that was written to out.
 func lines(t *testing.T, out io.Reader) []map[string]any {
 	t.Helper()
 	var all []map[string]any
@@ -288,7 +288,7 @@ func TestErrorsNameTheRuntime(t *testing.T) {
 	}
 }
 
-// TestRepeatedErrors: the same error of a runtime is logged once in a minute, whichever controller logs it.
+// TestRepeatedErrors checks that the same error of a runtime is logged once in a minute, whichever controller logs it.
 func TestRepeatedErrors(t *testing.T) {
 	var out bytes.Buffer
 	h := LimitLogs(slog.NewJSONHandler(&out, nil), 0)

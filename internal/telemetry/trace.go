@@ -8,20 +8,21 @@
 //	defer stop()
 //	mgr, err := manager.New(ctx, c, cfg) // reconciles get the tracer from their context
 //
-// The runner of steps (internal/loop) calls [Reconcile], [Step] and [Observe]. Controllers need not call these
-// functions.
+// The runner of steps (internal/loop) calls [Reconcile], [Step] and [Observe]. Controllers need not call these thre
+// Package internal/loop, which runs the steps of a reconcile, calls [Reconcile], [Step] and [Observe]. Controllers need
+// not call these three functions.
 //
 // # How it works
 //
-// The tracer is a value of the context. Without a tracer, [Reconcile] and [Step] return the context unchanged and
-// allocate nothing. Spans are sent in batches over OTLP. If the receiver does not accept the spans, they are dropped,
-// so that reconciles never wait. An observation of a histogram has the trace of its step as an exemplar if the trace is
-// sampled.
+// The tracer is stored in the context. If there is no tracer, [Reconcile] and [Step] return the context unchanged and
+// allocate no memory. Spans are sent in batches over OTLP. If the receiver does not accept the spans, they are dropped,
+// so that a reconcile never waits for the receiver. If the trace is sampled, an observation of a histogram has the
+// trace of its step as an exemplar.
 //
 // # What it does not do
 //
-// The package does not trace single requests. The package does not continue the trace of a caller either, because a
-// change of an object starts a reconcile, not a call.
+// The package does not trace single requests. The package does not continue the trace of a caller either, because no
+// caller starts a reconcile: a change of an object does.
 package telemetry
 
 import (
@@ -39,25 +40,25 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// About identifies the runtime, module and version of a reconcile. Each field may be empty.
+// About identifies the runtime, the module and the version that a reconcile is about. Each field may be empty.
 type About struct {
 	// Runtime is the name of the Kyma.
 	Runtime string
-	// Module and Version are the module and version of a Manifest.
+	// Module and Version are the module and the version of a Manifest.
 	Module, Version string
-	// ReconcileID identifies the reconcile. Log lines contain the same value as reconcileID.
+	// ReconcileID is the ID of the reconcile. Log lines contain the same ID as reconcileID.
 	ReconcileID string
 }
 
-// flushTimeout is the maximum time for sending the last spans before the program exits.
+// flushTimeout is the maximum time in which the last spans are sent before the program exits.
 const flushTimeout = 3 * time.Second
 
 type tracerKey struct{}
 
 // Trace returns a context in which reconciles are traced. share is the fraction of reconciles whose traces are sent,
-// from 0 to 1. endpoint is http://HOST:PORT or https://HOST:PORT and receives OTLP over gRPC. stop sends the remaining
-// spans. With an empty endpoint, tracing is disabled and ctx is returned unchanged. Trace does not connect to endpoint,
-// so that the manager can start while the collector is unavailable.
+// from 0 to 1. endpoint receives the traces by OTLP over gRPC; it is http://HOST:PORT or https://HOST:PORT. The
+// function stop sends the remaining spans. If endpoint is empty, there is no tracing, and ctx is returned unchanged.
+// Trace itself does not connect to endpoint, so the manager can start while the collector is unavailable.
 func Trace(ctx context.Context, endpoint string, share float64, version string) (
 	traced context.Context, stop func(), err error) {
 	if endpoint == "" {
@@ -90,12 +91,12 @@ func tracerOf(ctx context.Context) trace.Tracer {
 	return t
 }
 
-// End ends a span with a result. err is nil if the span did not fail.
+// End ends a span with a result. err is nil if the traced work did not fail.
 type End func(result string, err error)
 
 func endNothing(string, error) {}
 
-// Reconcile starts the span of a reconcile of the given controller.
+// Reconcile starts the span for one reconcile of the given controller.
 func Reconcile(ctx context.Context, controller string, about About) (context.Context, End) {
 	tracer := tracerOf(ctx)
 	if tracer == nil {
@@ -111,7 +112,7 @@ func Reconcile(ctx context.Context, controller string, about About) (context.Con
 	return ctx, endFunc(span)
 }
 
-// Step starts the span of one step of a reconcile.
+// Step starts the span for one step of a reconcile.
 func Step(ctx context.Context, controller, step string) (context.Context, End) {
 	tracer := tracerOf(ctx)
 	if tracer == nil {
@@ -131,7 +132,7 @@ func endFunc(span trace.Span) End {
 	}
 }
 
-// Observe adds a value to the histogram o. If the trace in ctx is sampled, the trace becomes the exemplar of the value.
+// Observe adds a value to the histogram o. If the trace in ctx is sampled, it becomes the exemplar of this value.
 func Observe(ctx context.Context, o prometheus.Observer, value float64) {
 	if in := trace.SpanContextFromContext(ctx); in.IsSampled() {
 		if e, can := o.(prometheus.ExemplarObserver); can {

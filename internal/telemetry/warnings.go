@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// apiWarnings logs each warning of the control plane's API server once. The warning about the name of our finalizer is
-// left out: clients of Kyma know this name, so it cannot be changed.
+// apiWarnings logs each warning of the API server of the control plane once. The warning about the name of our
+// finalizer is not logged: clients of Kyma know this name, so it cannot be changed.
 type apiWarnings struct {
 	next rest.WarningHandlerWithContext
 }

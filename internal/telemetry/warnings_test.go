@@ -12,7 +12,7 @@ func (r *warningRecorder) HandleWarningHeaderWithContext(_ context.Context, _ in
 	r.texts = append(r.texts, text)
 }
 
-// TestAPIWarnings: only the warning about the name of our own finalizer is left out.
+// TestAPIWarnings checks that the only warning that is not logged is the one about the name of our finalizer.
 func TestAPIWarnings(t *testing.T) {
 	r := &warningRecorder{}
 	w := apiWarnings{next: r}

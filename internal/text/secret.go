@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Hidden is the text that replaces secret values.
+// Hidden is the text that is shown instead of a secret value.
 const Hidden = "(redacted)"
 
 var (
@@ -16,16 +16,16 @@ var (
 	// secretForm matches values whose form shows that they are secret: keys, tokens and kubeconfigs.
 	secretForm = regexp.MustCompile(
 		`-----BEGIN [A-Z ]*PRIVATE KEY|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}|(?i)\bbearer [a-z0-9._~+/-]{8,}|client-key-data|\bkind: Config\b|"kind": ?"Config"|\bAKIA[0-9A-Z]{16}\b`)
-	// secretAssignment matches a secret in a longer text, such as an argument.
+	// secretAssignment matches the assignment of a secret inside of a longer text, such as an argument.
 	secretAssignment = regexp.MustCompile(`(?i)((?:password|token|secret|api-?key)["']?\s*[=:]\s*["']?)[^\s"',;&]+`)
-	// login matches user and password in a URL.
+	// login matches the user and the password in a URL.
 	login = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^/\s@"']*@`)
 )
 
 // IsSecretName reports whether the value of a key or of a variable with this name is secret.
 func IsSecretName(name string) bool { return secretName.MatchString(name) }
 
-// IsSecretForm reports whether the form of a value shows that it is secret: a private key, a token, a kubeconfig.
+// IsSecretForm reports whether a value looks like a secret: a private key, a token or a kubeconfig.
 func IsSecretForm(value string) bool { return secretForm.MatchString(value) }
 
 // WithoutSecrets returns a text without logins in URLs, and with [Hidden] in place of passwords and tokens.
@@ -33,7 +33,7 @@ func WithoutSecrets(text string) string {
 	return secretAssignment.ReplaceAllString(WithoutLogin(text), "${1}"+Hidden)
 }
 
-// WithoutLogin removes user and password from the URLs in a text.
+// WithoutLogin removes the user and the password from the URLs in a text.
 func WithoutLogin(text string) string {
 	if !strings.Contains(text, "@") {
 		return text

@@ -1,4 +1,4 @@
-// Package text makes texts from outside fit to be shown.
+// Package text changes texts that come from outside, so that they can be shown safely.
 //
 // # Use
 //
@@ -8,8 +8,8 @@
 // # How it works
 //
 // Runtimes, registries, charts and people can put any text into an error: of any size, with line breaks, invisible
-// characters, and escape sequences that change a terminal. Every such text goes through [Clip] or [Fold] before it gets
-// into a condition, an event, a log line or the output of klm.
+// characters, and escape sequences that change a terminal. Every such text must pass through [Clip] or [Fold] before it
+// becomes a part of a condition, an event, a log line or the output of klm.
 package text
 
 import (
@@ -19,12 +19,12 @@ import (
 	"unicode/utf8"
 )
 
-// ellipsis is at the end of a text that was cut.
+// ellipsis is the end of a text that was shortened.
 const ellipsis = "…"
 
-// Clip returns a text as one line of at most limit bytes, without control characters and terminal escape sequences. A
-// text that is cut ends in "…". The cut is never inside a character. A line break becomes "; ", or a space if it
-// follows punctuation.
+// Clip returns a text as one line of at most limit bytes, without control characters and terminal escape sequences. If
+// a text was shortened, it ends in "…". A text is never cut inside of a character. A line break becomes "; ", or a
+// space if it follows punctuation.
 func Clip(text string, limit int) string {
 	text, isCut := cut(text, limit)
 	if !isPlain(text) {
@@ -43,8 +43,8 @@ func Clip(text string, limit int) string {
 	return strings.TrimRight(text[:end], " ") + ellipsis
 }
 
-// Fold is like [Clip], but any number of spaces and line breaks becomes one space. Fold is for the output of programs,
-// whose line breaks separate no sentences.
+// Fold is like [Clip], but replaces any number of spaces and line breaks by one space. Fold is for the output of
+// programs, in which line breaks do not separate sentences.
 func Fold(text string, limit int) string {
 	text, isCut := cut(text, limit)
 	text = strings.Join(strings.Fields(text), " ")
@@ -54,9 +54,9 @@ func Fold(text string, limit int) string {
 	return Clip(text, limit)
 }
 
-// cut returns the part of a text that can be left of it in limit bytes, and whether that is not the whole text. The
-// text may have any size, and cleaning it costs more than cutting it. Escape sequences are longer than what is left of
-// them.
+// cut returns the beginning of a text of which at most limit bytes can be left after cleaning, and whether this is only
+// a part of the text. This is needed because the text may have any size, and cleaning a text costs more than cutting
+// it. The returned part may be longer than limit, because escape sequences are longer than what is left of them.
 func cut(text string, limit int) (part string, isCut bool) {
 	const mostPerByte = 16
 	if most := mostPerByte * limit; len(text) > most {
@@ -102,8 +102,8 @@ func oneLine(text string) string {
 	return b.String()
 }
 
-// printable maps a tab to a space. printable removes characters that are invisible or change how other characters are
-// shown.
+// printable replaces a tab by a space. printable removes characters that are invisible or change how other characters
+// are shown.
 func printable(r rune) rune {
 	switch {
 	case r == '\t':

@@ -10,17 +10,17 @@
 //
 // # How it works
 //
-// A tombstone is a ConfigMap with the labels v1beta2.LabelTombstone and v1beta2.LabelKymaName. The value of [Key] is
-// JSON. A tombstone lists references to objects in the order of their deletion. The custom resource of each module is
-// followed by the inventory of the module. The last references are the objects that Lifecycle Manager itself created in
-// the runtime. A tombstone that is too large for one ConfigMap has several ConfigMaps. Each of these ConfigMaps can be
-// read without the others. A tombstone has no owner reference, because it remains after the Kyma and its Manifests are
-// deleted.
+// A tombstone is a ConfigMap with the labels v1beta2.LabelTombstone and v1beta2.LabelKymaName. The ConfigMap has the
+// tombstone as JSON, under the key [Key]. A tombstone lists references to objects in the order of their deletion. The
+// custom resource of each module is followed by the inventory of the module. At the end are the objects that Lifecycle
+// Manager itself has created in the runtime. If a tombstone is too large for one ConfigMap, it has several. Each of
+// these ConfigMaps can be read without the other ones. A tombstone has no owner reference, because it must remain after
+// its Kyma and the Manifests were deleted.
 //
 // # What it does not do
 //
-// The package does not send requests. A tombstone does not contain credentials, so the access Secret is needed to
-// connect to the runtime.
+// The package sends no requests. A tombstone contains no credentials, so the access Secret is needed to connect to the
+// runtime.
 package tombstone
 
 import (
@@ -38,7 +38,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Key is the key in the ConfigMap whose value is the tombstone as JSON.
+// Key is the key in the ConfigMap under which the tombstone is stored as JSON.
 const Key = "tombstone.json"
 
 // Tombstone is the record of one deletion that was given up.
@@ -46,7 +46,7 @@ type Tombstone struct {
 	// Kyma and UID are the name and the UID of the deleted Kyma.
 	Kyma string    `json:"kyma"`
 	UID  types.UID `json:"uid"`
-	// ClusterID is the UID of Namespace kube-system in the runtime. ClusterID is "" if it is not known.
+	// ClusterID is the UID of the Namespace kube-system in the runtime. If it is not known, ClusterID is "".
 	ClusterID string `json:"clusterID,omitempty"`
 	// DeletedAt is the time at which the Kyma was deleted.
 	DeletedAt metav1.Time `json:"deletedAt"`
@@ -54,17 +54,17 @@ type Tombstone struct {
 	UnreachableSince metav1.Time `json:"silentSince"`
 	// GivenUpAt is the time at which the deletion was given up.
 	GivenUpAt metav1.Time `json:"givenUpAt"`
-	// Reason and Message are the reason and the message of the error that made the runtime unreachable.
+	// Reason and Message are those of the error because of which the runtime counted as unreachable.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	// Modules are the modules of the Kyma, sorted by Manifest.
 	Modules []Module `json:"modules,omitempty"`
 	// Runtime lists the objects in the runtime that do not belong to modules: the Kyma, the agent, the pull Secret, and
-	// CRDs. The deletion of a CRD deletes all custom resources of the CRD.
+	// CRDs. If a CRD is deleted, all custom resources of its kind are deleted, too.
 	Runtime []v1beta2.Resource `json:"runtime,omitempty"`
 }
 
-// Module is the part of a tombstone for one Manifest.
+// Module is the part of a tombstone that is about one Manifest.
 type Module struct {
 	Name     string `json:"name"`
 	Manifest string `json:"manifest"`
@@ -76,9 +76,9 @@ type Module struct {
 	Objects []v1beta2.Resource `json:"objects,omitempty"`
 }
 
-// New returns the tombstone of a Kyma. The tombstone contains the inventories of the Kyma's Manifests, except for
+// New returns the tombstone of a Kyma. The tombstone contains the inventories of the Kyma's Manifests. Left out are
 // modules that were handed over to the user, and modules on the control plane. The argument delivered lists further
-// objects in the runtime, which do not belong to modules. The caller sets UnreachableSince, GivenUpAt, Reason and
+// objects in the runtime, which do not belong to modules. The caller has to set UnreachableSince, GivenUpAt, Reason and
 // Message.
 func New(k *v1beta2.Kyma, manifests []*v1beta2.Manifest, delivered []v1beta2.Resource) Tombstone {
 	t := Tombstone{Kyma: k.Name, UID: k.UID, ClusterID: k.Status.ClusterID, Runtime: delivered}
@@ -115,7 +115,7 @@ func (t *Tombstone) Count() int {
 }
 
 const (
-	// bytesLimit is the maximum size of one ConfigMap. The API server accepts 1 MiB.
+	// bytesLimit is the maximum size of one ConfigMap. The API server accepts objects of at most 1 MiB.
 	bytesLimit = 900 << 10
 	// objectsLimit is the maximum number of objects in one piece of a module. Even with the longest names, this number
 	// of objects needs less than bytesLimit.
@@ -124,7 +124,7 @@ const (
 	messageLimit = 1 << 10
 )
 
-// ConfigMaps returns the ConfigMaps of the tombstone. A large tombstone has several ConfigMaps.
+// ConfigMaps returns the ConfigMaps in which the tombstone is stored. If the tombstone is large, there are several.
 func (t Tombstone) ConfigMaps(namespace string) ([]*corev1.ConfigMap, error) {
 	if len(t.Message) > messageLimit {
 		t.Message = strings.ToValidUTF8(t.Message[:messageLimit], "") + "…"
@@ -160,7 +160,7 @@ func (t Tombstone) ConfigMaps(namespace string) ([]*corev1.ConfigMap, error) {
 	return maps, nil
 }
 
-// splitLargeModules splits modules that are too large for one ConfigMap.
+// splitLargeModules splits the modules that are too large for one ConfigMap.
 func splitLargeModules(modules []Module) []Module {
 	var pieces []Module
 	for _, m := range modules {
@@ -175,7 +175,7 @@ func splitLargeModules(modules []Module) []Module {
 	return pieces
 }
 
-// configMap returns the ConfigMap of part number i.
+// configMap returns the ConfigMap of the part with number i.
 func (t *Tombstone) configMap(namespace string, i int) (*corev1.ConfigMap, error) {
 	data, err := json.Marshal(t)
 	if err != nil {
@@ -194,8 +194,8 @@ func (t *Tombstone) configMap(namespace string, i int) (*corev1.ConfigMap, error
 	}, nil
 }
 
-// Name returns the name of part i of the tombstone of a Kyma: tombstone-KYMA-UID[-PART]. The first part has number 0.
-// The UID distinguishes the tombstones of successive Kymas with the same name.
+// Name returns the name of the ConfigMap with part i of the tombstone of a Kyma: tombstone-KYMA-UID[-PART]. The first
+// part has number 0. The UID distinguishes the tombstones of successive Kymas with the same name.
 func Name(kyma string, uid types.UID, i int) string {
 	const limit = 200 // a name in Kubernetes has at most 253 characters
 	name := "tombstone-" + kyma[:min(len(kyma), limit)] + "-" + string(uid)
@@ -211,8 +211,8 @@ type Stored struct {
 	ConfigMaps []string
 }
 
-// Read returns the tombstones in ConfigMaps, sorted by age, the oldest first. ConfigMaps that are not valid are
-// skipped. The error is about the first ConfigMap that is not valid.
+// Read returns the tombstones in the given ConfigMaps, sorted by age, the oldest first. ConfigMaps that are not valid
+// are left out of the result. The error describes the first ConfigMap that is not valid.
 func Read(maps []corev1.ConfigMap) ([]Stored, error) {
 	var all []Stored
 	var invalid error
@@ -238,7 +238,7 @@ func Read(maps []corev1.ConfigMap) ([]Stored, error) {
 	return all, invalid
 }
 
-// add adds another part to the tombstone.
+// add adds another part to a tombstone.
 func (s *Stored) add(t Tombstone, name string) {
 	s.ConfigMaps = append(s.ConfigMaps, name)
 	s.Runtime = append(s.Runtime, t.Runtime...)

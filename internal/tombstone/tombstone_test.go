@@ -36,7 +36,7 @@ func things() *unstructured.Unstructured {
 	}}
 }
 
-// lines returns the listed objects as text, in order.
+// lines returns the listed objects as lines of text, in order.
 func lines(t Tombstone) []string {
 	var all []string
 	line := func(r v1beta2.Resource) string {
@@ -117,7 +117,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// example returns a tombstone with that many objects in each of its modules, with names as long as they can be.
+// example returns a tombstone with the given number of objects in each of its modules, whose names are as long as
+// possible.
 func example(objects ...int) Tombstone {
 	t := Tombstone{
 		Kyma: "k", UID: "u", Reason: "RuntimeUnreachable", Message: "it does not answer",

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// CRDs returns the CRDs in a list of objects. The key of a CRD consists of its group and kind.
+// CRDs returns the CRDs in a list of objects. The key of the returned map is the group and the kind of the CRD.
 func CRDs(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.CustomResourceDefinition {
 	all := map[string]*apiextensionsv1.CustomResourceDefinition{}
 	for _, o := range objects {
@@ -31,8 +31,8 @@ func CRDs(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.Cust
 	return all
 }
 
-// CompareCRDs returns the changes of CRDs that break existing custom resources. CompareCRDs does not report removed
-// CRDs, because they are reported as removed objects.
+// CompareCRDs returns the changes of CRDs after which existing custom resources would not work any more. CompareCRDs
+// does not report a removed CRD, because it is reported as a removed object.
 func CompareCRDs(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	var findings []content.Finding
 	for _, key := range slices.Sorted(maps.Keys(before)) {
@@ -81,7 +81,7 @@ func compareCRD(before, after *apiextensionsv1.CustomResourceDefinition) []conte
 	return findings
 }
 
-// comparison is the state of the comparison of two schemas of one CRD.
+// comparison is the state of comparing two schemas of one CRD.
 type comparison struct {
 	where    string
 	findings []content.Finding
@@ -95,7 +95,8 @@ func (c *comparison) add(l content.Level, path, format string, args ...any) {
 }
 
 // compareSchemas adds a finding for each value that the old schema accepts and the new schema rejects or drops. A
-// finding about a status is at most a warning, because the operator writes the status and can be changed.
+// finding about a field of the status is at most a warning, because only the operator writes the status, and the
+// operator can be changed.
 func (c *comparison) compareSchemas(path string, before, after *apiextensionsv1.JSONSchemaProps) {
 	grave := content.Error
 	if path == ".status" || strings.HasPrefix(path, ".status.") {
@@ -147,7 +148,8 @@ func typeOf(s *apiextensionsv1.JSONSchemaProps) string {
 	return s.Type
 }
 
-// compareLimits adds findings for values that the limits of the new schema no longer allow.
+// compareLimits adds findings about values that the limits of the old schema allowed and those of the new schema do not
+// allow.
 func (c *comparison) compareLimits(path string, grave content.Level, before, after *apiextensionsv1.JSONSchemaProps) {
 	if len(after.Enum) > 0 {
 		var gone []string
@@ -206,7 +208,7 @@ func (c *comparison) compareLimits(path string, grave content.Level, before, aft
 	}
 }
 
-// immutable contains the fields that the API server does not allow to change, by kind.
+// immutable has the fields that the API server does not allow to change, by kind.
 var immutable = map[string][]string{
 	"apps/Deployment": {"spec.selector"},
 	"apps/DaemonSet":  {"spec.selector"},
@@ -230,7 +232,7 @@ var immutable = map[string][]string{
 	"certificates.k8s.io/ClusterTrustBundle": {"spec.signerName"},
 }
 
-// CompareImmutable returns changes of immutable fields.
+// CompareImmutable returns findings about changes of immutable fields.
 func CompareImmutable(before, after *unstructured.Unstructured) []content.Finding {
 	gvk := after.GroupVersionKind()
 	fields := slices.Clone(immutable[gvk.Group+"/"+gvk.Kind])

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// compareWithType returns the fields of an object that its type does not have, and the values of another type. Status
-// is not compared, because it is not applied.
+// compareWithType returns the fields of an object that its Go type does not have, and the fields whose values have
+// another type. The status is not compared, because it is not applied.
 func compareWithType(o *unstructured.Unstructured, typed runtime.Object) []string {
 	c := fieldComparison{}
 	tree := maps.Clone(o.Object)
@@ -24,7 +24,7 @@ func compareWithType(o *unstructured.Unstructured, typed runtime.Object) []strin
 	return c.mismatches
 }
 
-// fieldComparison is the comparison of a tree with a Go type.
+// fieldComparison is the state of comparing a tree of values with a Go type.
 type fieldComparison struct{ mismatches []string }
 
 func (c *fieldComparison) add(path, format string, args ...any) {
@@ -33,7 +33,7 @@ func (c *fieldComparison) add(path, format string, args ...any) {
 
 var decoderType = reflect.TypeFor[json.Unmarshaler]()
 
-// compare compares a value of a tree with a type. A null value fits all types.
+// compare compares a value in a tree with a Go type. A null value fits all types.
 func (c *fieldComparison) compare(path string, value any, t reflect.Type) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -93,7 +93,7 @@ func (c *fieldComparison) compare(path string, value any, t reflect.Type) {
 	}
 }
 
-// compareFields compares the keys of a map with the fields of a struct.
+// compareFields compares the keys of a map with the fields of a Go struct.
 func (c *fieldComparison) compareFields(path string, tree map[string]any, t reflect.Type) {
 	fields := map[string]reflect.Type{}
 	addFields(t, fields)
@@ -113,7 +113,7 @@ func (c *fieldComparison) compareFields(path string, tree map[string]any, t refl
 	}
 }
 
-// addFields adds the fields of a struct by their names in JSON, with those of embedded structs.
+// addFields adds the fields of a Go struct, including those of embedded structs, by their JSON names.
 func addFields(t reflect.Type, fields map[string]reflect.Type) {
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -137,7 +137,7 @@ func isNumber(value any) bool {
 	return false
 }
 
-// describe returns the value for a message.
+// describe returns a short form of a value for a message.
 func describe(value any) string {
 	switch value := value.(type) {
 	case map[string]any:

@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// newestMinor is the minor version of the newest supported Kubernetes 1.x, which is that of the types of client-go.
+// newestMinor is the minor version of the newest supported Kubernetes 1.x; it is the version of the types in client-go.
 const newestMinor = 37
 
 // types contains the Go type of each built-in kind in each version, including versions that are not served any more.
@@ -33,8 +33,9 @@ var types = func() *runtime.Scheme {
 	return s
 }()
 
-// Objects returns findings about the parts of a module's objects that API servers of all supported versions refuse. The
-// parameter namespaces contains the namespaces that each runtime has, beside those of Kubernetes itself.
+// Objects returns findings about those parts of a module's objects that the API servers of all supported versions would
+// refuse. The parameter namespaces has the namespaces that each runtime has, in addition to those of Kubernetes itself.
+// These are the findings:
 //
 //	1  an API version that is not served any more           error
 //	2  a built-in group that does not have the kind         error
@@ -81,13 +82,13 @@ func Objects(objects []*unstructured.Unstructured, namespaces ...string) []conte
 	return append(findings, namespaceFindings(objects, crds, namespaces)...)
 }
 
-// isKnown reports whether package apply knows a built-in kind that has no type here.
+// isKnown reports whether package apply knows a built-in kind although this package has no type for it.
 func isKnown(gvk schema.GroupVersionKind) bool {
 	_, known := apply.BuiltinScope(gvk.GroupKind())
 	return known && !types.IsGroupRegistered(gvk.Group)
 }
 
-// removedAPIText returns a description if no supported API server serves the API version of an object.
+// removedAPIText returns a text about an object if no supported API server serves its API version, and "" otherwise.
 func removedAPIText(typed runtime.Object) string {
 	removed, ok := typed.(interface{ APILifecycleRemoved() (major, minor int) })
 	if !ok {
@@ -107,7 +108,7 @@ func removedAPIText(typed runtime.Object) string {
 	return text
 }
 
-// otherVersions returns the API versions that have a kind, as an instruction.
+// otherVersions returns an instruction with the other API versions that have a kind.
 func otherVersions(gvk schema.GroupVersionKind) string {
 	var versions []string
 	for _, group := range append([]string{gvk.Group}, groupsWithKind(gvk.Kind)...) {
@@ -125,7 +126,7 @@ func otherVersions(gvk schema.GroupVersionKind) string {
 	return ": use " + strings.Join(versions, " or ")
 }
 
-// groupsWithKind returns the other groups that have a kind.
+// groupsWithKind returns the other API groups that have a kind.
 func groupsWithKind(kind string) []string {
 	var groups []string
 	for gvk := range types.AllKnownTypes() {
@@ -139,7 +140,7 @@ func groupsWithKind(kind string) []string {
 // podTemplates are the kinds whose selector has to match the labels of their pods.
 var podTemplates = []string{"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"}
 
-// selectorProblem returns the problem of the selector of a workload, or "".
+// selectorProblem returns what is wrong with the selector of a workload, or "".
 func selectorProblem(o *unstructured.Unstructured) string {
 	if o.GroupVersionKind().Group != "apps" || !slices.Contains(podTemplates, o.GetKind()) {
 		return ""
@@ -162,7 +163,7 @@ func selectorProblem(o *unstructured.Unstructured) string {
 	return ""
 }
 
-// namespaceFindings reports the namespaces that neither the module nor each cluster has.
+// namespaceFindings reports the namespaces of objects that exist neither in the module nor in each cluster.
 func namespaceFindings(objects []*unstructured.Unstructured, crds map[string]*apiextensionsv1.CustomResourceDefinition,
 	known []string) []content.Finding {
 	known = append([]string{corev1.NamespaceDefault, corev1.NamespaceNodeLease, metav1.NamespacePublic,

@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestObjects checks the findings of manifests, one manifest at a time.
+// TestObjects checks the findings about one manifest at a time.
 func TestObjects(t *testing.T) {
 	const crd = `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -34,7 +34,7 @@ func rolesOf(objects []*unstructured.Unstructured) []role {
 	return roles
 }
 
-// grant is the permission for one verb on one resource.
+// grant is the permission to use one verb on one resource.
 type grant struct {
 	verb, resource string // the resource is resource.group or a URL path
 	named          bool   // true if resourceNames restrict the permission
@@ -106,7 +106,7 @@ func ruleText(rule rbacv1.PolicyRule) string {
 	return text
 }
 
-// dangerOf returns the reason why a permission is close to full access. dangerOf returns "" for any other permission.
+// dangerOf returns the reason why a permission is close to full access, or "" if it is not.
 func dangerOf(g grant) string {
 	resource, _, _ := strings.Cut(g.resource, ".")
 	reads := slices.Contains([]string{"get", "list", "watch", "*"}, g.verb)
@@ -127,7 +127,7 @@ func dangerOf(g grant) string {
 	return ""
 }
 
-// covers reports whether a permission includes another one.
+// covers reports whether one permission includes another one.
 func (g grant) covers(o grant) bool {
 	resource, group, _ := strings.Cut(g.resource, ".")
 	otherResource, otherGroup, _ := strings.Cut(o.resource, ".")
@@ -135,12 +135,12 @@ func (g grant) covers(o grant) bool {
 		(group == "*" || group == otherGroup) && (!g.named || o.named) && (g.wide || !o.wide)
 }
 
-// writes are the verbs that create or change objects in a cluster.
+// writes are the verbs with which objects in a cluster are created or changed.
 var writes = []string{"create", "update", "patch", "*"}
 
-// LostRights returns the permissions to change objects that the roles in from have and the roles in to do not have.
-// created are the resources that from may create and to may not delete: the operator cannot remove such objects
-// afterwards. Both results are sorted.
+// LostRights compares the roles of two versions: it returns the permissions to change objects that the roles in from
+// have and the roles in to do not have. created are the resources that from may create and to may not delete: the
+// operator of the second version could not remove such objects. Both lists in the result are sorted.
 func LostRights(from, to []*unstructured.Unstructured) (lost, created []string) {
 	var left []grant
 	for _, r := range rolesOf(to) {

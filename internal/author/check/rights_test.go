@@ -9,7 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestLostRights: which permissions one version has and the other one lacks, whatever their roles are called.
+// TestLostRights checks which permissions one version has and the other one lacks, whatever the names of their roles
+// are.
 func TestLostRights(t *testing.T) {
 	rule := func(kind, name, groups, resources, verbs string) string {
 		return "apiVersion: rbac.authorization.k8s.io/v1\nkind: " + kind + "\nmetadata: {name: " + name +

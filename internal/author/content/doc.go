@@ -1,5 +1,5 @@
 // Package content reads the content of a component version: the parts that the manager installs, and the images that
-// the objects of these parts use.
+// their objects use.
 //
 //	i, err := content.Load(ctx, registry, "kyma-project.io/module/btp-operator", "1.4.0")
 //	for _, part := range i.Parts {
@@ -9,10 +9,10 @@
 //
 // # How it works
 //
-// [Load] returns one [Part] for each layer that is installed, in the order of installation: crds first, then
-// raw-manifest. Package render renders each part with the settings for this part in the config layer, as in the
-// manager. [ImagesOf] returns the images of all containers. [ImagesOf] also returns the images in environment variables
-// whose name or value identifies an image. A [Finding] is a note to the module author about one file or object.
+// [Load] returns one [Part] for each layer that the manager installs, in the order of installation: crds first, then
+// raw-manifest. Package render renders each part as in the manager, with the settings for this part in the config
+// layer. [ImagesOf] returns the images of all containers, and the images in environment variables whose name or value
+// identifies an image. A [Finding] is a note to the module author about one file or object.
 //
 // # What it does not do
 //

@@ -1,15 +1,15 @@
 package content
 
-// Level is the severity of a finding.
+// Level is how severe a finding is.
 type Level string
 
 // The levels of findings.
 const (
-	// Error is for a module that cannot be built or would cause damage.
+	// Error means that the module cannot be built or would cause damage.
 	Error Level = "error"
-	// Warning is for a probable mistake.
+	// Warning means that something is probably a mistake.
 	Warning Level = "warning"
-	// Info is for information that is useful before a release.
+	// Info means information that is useful before a release.
 	Info Level = "info"
 )
 
@@ -17,9 +17,9 @@ const (
 type Finding struct {
 	// Level is Error, Warning or Info.
 	Level Level `json:"level"`
-	// Where is the location of the problem: file:line or an object. Where is never empty.
+	// Where is the location of the problem: file:line, or the name of an object. Where is never empty.
 	Where string `json:"where"`
-	// What describes the problem and its solution.
+	// What describes the problem and how to solve it.
 	What string `json:"what"`
 }
 

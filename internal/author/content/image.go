@@ -38,9 +38,9 @@ func ContainersOf(o *unstructured.Unstructured) []map[string]any {
 }
 
 // ImagesOf returns the images of all workloads, sorted and without duplicates. The result includes the images of
-// containers and the images in environment variables. The value of a variable is an image if the name of the variable
-// ends in IMAGE. The value is also an image if the value has a path and a tag or digest; localhost:8080, for example,
-// is not an image.
+// containers, and the images in environment variables. The value of a variable is an image if the name of the variable
+// ends in IMAGE. The value is also an image if it has a path and a tag or digest; localhost:8080, for example, is no
+// image.
 func ImagesOf(objects []*unstructured.Unstructured) (images []string, findings []Finding) {
 	for _, o := range objects {
 		for _, c := range ContainersOf(o) {
@@ -106,8 +106,7 @@ func isMoving(tag string) bool {
 	return strings.EqualFold(tag, "latest") || strings.EqualFold(tag, "main")
 }
 
-// imageProblem returns a description of the problem of an image reference. imageProblem returns "" if the reference has
-// no problem.
+// imageProblem returns what is wrong with an image reference, or "" if nothing is wrong.
 func imageProblem(image string) string {
 	if image == "" {
 		return "it is missing"
@@ -137,7 +136,7 @@ func imageProblem(image string) string {
 	return ""
 }
 
-// NameOf returns the kind, namespace and name of an object, for messages.
+// NameOf returns the kind, the namespace and the name of an object, for messages.
 func NameOf(o *unstructured.Unstructured) string {
 	if o.GetNamespace() == "" {
 		return o.GetKind() + " " + o.GetName()
@@ -145,7 +144,7 @@ func NameOf(o *unstructured.Unstructured) string {
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
-// JoinFirst joins the first 12 strings and appends the number of the remaining strings.
+// JoinFirst joins the first 12 strings, and appends how many further strings there are.
 func JoinFirst(all []string, between string) string {
 	const most = 12
 	all = slices.Compact(all)

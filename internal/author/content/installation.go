@@ -13,12 +13,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Installation is the content of a component version that the manager installs. Installation has one part for each
-// layer. A scenario test compares Installation with the manager: the preview of an installed version has no changes.
+// Installation is that part of a component version which the manager installs. An Installation has one part for each
+// layer. A scenario test compares this with the manager: for an installed version, the preview must show no changes.
 type Installation struct {
 	// Name is the name of the component, and Version is its version.
 	Name, Version string
-	// Images are the images that replace the images in manifests.
+	// Images are the images in the descriptor, which replace images in manifests.
 	Images []string
 
 	// Parts are the parts in the order of installation.
@@ -33,13 +33,12 @@ type Part struct {
 	Settings    render.Settings
 }
 
-// renderTimeout is the timeout for rendering one part. A rendering in a separate process has a shorter timeout of its
-// own.
+// renderTimeout is the timeout of rendering one part. If a separate process renders the part, it has a shorter timeout.
 const renderTimeout = time.Minute
 
 // Load reads a component version in the same way as the manager. The layer crds is installed first, and raw-manifest
-// second. The layer config contains the settings of charts. Early modules have no raw-manifest. In such a module, all
-// other resources except default-cr are installed.
+// second. The layer config has the settings for charts. Early modules have no raw-manifest. In such a module, all other
+// resources except default-cr are installed.
 func Load(ctx context.Context, from *registry.Registry, name, version string) (*Installation, error) {
 	c, err := from.Component(ctx, name, version)
 	if err != nil {
@@ -102,7 +101,8 @@ func installedResources(c *registry.Component) []string {
 	})
 }
 
-// Bundle renders the part. The function capabilities returns the properties of the cluster on which a chart may depend.
+// Bundle renders the part to a bundle. The function capabilities returns the properties of the cluster on which a chart
+// may depend.
 func (p Part) Bundle(ctx context.Context, o render.Options, capabilities func(context.Context, []string) (
 	render.Capabilities, error)) (b *render.Bundle, err error) {
 	ctx, cancel := context.WithTimeout(ctx, renderTimeout)

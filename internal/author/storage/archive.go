@@ -27,7 +27,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// The files and the maximum size of a Common Transport Format archive.
+// These are the files of a Common Transport Format archive, and its maximum size.
 const (
 	indexFile  = "artifact-index.json"
 	blobFolder = "blobs"
@@ -36,7 +36,7 @@ const (
 )
 
 // Archive is a Common Transport Format archive: a folder, or one file with the same content (.tar, .tgz, .tar.gz).
-// Small blobs are in memory, and large blobs are in files.
+// Small blobs are kept in memory, and large blobs are kept in files.
 type Archive struct {
 	path string
 
@@ -47,7 +47,7 @@ type Archive struct {
 	begun   int             // number of uploads so far; guarded by mu during requests
 }
 
-// entry is an artifact in the index of an archive.
+// entry describes one artifact in the index of an archive.
 type entry struct {
 	Repository string `json:"repository"`
 	Tag        string `json:"tag,omitempty"`
@@ -182,7 +182,7 @@ func (a *Archive) readFile() (text []byte, err error) {
 	}
 }
 
-// addVerified adds a blob if its digest matches its name.
+// addVerified adds a blob to the archive if its digest matches its name.
 func (a *Archive) addVerified(name, digest string, b blob) error {
 	if named := strings.Replace(name, ".", ":", 1); named != digest {
 		return fmt.Errorf("blob %s is damaged: its digest is %s: copy the archive again", named, digest)
@@ -213,9 +213,9 @@ func (a *Archive) checkComplete() error {
 	return nil
 }
 
-// requiredBy returns the digests that an entry needs in addition to its manifest. An image needs its blobs. An index
-// needs its manifests, each of which has an entry of its own. A list of referrers needs no other digests. Layers with
-// external URLs are not needed.
+// requiredBy returns the digests of the content that an entry needs in addition to its manifest. An image needs its
+// blobs. An index needs its manifests; each of these has its own entry. A list of referrers needs no other content.
+// Layers with external URLs are not needed.
 func (a *Archive) requiredBy(e entry) ([]string, error) {
 	data, err := a.blobs[e.Digest].bytes()
 	if err != nil {
@@ -275,7 +275,8 @@ func (a *Archive) Components() ([]*ocm.Artifact, error) {
 	return all, nil
 }
 
-// Add adds artifacts. If a tag exists with other content, Add moves the tag only if replace is true.
+// Add adds artifacts to the archive. If a tag exists with other content, Add moves the tag only if replace is true;
+// otherwise Add returns an error.
 func (a *Archive) Add(replace bool, artifacts ...*ocm.Artifact) error {
 	for _, art := range artifacts {
 		e := entry{art.Repository, art.Tag, art.Digest(), cmp.Or(art.MediaType, string(types.OCIManifestSchema1))}
@@ -294,7 +295,7 @@ func (a *Archive) Add(replace bool, artifacts ...*ocm.Artifact) error {
 	return nil
 }
 
-// find returns the position of the entry with the same name in the index. find returns -1 if there is no such entry.
+// find returns the position in the index of the entry with the same name, or -1 if there is none.
 func (a *Archive) find(e entry) int {
 	return slices.IndexFunc(a.entries, func(o entry) bool {
 		return o.Repository == e.Repository && o.Tag == e.Tag && (e.Tag != "" || o.Digest == e.Digest)
@@ -313,15 +314,16 @@ func (a *Archive) setEntry(e entry) {
 	})
 }
 
-// addBlob adds a blob unless the blob exists.
+// addBlob adds a blob to the archive, unless the archive has it already.
 func (a *Archive) addBlob(digest string, data []byte) {
 	if _, there := a.blobs[digest]; !there {
 		a.blobs[digest] = blob{data: data, size: int64(len(data))}
 	}
 }
 
-// Save writes the archive to its path. In a folder, Save writes the blobs first and the index last. One file is first
-// written to a temporary file, which then replaces the old file. So readers never read a partial archive.
+// Save writes the archive to its path. In a folder, Save writes the blobs first and the index last. An archive in one
+// file is first written to a temporary file, which then replaces the old file. So nobody ever reads an incomplete
+// archive.
 func (a *Archive) Save() error {
 	text, err := json.Marshal(index{1, a.entries})
 	if err != nil {
@@ -412,7 +414,7 @@ func replaceFile(path string, write func(io.Writer) error) error {
 	return os.Rename(f.Name(), path)
 }
 
-// saveFile writes the archive as one file. Archives with equal content result in equal bytes.
+// saveFile writes the archive as one file. If two archives have equal content, their files have equal bytes.
 func (a *Archive) saveFile(text []byte) error {
 	//nolint:gosec // the archive may be readable for everybody
 	if err := os.MkdirAll(filepath.Dir(a.path), 0o755); err != nil {
@@ -430,7 +432,7 @@ func (a *Archive) saveFile(text []byte) error {
 	})
 }
 
-// writeTar writes the archive as a tar.
+// writeTar writes the archive in the format tar.
 func (a *Archive) writeTar(out io.Writer, text []byte) error {
 	w := tar.NewWriter(out)
 	put := func(name string, b blob) error {

@@ -11,10 +11,11 @@ import (
 	"path/filepath"
 )
 
-// maxInMemory is the maximum size of a blob in memory, in bytes. Layers of images are usually larger.
+// maxInMemory is the maximum size of a blob that is kept in memory, in bytes. Layers of images are usually larger than
+// this.
 const maxInMemory = 1 << 20
 
-// blob is one blob of an archive. A small blob is in memory, and a large blob is in a file.
+// blob is one blob of an archive. A small blob is kept in memory, and a large blob is kept in a file.
 type blob struct {
 	data   []byte // content of a small blob
 	size   int64
@@ -22,7 +23,7 @@ type blob struct {
 	stored bool                          // true if the blob is in the folder of the archive
 }
 
-// reader returns a new reader of the content.
+// reader returns a new reader of the content of the blob.
 func (b blob) reader() (io.ReadCloser, error) {
 	if b.open != nil {
 		return b.open()
@@ -30,7 +31,7 @@ func (b blob) reader() (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(b.data)), nil
 }
 
-// bytes returns the complete content. The content must not be larger than maxLayer.
+// bytes returns the whole content of the blob. The content must not be larger than maxLayer.
 func (b blob) bytes() ([]byte, error) {
 	if b.open == nil {
 		return b.data, nil
@@ -46,7 +47,7 @@ func (b blob) bytes() ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// copyTo writes the content to w.
+// copyTo writes the content of the blob to w.
 func (b blob) copyTo(w io.Writer) error {
 	r, err := b.reader()
 	if err != nil {
@@ -88,8 +89,8 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readBlob reads a blob and returns it with its digest. readBlob writes a large blob to a temporary file. readBlob
-// unlinks the file at once, so that the file disappears when the process ends.
+// readBlob reads a blob, and returns it with its digest. readBlob writes a large blob to a temporary file, and unlinks
+// the file at once, so that it disappears when the process ends.
 func (a *Archive) readBlob(r io.Reader) (b blob, digest string, err error) {
 	h := sha256.New()
 	r = io.TeeReader(r, h)

@@ -15,8 +15,8 @@ type Copied struct {
 	Version string `json:"version"`
 	// Digest is the digest of the manifest in the target.
 	Digest string `json:"digest"`
-	// Was is the digest of the manifest in the source if the copy has a changed manifest. Was is empty if the manifest
-	// was copied byte for byte.
+	// Was is the digest of the manifest in the source, if the manifest of the copy differs from it. Was is empty if the
+	// manifest was copied byte for byte.
 	Was string `json:"was,omitempty"`
 	// Signatures is the number of copied signatures.
 	Signatures int `json:"signatures"`
@@ -24,28 +24,28 @@ type Copied struct {
 	New bool `json:"new"`
 	// Images are the copied images.
 	Images []CopiedImage `json:"images,omitempty"`
-	// OldNames are the image references in objects that the manager does not replace. These images are still pulled
-	// from their original location.
+	// OldNames are image references in objects which the manager does not replace. These images are still pulled from
+	// their original location.
 	OldNames []OldName `json:"oldNames,omitempty"`
 }
 
 // CopyOptions are the options of Copy.
 type CopyOptions struct {
-	// Images is true if images are copied too. Then the descriptor contains the new locations of the images.
+	// Images is true if images are copied too. In this case, the descriptor contains the new locations of the images.
 	Images bool
 	// Replace is true if existing versions with other content are replaced.
 	Replace bool
-	// Progress is called with a message before long operations; nil means no messages.
+	// Progress is called with a message before a long operation; nil means that there are no messages.
 	Progress func(string)
 }
 
 // Copy copies component versions with their signatures from one place to another. The copy is identical byte for byte,
-// with two exceptions. First, a version without a repository context gets the target registry as its repository
+// with two exceptions: First, a version without a repository context gets the target registry as its repository
 // context, because Kyma's lifecycle-manager needs one. Second, if the target is a registry, the descriptor contains the
-// new locations of copied images. A signature in the descriptor does not cover these locations.
+// new locations of copied images. A signature in the descriptor does not cover these locations, so it stays valid.
 //
 // A version with a cosign signature is copied unchanged. If such a version has no repository context, Copy returns an
-// error. An existing version with other content is replaced only with CopyOptions.Replace.
+// error. An existing version with other content is replaced only if CopyOptions.Replace is set.
 func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, err error) {
 	all, err := from.Select(ctx)
 	if err != nil {
@@ -67,8 +67,8 @@ func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, e
 	return done, err
 }
 
-// copyVersion copies one component version to another place. If that place is an archive, the caller must save the
-// archive afterwards.
+// copyVersion copies one component version to another place. If the target is an archive, the caller must save the
+// archive after that.
 func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o CopyOptions) (Copied, error) {
 	c := Copied{Name: a.Name(), Version: a.Version()}
 	signatures, err := p.registry.Signatures(ctx, a)
@@ -99,8 +99,8 @@ func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o C
 	return c, err
 }
 
-// adapt returns a component version with the changes that the place needs. If the place is an archive, the component
-// version is unchanged.
+// adapt returns a component version with the changes that the target place needs. If the target is an archive, adapt
+// changes nothing.
 func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	if p.archive != nil {
 		return a, nil
@@ -120,8 +120,8 @@ func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	return a, nil
 }
 
-// writeArtifacts adds artifacts to the place and saves the place if it is an archive. The first artifact is a component
-// version, and the other artifacts are its signatures.
+// writeArtifacts adds artifacts to the place. If the place is an archive, writeArtifacts saves it. The first artifact
+// is a component version, and the other artifacts are its signatures.
 func (p *Place) writeArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if isNew, err = p.addArtifacts(ctx, replace, artifacts); err != nil || p.archive == nil {
 		return isNew, err
@@ -130,8 +130,8 @@ func (p *Place) writeArtifacts(ctx context.Context, replace bool, artifacts []*o
 }
 
 // addArtifacts adds artifacts to the place. The first artifact is a component version, and the other artifacts are its
-// signatures. Signatures are written last, so that no signature exists without its component version. If the place is
-// an archive, the caller must save the archive afterwards.
+// signatures. The signatures are written last, so that a signature never exists without its component version. If the
+// place is an archive, the caller must save the archive after that.
 func (p *Place) addArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if p.archive != nil {
 		isNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// okConfig is a valid config with its manifest.
+// okConfig is a valid module-config with its manifest.
 const okConfig = `name: example.com/module/widget
 version: 2.0.1
 manifest: manifest.yaml

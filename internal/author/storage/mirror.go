@@ -34,7 +34,7 @@ func writeImage(target name.Reference, found *remote.Descriptor, options []remot
 	return remote.Write(target, image, options...)
 }
 
-// digestAt returns the digest of a reference. digestAt returns "" if the reference does not exist.
+// digestAt returns the digest to which a reference points, or "" if the reference does not exist.
 func digestAt(ref name.Reference, options []remote.Option) (string, error) {
 	d, err := remote.Head(ref, options...)
 	if err == nil {
@@ -62,8 +62,8 @@ func (l imageLocation) reference(in name.Repository) name.Reference {
 	return in.Tag(cmp.Or(l.tag, "latest"))
 }
 
-// locate parses the reference of an image. If the image is in this place, its target path is relative to the place. The
-// target path of any other image is the path without the host.
+// locate parses an image reference. If the image is in the source place, its target path is the path relative to that
+// place. For any other image, the target path is the path without the host.
 func (p *Place) locate(i ocm.Image) (l imageLocation, err error) {
 	text, digest, _ := strings.Cut(i.Reference, "@")
 	tag, err := name.NewTag(text)
@@ -117,12 +117,11 @@ func (p *Place) findImage(ctx context.Context, l imageLocation) (*remote.Descrip
 	return nil, err
 }
 
-// archiveHost is the host name of the registry that an archive implements.
+// archiveHost is the host name in the requests that an archive answers.
 const archiveHost = "archive.invalid"
 
-// imageAt returns the reference of an image in the target place. The reference contains the tag of the image if the
-// image has a tag, so that registries do not garbage-collect the image. text is the reference for descriptors and
-// messages.
+// imageAt returns the reference of an image in the target place. If the image has a tag, the reference contains the
+// tag, so that registries do not garbage-collect the image. text is the reference for descriptors and messages.
 func (p *Place) imageAt(path, tag, digest string) (ref name.Reference, text string, err error) {
 	var options []name.Option
 	if p.isPlain() {
@@ -142,7 +141,7 @@ func (p *Place) imageAt(path, tag, digest string) (ref name.Reference, text stri
 	return repository.Tag(tag), text + ":" + tag + "@" + digest, nil
 }
 
-// isPlain reports whether the place is a registry without TLS.
+// isPlain reports whether the place is a registry with plain HTTP.
 func (p *Place) isPlain() bool { return strings.HasPrefix(p.text, "http://") }
 
 // isHost reports whether a repository is in the same registry as the place.
@@ -160,9 +159,9 @@ func (p *Place) clientOptions(ctx context.Context, ref name.Reference) []remote.
 		remote.WithAuth(authn.Anonymous)}
 }
 
-// otherClientOptions returns the options for requests to any registry. If the registry is the registry of the place,
-// the options contain the credentials of the place. Otherwise the options contain the credentials of docker login.
-// Credentials for one registry are never sent to another registry.
+// otherClientOptions returns the options for requests to a registry that may be another one than the place. If the
+// registry is the registry of the place, the options contain the credentials of the place. Otherwise the options
+// contain the credentials of docker login. Credentials for one registry are never sent to another registry.
 func (p *Place) otherClientOptions(ctx context.Context, ref name.Reference) []remote.Option {
 	keychain := p.access.Keychain
 	if keychain == nil || !p.isHost(ref.Context()) {
@@ -190,18 +189,18 @@ func relocateImages(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error
 	})
 }
 
-// OldName is an image reference in an object that the manager does not replace.
+// OldName is an image reference in an object which the manager does not replace.
 type OldName struct {
-	// Object is the object that contains the reference. Image is the reference.
+	// Object is the object that contains the image reference. Image is the image reference.
 	Object string `json:"object"`
 	Image  string `json:"image"`
-	// At is the new reference of the copied image. At is empty if the image is not a resource of the component and was
-	// therefore not copied.
+	// At is the new reference of the copied image. At is empty if the image is not a resource of the component, so that
+	// it was not copied.
 	At string `json:"at,omitempty"`
 }
 
-// oldNames returns the image references that the manager does not replace when it installs a component version. The
-// manager replaces images only in Deployments and StatefulSets, and only with images in the descriptor.
+// oldNames returns the image references that stay as they are when the manager installs a component version. The
+// manager replaces images only in Deployments and StatefulSets, and only if they are in the descriptor.
 func (p *Place) oldNames(ctx context.Context, c Copied) ([]OldName, error) {
 	i, err := content.Load(ctx, p.registry, c.Name, c.Version)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// gallery is a registry with images. gallery requires the credentials in the Docker config.
+// gallery is a test registry with images. gallery requires the credentials that are in the Docker config.
 type gallery struct {
 	*httptest.Server
 	host string
@@ -56,13 +56,14 @@ func newGallery(t *testing.T) gallery {
 	return g
 }
 
-// The images of a gallery. One has a tag, and the other has only a digest.
+// These are the images in a gallery. One image has a tag, and the other image has only a digest.
 const (
 	tagged   = "team/widget:2.0.1"
 	untagged = "team/agent"
 )
 
-// pushIndex pushes an image for two platforms and returns its digest. The layers of the image are too large for memory.
+// pushIndex pushes an image for two platforms and returns its digest. Each layer of the image is larger than
+// maxInMemory.
 func (g gallery) pushIndex(t *testing.T) string {
 	t.Helper()
 	made, err := random.Index(1<<20+5, 2, 2)
@@ -106,7 +107,7 @@ func digestOfImage(t *testing.T, of interface{ Digest() (v1.Hash, error) }) stri
 	return d.String()
 }
 
-// withImages builds the good module into an archive. The Deployment of the module has one image, and the DaemonSet has
+// withImages builds the module good into an archive. The Deployment of the module has one image, and the DaemonSet has
 // another.
 func withImages(t *testing.T, deployment, daemonSet string) *storage.Place {
 	t.Helper()
@@ -132,8 +133,8 @@ func withImages(t *testing.T, deployment, daemonSet string) *storage.Place {
 	return p
 }
 
-// TestMirrorImages copies a signed version with its images across an air gap. The target has no connection to the
-// original registry of the images.
+// TestMirrorImages copies a signed version with its images to a target without network access to the source. The target
+// cannot connect to the registry in which the images originally are.
 func TestMirrorImages(t *testing.T) {
 	from := newGallery(t)
 	index, single := from.pushIndex(t), from.pushImage(t)
@@ -275,8 +276,8 @@ func TestHalfOfImages(t *testing.T) {
 	}
 }
 
-// TestMirrorRefused checks the causes for which images are not copied. In these cases, no part of the version may be
-// copied.
+// TestMirrorRefused checks the reasons for which images are not copied. In each of these cases, no part of the version
+// may be copied.
 func TestMirrorRefused(t *testing.T) {
 	from := newGallery(t)
 	single := from.pushImage(t)
@@ -319,7 +320,7 @@ func TestMirrorRefused(t *testing.T) {
 	}
 }
 
-// spy is a keychain that records the registries for which credentials are requested.
+// spy is a keychain that records for which registries credentials are requested.
 type spy map[string]bool
 
 func (s spy) Resolve(r authn.Resource) (authn.Authenticator, error) {
@@ -342,8 +343,8 @@ func TestLoginStaysHome(t *testing.T) {
 	}
 }
 
-// TestSignTags checks signatures in the descriptor for images with a tag. A signature covers the digest to which the
-// tag refers. If the digest cannot be read, signing fails.
+// TestSignTags checks signatures in the descriptor for images with a tag. Such a signature covers the digest to which
+// the tag refers. If this digest cannot be read, signing fails.
 func TestSignTags(t *testing.T) {
 	from := newGallery(t)
 	index, single := from.pushIndex(t), from.pushImage(t)

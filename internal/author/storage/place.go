@@ -23,7 +23,7 @@ const maxLayer = 256 << 20
 
 // Place is a registry or an archive with component versions.
 type Place struct {
-	// Component and Version are the component and the version in the reference; empty if the reference has none.
+	// Component and Version are those in the reference; they are empty if the reference has none.
 	Component, Version string
 
 	text     string // reference without component and version
@@ -32,22 +32,23 @@ type Place struct {
 	archive  *Archive // nil if the place is a registry
 }
 
-// Access contains the credentials for registries and the trust policy.
+// Access has the credentials for registries and the trust policy.
 type Access struct {
-	// Keychain returns credentials. nil means the credentials of docker login.
+	// Keychain returns credentials. If it is nil, the credentials of docker login are used.
 	Keychain authn.Keychain
-	// Trust is the policy that defines which artefacts must be signed. nil means that no artefact must be signed.
+	// Trust is the policy that defines which artefacts must be signed. nil means that none must be signed.
 	Trust *trust.Policy
 }
 
-// Open returns the place of a reference:
+// Open returns the place of a reference, which has this form:
 //
 //	PLACE[//COMPONENT[:VERSION]]
 //
 // PLACE is the location of a registry, host[:port][/path], or the path of an archive. The prefix http:// selects a
-// registry without TLS. A path is an archive if it begins with a dot or a slash, if it ends with .ctf, .tgz, .tar.gz or
-// .tar, or if it exists. The prefixes ctf:: and oci:: select an archive or a registry explicitly. If create is true and
-// the archive does not exist, Open returns an empty archive. Open sends no request to a registry.
+// registry without TLS. A path means an archive if it begins with a dot or a slash, if it ends with .ctf, .tgz, .tar.gz
+// or .tar, or if a file or folder with this path exists. The prefix ctf:: or oci:: states explicitly that the place is
+// an archive or a registry. If create is true and the archive does not exist, Open returns an empty archive. Open sends
+// no request to a registry.
 func Open(reference string, access Access, create bool) (*Place, error) {
 	p := &Place{access: access}
 	place, is, err := p.parseReference(reference)
@@ -75,8 +76,8 @@ func Open(reference string, access Access, create bool) (*Place, error) {
 	return p, nil
 }
 
-// parseReference sets Component and Version. parseReference returns the rest of the reference and the kind of the
-// place, which is "archive" or "registry".
+// parseReference sets Component and Version. parseReference returns the rest of the reference, and whether the place is
+// an "archive" or a "registry".
 func (p *Place) parseReference(reference string) (place, is string, err error) {
 	text := reference
 	for prefix, kind := range map[string]string{"ctf::": "archive", "CommonTransportFormat::": "archive",
@@ -111,17 +112,17 @@ func (p *Place) parseReference(reference string) (place, is string, err error) {
 	return scheme + place, is, nil
 }
 
-// String returns the reference of the place, without component and version.
+// String returns the reference of the place without the component and the version.
 func (p *Place) String() string { return p.text }
 
 // IsArchive reports whether the place is an archive.
 func (p *Place) IsArchive() bool { return p.archive != nil }
 
-// Registry returns the registry client for the place, which is a registry or an archive.
+// Registry returns a registry client for the place, which may also be an archive.
 func (p *Place) Registry() *registry.Registry { return p.registry }
 
-// Select returns the component versions that the reference selects. An archive reference may select all component
-// versions. A registry reference selects one version or all versions of a component.
+// Select returns all component versions that the reference selects. A reference to an archive may select all component
+// versions in it. A reference to a registry selects one version or all versions of a component.
 func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 	var found []*ocm.Artifact
 	if p.archive != nil {
@@ -171,8 +172,8 @@ func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 	return found, nil
 }
 
-// NotFound is the error for a component version that does not exist in a place. The message of the error lists the
-// existing versions.
+// NotFound is the error for a component version that does not exist in a place. Its message lists the versions that
+// exist.
 type NotFound struct{ message string }
 
 // Error returns the message.
@@ -189,7 +190,7 @@ func (p *Place) notFound(have []string) error {
 	return &NotFound{fmt.Sprintf("%s does not have %s, but %s", p, what, strings.Join(have, ", "))}
 }
 
-// Versions returns the versions of the component, with the lowest version first.
+// Versions returns the versions of the component, the lowest version first.
 func (p *Place) Versions(ctx context.Context) ([]string, error) {
 	versions, err := p.registry.Versions(ctx, p.Component)
 	if err != nil {
@@ -206,8 +207,8 @@ func (p *Place) Versions(ctx context.Context) ([]string, error) {
 	return versions, nil
 }
 
-// One returns the component version that the reference selects. One returns an error if the reference selects more than
-// one.
+// One returns the only component version that the reference selects. One returns an error if the reference selects more
+// than one.
 func (p *Place) One(ctx context.Context) (*ocm.Artifact, error) {
 	all, err := p.Select(ctx)
 	if err != nil {

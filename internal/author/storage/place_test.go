@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// packModule builds the good module.
+// packModule builds and packs the module good.
 func packModule(t *testing.T, home, commit string) *ocm.Artifact {
 	t.Helper()
 	m, err := author.Build(t.Context(), author.Source{File: writeModule(
@@ -56,7 +56,7 @@ func serveRegistry(t *testing.T) string {
 	return s.URL
 }
 
-// TestSameDigest builds and packs the same module in two folders, and compares the digests.
+// TestSameDigest builds and packs the same module in two folders, and compares the digests of the results.
 func TestSameDigest(t *testing.T) {
 	if a, b := packModule(t, "", "0123"), packModule(t, "", "0123"); a.Digest() != b.Digest() {
 		t.Errorf("digests %s and %s differ", a.Digest(), b.Digest())
@@ -66,7 +66,7 @@ func TestSameDigest(t *testing.T) {
 	}
 }
 
-// TestRound copies a signed version from an archive through registries to an archive of another format, and checks that
+// TestRound copies a signed version from an archive through registries to an archive in another format, and checks that
 // the version is unchanged.
 func TestRound(t *testing.T) {
 	dir := t.TempDir()
@@ -118,7 +118,7 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// TestSignDescriptor signs in the descriptor and checks that the signature is still valid after a push.
+// TestSignDescriptor makes a signature in the descriptor and checks that it is still valid after a push.
 func TestSignDescriptor(t *testing.T) {
 	k, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -220,8 +220,9 @@ func TestDamagedArchive(t *testing.T) {
 	}
 }
 
-// TestBrokenPush checks two failures of a push. If a push fails before the manifest is written, the version does not
-// exist, and the next push completes it. If another client moves the tag at the same time, the push reports this.
+// TestBrokenPush checks two failures of a push. First, if a push fails before the manifest is written, the version does
+// not exist, and the next push completes it. Second, if another client moves the tag at the same time, the push reports
+// this.
 func TestBrokenPush(t *testing.T) {
 	inside := fake.New(fake.Logger(log.New(io.Discard, "", 0)))
 	var broken, moved atomic.Bool
@@ -231,7 +232,7 @@ func TestBrokenPush(t *testing.T) {
 		case broken.Load() && r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/"):
 			http.Error(w, "quota", http.StatusForbidden)
 		case moved.Load() && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/2.0.1"):
-			// another client has written the manifest first
+			// Another client has written the manifest before this one.
 			w.WriteHeader(http.StatusCreated)
 		default:
 			inside.ServeHTTP(w, r)

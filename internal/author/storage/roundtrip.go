@@ -10,10 +10,10 @@ import (
 )
 
 // RoundTrip answers the requests of a registry client from the archive, for any host. RoundTrip adds the artifacts that
-// the client writes to the archive. [Archive.Save] writes the archive to disk.
+// the client writes to the archive in memory. [Archive.Save] writes the archive to disk.
 //
-// RoundTrip implements the part of the distribution specification that the clients in this project use. Deletion is not
-// supported.
+// RoundTrip implements those parts of the OCI distribution specification that the clients in this project use. Deleting
+// content is not supported.
 func (a *Archive) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Body != nil {
 		defer request.Body.Close()
@@ -50,7 +50,7 @@ func notFoundReply(request *http.Request) (*http.Response, error) {
 	return reply(request, http.StatusNotFound, jsonType, memoryBlob(`{"errors":[]}`))
 }
 
-// reply returns a response. header contains names and values alternately.
+// reply returns a response. header has a name, its value, the next name, its value, and so on.
 func reply(to *http.Request, code int, mediaType string, b blob, header ...string) (*http.Response, error) {
 	r := &http.Response{
 		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: to,
@@ -94,7 +94,7 @@ func (a *Archive) manifest(request *http.Request, repository, reference string) 
 	return notFoundReply(request)
 }
 
-// storeManifest stores a manifest. The blobs of the manifest must already exist.
+// storeManifest stores a manifest. The archive must already have the blobs of the manifest.
 func (a *Archive) storeManifest(request *http.Request, repository, reference string) (*http.Response, error) {
 	const most = 4 << 20 // bytes; the limit in the distribution specification
 	data, err := io.ReadAll(io.LimitReader(request.Body, most+1))

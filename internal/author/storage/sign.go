@@ -18,10 +18,10 @@ import (
 
 // SignOptions are the options of Sign.
 type SignOptions struct {
-	// Kind is the kind of the signature. trust.KindOCM is a signature in the descriptor, with an RSA key.
-	// trust.KindCosign is a signature next to the manifest. Empty means the default kind for the key.
+	// Kind is the kind of the signature. trust.KindOCM means a signature in the descriptor, with an RSA key.
+	// trust.KindCosign means a signature next to the manifest. If Kind is empty, the default kind for the key is used.
 	Kind string
-	// Name is the name of an OCM signature. Empty means the name "default".
+	// Name is the name of an OCM signature. If Name is empty, the name is "default".
 	Name string
 	// Key is the private key.
 	Key crypto.Signer
@@ -32,13 +32,13 @@ type Signed struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
-	// Digest is the digest of the manifest after signing. An OCM signature changes the digest.
+	// Digest is the digest of the manifest after the signature was added. An OCM signature changes the digest.
 	Digest string `json:"digest"`
 }
 
-// Sign signs the component versions of the reference in their place. A signature in the descriptor changes the
-// manifest, so Sign moves the tag to the new manifest. The signature covers the digests of images. If an image
-// reference has a tag, Sign reads the digest from the archive or from the registry of the image.
+// Sign signs the component versions that the reference selects, in their place. A signature in the descriptor changes
+// the manifest, so Sign moves the tag to the new manifest. The signature covers the digests of the images of the
+// component. If an image reference has a tag, Sign reads the digest from the archive or from the registry of the image.
 func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 	rsaKey, isRSA := s.Key.(*rsa.PrivateKey)
 	switch {
@@ -122,20 +122,21 @@ type Verified struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Digest  string `json:"digest"`
-	// Kind is the kind of the signature, and Key is the name or fingerprint of its key. Kind and Key are empty if no
-	// signature is required.
+	// Kind is the kind of the signature, and Key is the name or the fingerprint of its key. Kind and Key are empty if
+	// no signature is required.
 	Kind string `json:"kind,omitempty"`
 	Key  string `json:"key,omitempty"`
-	// Problem is the reason why no signature could be verified. Problem is set only if the policy allows this with a
-	// warning.
+	// Problem is the reason why no signature could be verified. Problem is set only if the policy allows an artefact
+	// without a valid signature, with a warning.
 	Problem string `json:"problem,omitempty"`
-	// Images are the checked images, each with its digest.
+	// Images are the images that were checked, each with its digest.
 	Images []string `json:"images,omitempty"`
 }
 
-// Verify applies the trust policy of the place to the component versions of the reference and to all their layers. If
-// images is true, Verify also checks the images of each version: each image must exist, and its tag must have the
-// digest in the descriptor. Verify returns an error if content is missing or differs from the signed content.
+// Verify applies the trust policy of the place to the component versions that the reference selects, and to all their
+// layers. If images is true, Verify also checks the images of each version: each image must exist, and its tag must
+// point to the digest in the descriptor. Verify returns an error if content is missing or differs from the signed
+// content.
 func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
 	all, err := p.Select(ctx)
 	if err != nil {

@@ -1,19 +1,20 @@
-// Package trial runs a module on a cluster before the module is released, and previews the changes of an installation.
+// Package trial runs a module on a cluster before the module is released, and previews what an installation would
+// change.
 //
 //	steps, err := (&trial.Trial{Config: config, Module: m, Previous: previous}).Run(ctx)
 //	changes, unchanged, err := trial.Preview(ctx, config, installation, trial.Request{…})
 //
 // # How it works
 //
-// A [Trial] installs the previous version, upgrades it and uninstalls it. Then the Trial compares the objects in the
-// cluster with the objects that existed before the installation. A [Trial] applies objects with package apply, as the
-// manager does.
+// A [Trial] installs the previous version of a module, upgrades it and uninstalls it. After that, the Trial compares
+// the objects in the cluster with the objects that existed before the installation. A [Trial] applies objects with
+// package apply, as the manager does.
 //
 // [Preview] renders all parts of a version as the manager does, and sends each object to the API server as a dry run.
-// The changes are the differences between the responses and the current objects.
+// The differences between the responses and the present objects are the changes.
 //
 // # What it does not do
 //
-// A preview does not change the cluster. A trial needs a cluster without the module. A trial does not restore the
-// cluster after a failed step, so that the author can inspect the cluster.
+// A preview does not change the cluster. A trial needs a cluster in which the module is not installed. A trial does not
+// restore the cluster after a failed step, so that the author can inspect the cluster.
 package trial

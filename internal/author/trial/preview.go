@@ -31,7 +31,7 @@ const (
 	ChangeRefuse = "refuse" // the API server would reject it
 )
 
-// Change is the effect of an installation on one object.
+// Change is what an installation would change in one object.
 type Change struct {
 	// Action is ChangeCreate, ChangeUpdate, ChangeDelete or ChangeRefuse.
 	Action string `json:"action"`
@@ -39,38 +39,37 @@ type Change struct {
 	Object string `json:"object"`
 	// Fields are the changed fields.
 	Fields []FieldChange `json:"fields,omitempty"`
-	// Message is the reason why the API server would reject the object.
+	// Message is the reason why the API server would refuse the object.
 	Message string `json:"message,omitempty"`
 }
 
-// FieldChange is one changed field. Before and After are the values as JSON; "" means that the field does not exist.
-// Values of Secrets are hidden.
+// FieldChange is one changed field. Before and After are the values as JSON; "" means that the field is missing. Values
+// of Secrets are hidden.
 type FieldChange struct {
 	Path   string `json:"path"`
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 }
 
-// Request contains the inputs of an installation that the control plane defines and the component version does not
-// contain.
+// Request has the inputs of an installation that come from the control plane, and not from the component version.
 type Request struct {
-	// Name is the namespace and name of the Manifest.
+	// Name is the namespace and the name of the Manifest.
 	Name client.ObjectKey
 	// Installed is the existing Manifest, or nil if no Manifest exists.
 	Installed *v1beta2.Manifest
-	// Manager is the workload that runs the operator, or nil if the ModuleTemplate does not name a workload.
+	// Manager is the workload that runs the operator, or nil if the ModuleTemplate names none.
 	Manager *v1beta2.Manager
-	// Resource is the custom resource of the module. The installation creates it if it does not exist. nil means no
-	// custom resource.
+	// Resource is the custom resource of the module. If this custom resource does not exist, the installation creates
+	// it. nil means that there is none.
 	Resource *unstructured.Unstructured
 }
 
-// Preview returns the changes that the installation of a component version would make in a runtime. Preview renders all
-// layers as the manager does and sends each object as a dry run of server-side apply. Preview does not change the
-// runtime. same is the number of unchanged objects.
+// Preview returns what the installation of a component version would change in a runtime. Preview renders all layers as
+// the manager does, and sends each object as a dry run of server-side apply. Preview does not change the runtime. same
+// is the number of unchanged objects.
 //
 // If the installation creates the CRD or the namespace of an object, the object cannot be sent as a dry run. Preview
-// reports such an object as created.
+// then reports that the object would be created.
 func Preview(ctx context.Context, config *rest.Config, i *content.Installation, w Request) (
 	changes []Change, same int, err error) {
 	p, err := newPreview(config)
@@ -106,8 +105,8 @@ func Preview(ctx context.Context, config *rest.Config, i *content.Installation, 
 	return p.changes, p.same, nil
 }
 
-// PreviewSet returns the changes in a cluster that would result from applying a set of objects. old are the objects
-// that were applied before. Objects in old that are not in the set would be deleted.
+// PreviewSet returns what applying a set of objects would change in a cluster. old are the objects that were applied
+// before. An object in old that is not in the set would be deleted.
 func PreviewSet(ctx context.Context, config *rest.Config, set apply.Set, old []apply.Ref) (
 	changes []Change, same int, err error) {
 	p, err := newPreview(config)
@@ -138,7 +137,7 @@ func newPreview(config *rest.Config) (*preview, error) {
 	return &preview{Client: c, defined: map[schema.GroupKind]bool{}}, nil
 }
 
-// add adds a change. If c is nil, add counts an unchanged object.
+// add adds a change to the result. If c is nil, add counts an object that would not change.
 func (p *preview) add(c *Change) {
 	if c == nil {
 		p.same++
@@ -188,7 +187,7 @@ func (p *preview) addSet(ctx context.Context, s apply.Set) error {
 	return nil
 }
 
-// scope reports whether the runtime serves a kind, and whether the kind is namespaced.
+// scope reports whether the runtime serves a kind, and whether this kind is namespaced.
 func (p *preview) scope(gvk schema.GroupVersionKind) (served, namespaced bool, err error) {
 	mapping, err := p.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	switch {
@@ -200,8 +199,8 @@ func (p *preview) scope(gvk schema.GroupVersionKind) (served, namespaced bool, e
 	return true, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// addResource adds the change of the module's custom resource. An existing custom resource belongs to the user, so it
-// does not change.
+// addResource adds the change of the module's custom resource. If the custom resource exists, it belongs to the user,
+// so it would not change.
 func (p *preview) addResource(ctx context.Context, cr *unstructured.Unstructured) error {
 	gvk := cr.GroupVersionKind()
 	ref := apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Name: cr.GetName()}
@@ -251,8 +250,8 @@ func inventoryOf(m *v1beta2.Manifest) []apply.Ref {
 	return refs
 }
 
-// options returns the same render options as in the manager. A scenario test verifies this: the preview of an installed
-// version has no changes.
+// options returns the same options for rendering as in the manager. A scenario test checks this: for an installed
+// version, the preview must show no changes.
 func (p *preview) options(ctx context.Context, i *content.Installation, w Request) (
 	render.Options, render.Overlay, error) {
 	o := render.Options{
@@ -278,8 +277,8 @@ func (p *preview) options(ctx context.Context, i *content.Installation, w Reques
 	}, nil
 }
 
-// pullSecret returns the name of the pull secret that the operator of the module uses. pullSecret reads the name from
-// an environment variable of the workload w. pullSecret returns "" if the workload or the variable does not exist.
+// pullSecret returns the name of the pull secret that the operator of the module uses. pullSecret reads this name from
+// an environment variable of the workload w. If the workload or the variable does not exist, pullSecret returns "".
 func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, error) {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(strings.TrimPrefix(w.Group+"/"+w.Version, "/"))
@@ -300,8 +299,8 @@ func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, e
 	return "", nil
 }
 
-// changeOf returns the change of one object if the field manager owner applied want. changeOf returns nil if the object
-// would not change.
+// changeOf returns how one object would change if the field manager owner applied the object want, or nil if it would
+// not change.
 func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructured.Unstructured, owner string,
 	served bool) (*Change, error) {
 	create := &Change{Action: ChangeCreate, Object: ref.String()}
@@ -338,8 +337,8 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 	return &Change{Action: ChangeUpdate, Object: ref.String(), Fields: fields}, nil
 }
 
-// changedFields returns the fields in which two states of an object differ. changedFields omits the fields that the API
-// server maintains.
+// changedFields returns the fields in which two states of an object differ. changedFields leaves out the fields that
+// the API server maintains.
 func changedFields(before, after *unstructured.Unstructured, ignored []string) []FieldChange {
 	was, is := map[string]any{}, map[string]any{}
 	for o, into := range map[*unstructured.Unstructured]map[string]any{before: was, after: is} {
@@ -397,8 +396,8 @@ func hideValue(value string) string {
 	return "(secret)"
 }
 
-// flatten adds all values of a tree to the map into, each with its path as the key. If all items of a list have a name,
-// the path contains the name of the item.
+// flatten adds all values in a tree to the map into; the key of each value is its path. If all items of a list have a
+// name, the path contains the names of the items.
 func flatten(path string, value any, into map[string]any) {
 	switch v := value.(type) {
 	case map[string]any:

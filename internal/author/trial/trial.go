@@ -22,18 +22,19 @@ import (
 
 // Trial installs a module on a test cluster, upgrades it, and uninstalls it, as the manager does.
 type Trial struct {
-	// Config is the configuration of the connection to the cluster. The user of the connection needs all permissions.
+	// Config is the configuration of the connection to the cluster. The user of the connection needs all permissions in
+	// the cluster.
 	Config *rest.Config
-	// Module is the tested module. Previous is the version that is installed first and then upgraded to Module; it may
-	// be nil.
+	// Module is the tested module. Previous is the version that is installed first and then upgraded to Module;
+	// Previous may be nil.
 	Module, Previous *author.Module
-	// Simulated is true if no operator runs in the cluster. Then no operator sets the state of the default custom
-	// resource, and Run does not wait for this state.
+	// Simulated is true if no operator runs in the cluster. In this case, no operator sets the state of the default
+	// custom resource, so Run does not wait for this state.
 	Simulated bool
-	// Timeout is the timeout of each step; 0 means 3 minutes.
+	// Timeout is the timeout of each step; 0 means that it is 3 minutes.
 	Timeout time.Duration
-	// Progress is called with a message when a step starts, and with the reason while a step waits. nil means no
-	// messages.
+	// Progress is called with a message when a step starts, and with the reason while a step waits. nil means that
+	// there are no messages.
 	Progress func(text string)
 
 	cluster *apply.Cluster
@@ -48,11 +49,11 @@ type Step struct {
 	Result string `json:"result"`
 }
 
-// pollInterval is the interval at which a condition is checked again.
+// pollInterval is the interval at which a step checks a condition again.
 const pollInterval = 300 * time.Millisecond
 
-// Run runs all steps and stops after the first failed step. After a failure, installed objects stay in the cluster for
-// inspection. The error contains the name of the step and the cause.
+// Run runs all steps and stops after the first failed step. If a step fails, the installed objects stay in the cluster,
+// so that the author can inspect them. The error contains the name of the failed step and the cause.
 func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	if t.Timeout == 0 {
 		t.Timeout = 3 * time.Minute
@@ -103,7 +104,7 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	return steps, err
 }
 
-// prepare creates the namespace for modules. prepare returns an error if the cluster already has a CRD of the module.
+// prepare creates the namespace for modules. If the cluster already has a CRD of the module, prepare returns an error.
 func (t *Trial) prepare(ctx context.Context) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{"name": v1beta2.RuntimeNamespace}}}
@@ -135,7 +136,7 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// trialRun is the state of a running trial.
+// trialRun is the state of a trial while it runs.
 type trialRun struct {
 	*Trial
 	refs []apply.Ref // installed objects
@@ -193,7 +194,7 @@ func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 	})
 }
 
-// create creates the default custom resource, unless this run has already created it.
+// create creates the default custom resource, unless this trial has created it before.
 func (r *trialRun) create(ctx context.Context, m *author.Module) error {
 	if m.DefaultCR == nil || r.uid != "" {
 		return nil
@@ -231,8 +232,7 @@ func (r *trialRun) create(ctx context.Context, m *author.Module) error {
 	})
 }
 
-// notReadyReason returns the reason why the default custom resource is not ready. notReadyReason returns "" if the
-// resource is ready.
+// notReadyReason returns the reason why the default custom resource is not ready, or "" if it is ready.
 func (r *trialRun) notReadyReason(ctx context.Context) (string, error) {
 	if r.uid == "" || r.Simulated {
 		return "", nil
@@ -251,7 +251,7 @@ func (r *trialRun) notReadyReason(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s is %s: %s", r.cr, v.State, v.Message), nil
 }
 
-// upgrade applies the next version. upgrade checks that the upgrade does not delete the custom resource.
+// upgrade applies the next version, and checks that this does not delete the custom resource.
 func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
 	if err := r.install(ctx, m); err != nil {
 		return err
@@ -269,7 +269,8 @@ func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
 	return nil
 }
 
-// uninstall deletes the custom resource while the operator is still running. Then uninstall deletes the other objects.
+// uninstall deletes the custom resource while the operator is still running. After that, uninstall deletes the other
+// objects.
 func (r *trialRun) uninstall(ctx context.Context) error {
 	if r.uid != "" {
 		if err := r.remove(ctx, []apply.Ref{r.cr}); err != nil {
@@ -296,7 +297,8 @@ func (r *trialRun) remove(ctx context.Context, refs []apply.Ref) error {
 	})
 }
 
-// waitUntil calls check until check returns "" as the blocker. After a timeout, the error contains the last blocker.
+// waitUntil calls the function check until it returns "", which means that nothing blocks the step any more. If the
+// step times out, the error contains the last result of check.
 func (t *Trial) waitUntil(ctx context.Context, check func() (blocker string, err error)) error {
 	lastBlocker := ""
 	for {
@@ -321,19 +323,19 @@ func (t *Trial) waitUntil(ctx context.Context, check func() (blocker string, err
 	}
 }
 
-// transientKinds are the kinds whose objects are also created and deleted while no module is installed or uninstalled.
+// transientKinds are kinds whose objects come and go even while no module is installed or uninstalled.
 var transientKinds = map[string]bool{"Event": true, "Endpoints": true, "EndpointSlice": true, "Lease": true,
 	"ControllerRevision": true, "ComponentStatus": true}
 
-// createdByCluster reports whether the cluster itself creates the object in each namespace. The cluster may do so some
-// time after it has created the namespace, so the object may be missing when the trial starts.
+// createdByCluster reports whether the cluster itself creates the object in each namespace. The cluster may create such
+// an object some time after the namespace, so the object may be missing when the trial starts.
 func createdByCluster(r apply.Ref) bool {
 	return r.Group == "" && (r.Kind == "ConfigMap" && r.Name == "kube-root-ca.crt" ||
 		r.Kind == "ServiceAccount" && r.Name == "default")
 }
 
-// listAll returns all objects of the cluster, except those that the cluster creates in each namespace. The keys of the
-// map are UIDs.
+// listAll returns all objects in the cluster, except those that the cluster creates in each namespace. The keys of the
+// returned map are UIDs.
 func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(t.Config)
 	if err != nil {
@@ -371,8 +373,8 @@ func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// checkLeftovers waits until the cluster contains only objects that are also in before. checkLeftovers has to wait
-// because garbage collection is asynchronous.
+// checkLeftovers waits until the cluster has only objects that are also in before. Waiting is needed because garbage
+// collection is asynchronous.
 func (t *Trial) checkLeftovers(ctx context.Context, before map[string]string) error {
 	const timeout = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, min(timeout, t.Timeout))

@@ -6,8 +6,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestCreatedByCluster: an object that the cluster creates in each namespace is not a leftover of a module. Every other
-// object of the same kind or the same name is a leftover.
+// TestCreatedByCluster checks that an object that the cluster creates in each namespace does not count as a leftover of
+// a module. Every other object of the same kind or with the same name counts as a leftover.
 func TestCreatedByCluster(t *testing.T) {
 	cases := map[string]struct {
 		group, kind, name string

@@ -13,32 +13,33 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Artifact is a manifest with all blobs that it references, byte for byte. An Artifact is a component version, or a
+// Artifact is a manifest with all blobs to which it refers, byte for byte. An Artifact is a component version, or a
 // signature of a component version.
 type Artifact struct {
-	// Repository is the repository of the artifact, without the registry and its path. For a component version, the
-	// repository is component-descriptors/<name>.
+	// Repository is the repository of the artifact, without the registry and the path of the registry. For a component
+	// version, the repository is component-descriptors/<name>.
 	Repository string
-	// Tag is the tag of the artifact. Empty means that the artifact has no tag.
+	// Tag is the tag of the artifact. If Tag is empty, the artifact has no tag.
 	Tag string
-	// MediaType is the media type of Manifest. Empty means the media type of an OCI image manifest.
+	// MediaType is the media type of Manifest. If MediaType is empty, it is the media type of an OCI image manifest.
 	MediaType string
-	// Manifest contains the bytes of the manifest as they are stored.
+	// Manifest has the bytes of the manifest as they are stored.
 	Manifest []byte
-	// Blobs contains the blobs by digest, including the config.
+	// Blobs has the blobs, including the config, by their digests.
 	Blobs map[string][]byte
 }
 
-// DescriptorRepository returns the repository of a component. The result does not contain the registry and its path.
+// DescriptorRepository returns the repository of a component. The result does not contain the registry and the path of
+// the registry.
 func DescriptorRepository(component string) string { return "component-descriptors/" + component }
 
-// TagOf returns the tag of a component version. "+" is replaced by ".build-".
+// TagOf returns the tag of a component version. In a tag, ".build-" replaces "+".
 func TagOf(version string) string { return strings.ReplaceAll(version, "+", ".build-") }
 
 // Digest returns the digest of the manifest.
 func (a *Artifact) Digest() string { return DigestOf(a.Manifest) }
 
-// Name returns the name of the component. The name is "" if the artifact is not in the repository of a component.
+// Name returns the name of the component. If the artifact is not in the repository of a component, the name is "".
 func (a *Artifact) Name() string {
 	component, ok := strings.CutPrefix(a.Repository, "component-descriptors/")
 	if !ok {
@@ -54,10 +55,11 @@ func (a *Artifact) IsComponent() bool {
 	return err == nil && m.Config.MediaType == ConfigType
 }
 
-// Version returns the version of the component. The version is derived from the tag.
+// Version returns the version of the component. The version is computed from the tag.
 func (a *Artifact) Version() string { return strings.Replace(a.Tag, ".build-", "+", 1) }
 
-// ParseManifest returns the parsed manifest of the artefact. The error has the reason for an invalid artefact.
+// ParseManifest returns the parsed manifest of the artefact. If the manifest cannot be parsed, the error has the reason
+// for an invalid artefact.
 func (a *Artifact) ParseManifest() (*v1.Manifest, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(a.Manifest))
 	if err != nil {
@@ -71,7 +73,7 @@ func (a *Artifact) invalidError(format string, args ...any) error {
 		Problem: fmt.Sprintf(format, args...)}
 }
 
-// AddBlob adds a blob and returns its descriptor.
+// AddBlob adds a blob to the artifact and returns the descriptor of the blob.
 func (a *Artifact) AddBlob(data []byte, mediaType types.MediaType) v1.Descriptor {
 	digest := DigestOf(data)
 	a.Blobs[digest] = data
@@ -79,8 +81,8 @@ func (a *Artifact) AddBlob(data []byte, mediaType types.MediaType) v1.Descriptor
 	return v1.Descriptor{MediaType: mediaType, Size: int64(len(data)), Digest: hash}
 }
 
-// setContent adds the component descriptor and the config as blobs, and sets the manifest. In the manifest, the
-// descriptor is the first layer, before layers.
+// setContent adds the component descriptor and the config as blobs, and makes the manifest. In the manifest, the
+// component descriptor is the first layer; the given layers follow it.
 func (a *Artifact) setContent(descriptor map[string]any, layers []v1.Descriptor, annotations map[string]string) error {
 	text, err := yaml.Marshal(descriptor)
 	if err != nil {
@@ -102,7 +104,7 @@ func (a *Artifact) setContent(descriptor map[string]any, layers []v1.Descriptor,
 	return err
 }
 
-// Descriptor returns the text of the component descriptor. The error has reason InvalidDescriptor.
+// Descriptor returns the text of the component descriptor. If there is none, the error has reason InvalidDescriptor.
 func (a *Artifact) Descriptor() ([]byte, error) {
 	m, err := a.ParseManifest()
 	if err != nil {
@@ -120,7 +122,8 @@ func (a *Artifact) Descriptor() ([]byte, error) {
 	return UnpackDescriptor(a.Blobs[config.Layer.Digest], maxDescriptor, a.Repository+":"+a.Tag)
 }
 
-// Edit returns a copy with a changed component descriptor. change receives the descriptor as maps and lists.
+// Edit returns a copy of the artifact with a changed component descriptor. The function change gets the descriptor as
+// maps and lists.
 func (a *Artifact) Edit(change func(descriptor map[string]any) error) (*Artifact, error) {
 	text, err := a.Descriptor()
 	if err != nil {
@@ -166,7 +169,7 @@ func (a *Artifact) HasRepositoryContext() (bool, error) {
 	return len(d.Component.RepositoryContexts)+len(d.RepositoryContexts) > 0, nil
 }
 
-// MediaTypeOf returns the media type of a blob in the manifest.
+// MediaTypeOf returns the media type that the manifest states for a blob.
 func (a *Artifact) MediaTypeOf(digest string) types.MediaType {
 	m, err := a.ParseManifest()
 	if err != nil {
@@ -180,8 +183,8 @@ func (a *Artifact) MediaTypeOf(digest string) types.MediaType {
 	return fileType
 }
 
-// MissingBlobs returns the digests in the manifest whose blobs are missing or have different content. For example,
-// blobs are missing after an interrupted transfer.
+// MissingBlobs returns the digests in the manifest whose blobs are missing or have another content. For example, blobs
+// are missing after a transfer that was interrupted.
 func (a *Artifact) MissingBlobs() ([]string, error) {
 	m, err := a.ParseManifest()
 	if err != nil {

@@ -19,23 +19,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// maxDescriptor is the maximum size of a descriptor in an Artifact. For pulled components, registry.Options defines the
-// maximum size.
+// maxDescriptor is the maximum size of a descriptor in an Artifact. For pulled components, registry.Options has another
+// limit.
 const maxDescriptor = 1 << 20
 
-// maxValues is the maximum number of values in a descriptor. There is a limit because decoding needs up to 350 bytes
+// maxValues is the maximum number of values in a descriptor. The limit is needed because decoding needs up to 350 bytes
 // for each value.
 const maxValues = 100_000
 
 // descriptorFile is the name of the component descriptor in its tar archive.
 const descriptorFile = "component-descriptor.yaml"
 
-// DescriptorRoom is the number of bytes by which a packed descriptor may be larger than the limit of the unpacked
-// descriptor.
+// DescriptorRoom is by how many bytes a packed descriptor may be larger than the limit for the unpacked descriptor.
 const DescriptorRoom = 1 << 20
 
-// UnpackDescriptor returns the YAML or JSON text of a descriptor layer. The layer is the text, or a tar archive that
-// may be compressed.
+// UnpackDescriptor returns the YAML or JSON text of a descriptor layer. The layer is either the text itself, or a tar
+// archive that may be compressed.
 func UnpackDescriptor(data []byte, limit int64, ref string) ([]byte, error) {
 	tooLarge := NewError(ArtifactTooLarge, ref,
 		"its component descriptor is larger than %d bytes: make it smaller or raise the limit", limit)
@@ -82,7 +81,7 @@ func UnpackDescriptor(data []byte, limit int64, ref string) ([]byte, error) {
 }
 
 // Descriptor is a component descriptor with schema v2 (meta, component) or v3 (apiVersion, metadata, spec). After
-// parsing, Component contains the content of both schemas.
+// parsing, the field Component has the content for both schemas.
 type Descriptor struct {
 	Meta struct {
 		SchemaVersion string `json:"schemaVersion"`
@@ -101,8 +100,8 @@ type Descriptor struct {
 	Signatures []DescriptorSignature `json:"signatures"`
 }
 
-// Access is the location of a resource. The fields of a chart can have values of any type, because access types that
-// are not read here may have fields with the same names.
+// Access describes where the content of a resource is. The fields of a chart can have values of any type, because
+// access types that this package does not read may have fields with the same names.
 type Access struct {
 	Type           string `json:"type"`
 	MediaType      string `json:"mediaType"`
@@ -127,21 +126,22 @@ func (a Access) IsLocal() bool { return a.isOneOf("localBlob", "localOciBlob") }
 func (a Access) IsImage() bool { return a.isOneOf("ociArtifact", "ociRegistry", "ociImage") }
 
 // IsChart reports whether the content is a chart in a chart repository. The type helm is a type of OCM, and
-// helmChartRepository is a type of early modules.
+// helmChartRepository is the type that early modules have.
 func (a Access) IsChart() bool { return a.isOneOf("helm", "helmChartRepository") }
 
 // IsNone reports whether the resource has no content.
 func (a Access) IsNone() bool { return a.isOneOf("none") }
 
-// isOneOf reports whether the access has one of these types. A type may have the suffix /v1. OCM also writes its first
-// letters in upper case.
+// isOneOf reports whether the access has one of the given types. The type in the descriptor may have the suffix /v1.
+// OCM also writes the first letter of some types in upper case.
 func (a Access) isOneOf(types ...string) bool {
 	kind := strings.TrimSuffix(a.Type, "/v1")
 	return slices.ContainsFunc(types, func(t string) bool { return strings.EqualFold(t, kind) })
 }
 
-// Chart returns the location of a chart. The text of the error is the end of a sentence that begins with the name of
-// the resource. Only an exact version is valid, because a version of a module has the same content forever.
+// Chart returns the location of a chart in a chart repository. The text of an error is the end of a sentence that
+// begins with the name of the resource. Only an exact version is valid, because a version of a module must have the
+// same content forever.
 func (a Access) Chart() (repository, name, version string, err error) {
 	repository, name, version = stringOrEmpty(a.HelmChartRepoURL), stringOrEmpty(a.HelmChartName),
 		stringOrEmpty(a.HelmChartVersion)
@@ -166,13 +166,13 @@ func (a Access) Chart() (repository, name, version string, err error) {
 	return repository, name, version, err
 }
 
-// stringOrEmpty returns a value if it is a text, otherwise "".
+// stringOrEmpty returns the value if it is a text, and "" otherwise.
 func stringOrEmpty(value any) string {
 	s, _ := value.(string)
 	return s
 }
 
-// ParseDescriptor parses the text of a descriptor. Errors contain ref as the reference of the descriptor.
+// ParseDescriptor parses the text of a descriptor. Errors contain ref, the reference of the descriptor.
 func ParseDescriptor(data []byte, ref string) (*Descriptor, error) {
 	if render.CheckValues(data, maxValues) != nil {
 		return nil, NewError(InvalidDescriptor, ref,
@@ -207,8 +207,8 @@ type DescriptorSignature struct {
 	} `json:"signature"`
 }
 
-// HashOf returns the hash function with this name, for example "SHA-256". The result is 0 if the hash function is not
-// supported.
+// HashOf returns the hash function with this name, for example "SHA-256". If the hash function is not supported, the
+// result is 0.
 func HashOf(name string) crypto.Hash {
 	switch strings.ToLower(name) {
 	case "sha-256", "sha256":

@@ -7,14 +7,14 @@ import (
 	"unicode"
 )
 
-// IsReason reports whether an error is an *Error with this reason.
+// IsReason reports whether an error is an *Error with the given reason code.
 func IsReason(err error, reason string) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == reason
 }
 
-// IsAbsent reports whether an error means that the artefact does not exist or cannot be parsed. The result is false if
-// the registry failed. Some registries respond with 401 or 403 if an artefact does not exist.
+// IsAbsent reports whether an error means that the artefact does not exist or cannot be parsed. If the registry itself
+// has failed, the result is false. If an artefact does not exist, some registries respond with 401 or 403.
 func IsAbsent(err error) bool {
 	switch ReasonOf(err) {
 	case ArtifactNotFound, RegistryUnauthorized, InvalidReference, InvalidDescriptor, DigestMismatch, ArtifactTooLarge:
@@ -23,10 +23,10 @@ func IsAbsent(err error) bool {
 	return false
 }
 
-// Reasons of an Error. The reasons are stable, because conditions and events contain them.
+// Reasons of an Error. The reason codes do not change, because conditions and events contain them.
 const (
-	// RegistryUnreachable: there is no connection, or the response is too late, or the response reports an overload or
-	// failure of the registry (429, 5xx).
+	// RegistryUnreachable: there is no connection, or the response comes too late, or the response reports an overload
+	// or a failure of the registry (429, 5xx).
 	RegistryUnreachable = "RegistryUnreachable"
 	// EgressRefused: the registry, a redirect or the token server of the registry has an address that must not be
 	// reached.
@@ -39,24 +39,26 @@ const (
 	DigestMismatch = "DigestMismatch"
 	// ArtifactTooLarge: the artefact is larger than the limits in the Options.
 	ArtifactTooLarge = "ArtifactTooLarge"
-	// InvalidDescriptor: manifest, config or component descriptor cannot be parsed, or belong to another component.
+	// InvalidDescriptor: the manifest, the config or the component descriptor cannot be parsed, or belongs to another
+	// component.
 	InvalidDescriptor = "InvalidDescriptor"
 	// AccessTypeNotSupported: a resource has an access type that is not supported.
 	AccessTypeNotSupported = "AccessTypeNotSupported"
 	// InvalidReference: a host, repository, version or digest is malformed.
 	InvalidReference = "InvalidReference"
-	// SignatureMissing: the trust policy requires a signature, but there is no signature that can be verified.
+	// SignatureMissing: the trust policy requires a signature, but the artefact has no signature that can be verified.
 	SignatureMissing = "SignatureMissing"
-	// SignatureInvalid: there are signatures, but no valid signature of this artefact by a key of the trust policy.
+	// SignatureInvalid: the artefact has signatures, but none of them is a valid signature of this artefact by a key of
+	// the trust policy.
 	SignatureInvalid = "SignatureInvalid"
-	// ArtifactExists: the tag already exists with other content, and the caller did not allow replacing. Only write
-	// operations return this reason.
+	// ArtifactExists: the tag already exists with other content, and the caller does not allow to replace it. Only
+	// write operations return this reason.
 	ArtifactExists = "ArtifactExists"
 	// TrustPolicyInvalid: the file with the trust policy cannot be read or parsed.
 	TrustPolicyInvalid = "TrustPolicyInvalid"
 )
 
-// Error contains the artefact that could not be read or written, the cause, and the correction. The text of an Error is
+// Error describes which artefact could not be read or written, why, and how to correct this. The text of an Error is
 // one line without credentials.
 type Error struct {
 	// Ref is the reference of the artefact: host/repository:tag or host/repository@digest.
@@ -68,13 +70,13 @@ type Error struct {
 	Cause   error
 }
 
-// Reason returns Code, which is one of the reasons above.
+// Reason returns Code, which is one of the reason codes above.
 func (e *Error) Reason() string { return e.Code }
 
-// Unwrap returns the cause. The text of the cause may contain URLs with secrets.
+// Unwrap returns the cause of the error. The text of the cause may contain URLs with secrets.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// ReasonOf returns the reason of an error, or "" if the error has no reason.
+// ReasonOf returns the reason code of an error, or "" if the error has none.
 func ReasonOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -95,13 +97,13 @@ func (e *Error) Error() string {
 	}, doing+" "+e.Ref+": "+e.Problem)
 }
 
-// NewError returns an Error about the component version or artefact ref, with a reason and a formatted problem.
+// NewError returns an Error about the component version or artefact ref, with a reason code and a formatted text.
 func NewError(reason, ref, format string, args ...any) *Error {
 	return &Error{Ref: ref, Code: reason, Problem: fmt.Sprintf(format, args...)}
 }
 
-// FirstLine returns the first line of an external text, truncated to 200 characters. The result is suitable for
-// conditions.
+// FirstLine returns the first line of a text that comes from outside, with at most 200 characters. The result can be
+// used in conditions.
 func FirstLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
 	if r := []rune(s); len(r) > 200 {

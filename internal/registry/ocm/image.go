@@ -7,10 +7,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ImageArtifactDigest is the normalisation algorithm for the digest of an image manifest.
+// ImageArtifactDigest is the name of the normalisation algorithm for the digest of an image manifest.
 const ImageArtifactDigest = "ociArtifactDigest/v1"
 
-// EachImage calls visit for every resource of a descriptor that references an image in another repository.
+// EachImage calls visit for every resource in a descriptor that refers to an image in another repository.
 func EachImage(descriptor map[string]any, visit func(resource, access map[string]any, image string) error) error {
 	of := descriptor
 	for _, key := range []string{"component", "spec"} {
@@ -34,18 +34,18 @@ func EachImage(descriptor map[string]any, visit func(resource, access map[string
 	return nil
 }
 
-// Image is a resource of a component version that references an image in another repository.
+// Image is a resource of a component version that refers to an image in another repository.
 type Image struct {
 	// Resource is the name of the resource.
 	Resource string
 	// Reference is the image reference.
 	Reference string
-	// Digest is the digest in the resource, as "sha256:…". A signature covers this digest. Empty if the resource
-	// has no digest.
+	// Digest is the digest of the image in the resource, as "sha256:…". A signature covers this digest. If the resource
+	// has no digest, Digest is empty.
 	Digest string
 }
 
-// Images returns all images that a component version references, in the order of the descriptor.
+// Images returns all images to which a component version refers, in the order of the descriptor.
 func (a *Artifact) Images() ([]Image, error) {
 	text, err := a.Descriptor()
 	if err != nil {
@@ -70,5 +70,5 @@ func (a *Artifact) Images() ([]Image, error) {
 	})
 }
 
-// GenericBlobDigest is the normalisation algorithm for the digest of an unchanged blob.
+// GenericBlobDigest is the name of the normalisation algorithm for the digest of an unchanged blob.
 const GenericBlobDigest = "genericBlobDigest/v1"

@@ -6,10 +6,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1"
 )
 
-// artifactAnnotation is the annotation of a layer that contains the resource of the layer.
+// artifactAnnotation is the annotation of a layer that names the resource in the layer.
 const artifactAnnotation = "software.ocm.artifact"
 
-// ImageManifest is an image manifest with its original bytes.
+// ImageManifest is a parsed image manifest together with its original bytes.
 type ImageManifest struct {
 	*v1.Manifest
 	Raw    []byte
@@ -17,8 +17,8 @@ type ImageManifest struct {
 	Ref    string // full reference, for messages
 }
 
-// LayerOf returns the digest of the layer of a resource. This is the layer with an annotation for the resource, or the
-// only layer.
+// LayerOf returns the digest of the layer that contains a resource. This is the layer whose annotation names the
+// resource, or else the only layer.
 func LayerOf(manifest *v1.Manifest, resource, ref string) (string, error) {
 	for _, layer := range manifest.Layers {
 		var artifacts []struct {

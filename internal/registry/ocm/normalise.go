@@ -10,7 +10,7 @@ import (
 	"github.com/cyberphone/json-canonicalization/go/src/webpki.org/jsoncanonicalizer"
 )
 
-// Algorithms that convert a descriptor to bytes. A signature signs the digest of these bytes.
+// These algorithms convert a descriptor to bytes. A signature of a descriptor signs the digest of these bytes.
 const (
 	normalisation1       = "jsonNormalisation/v1"
 	normalisation2       = "jsonNormalisation/v2"
@@ -18,9 +18,9 @@ const (
 	Normalisation4alpha1 = "jsonNormalisation/v4alpha1"
 )
 
-// content is the description of a component in a descriptor of either schema. The installation and the verification of
-// signatures read the same parsed value. Therefore no spelling of the text can cause a difference between the installed
-// content and the signed content.
+// content is the description of a component, from a descriptor with either schema. The installation of a component and
+// the verification of its signatures use this same parsed value. Therefore the installed content cannot differ from the
+// signed content because of a different spelling of the text.
 type content struct {
 	Name         string          `json:"name"`
 	Version      string          `json:"version"`
@@ -32,7 +32,7 @@ type content struct {
 	References   []Element       `json:"componentReferences"`
 }
 
-// Element is a resource, a source or a reference.
+// Element is a resource, a source or a reference in a descriptor.
 type Element struct {
 	Name          string            `json:"name"`
 	Version       string            `json:"version"`
@@ -54,16 +54,16 @@ type elementLabel struct {
 	Merge   json.RawMessage `json:"merge"`
 }
 
-// ElementDigest is the digest of a resource, of a reference, or of the descriptor.
+// ElementDigest is the digest of a resource, of a reference or of the descriptor itself.
 type ElementDigest struct {
 	HashAlgorithm          string `json:"hashAlgorithm"`
 	NormalisationAlgorithm string `json:"normalisationAlgorithm"`
 	Value                  string `json:"value"`
 }
 
-// Normalise returns the bytes of a descriptor that are signed. The bytes do not contain the fields that may change when
-// the component is copied between registries: access, repository contexts, and labels that are not marked as signed.
-// The algorithms:
+// Normalise returns the bytes of a descriptor whose digest is signed. The bytes do not contain fields that may change
+// when the component is copied between registries: access, repository contexts, and labels that are not marked as
+// signed. These are the algorithms:
 //
 //   - v1: objects are converted to lists of single fields; the schema is included;
 //     for schema v2, sources are omitted and extraIdentity is always included
@@ -93,7 +93,8 @@ func Normalise(d *Descriptor, algorithm string) ([]byte, error) {
 	return jsoncanonicalizer.Transform(data)
 }
 
-// normalForm1 returns the tree of jsonNormalisation/v1. The tree depends on the schema of the descriptor.
+// normalForm1 returns the tree of values for the algorithm jsonNormalisation/v1. The tree depends on the schema of the
+// descriptor.
 func normalForm1(d *Descriptor) map[string]any {
 	c := d.Component
 	c.Resources = distinguishByVersion(c.Resources)
@@ -133,7 +134,7 @@ func enforceIdentity(e any) {
 	}
 }
 
-// normalForm returns the fields that are part of every algorithm.
+// normalForm returns the fields of the component that are part of every algorithm.
 func (c content) normalForm() map[string]any {
 	form := map[string]any{"name": c.Name, "version": c.Version, "resources": mapEach(c.Resources,
 		Element.resourceForm)}
@@ -146,7 +147,8 @@ func (c content) normalForm() map[string]any {
 	return form
 }
 
-// providerObject returns the provider as an object. The provider is an object, or a string that contains an object.
+// providerObject returns the provider of the component as an object. In a descriptor, the provider is either an object
+// or a string that contains an object.
 func (c content) providerObject() (text string, object map[string]json.RawMessage) {
 	if json.Unmarshal(c.Provider, &text) == nil {
 		_ = json.Unmarshal([]byte(text), &object) // a text that is not an object is the name of the provider
@@ -206,8 +208,8 @@ func (e Element) referenceForm() map[string]any {
 	return form
 }
 
-// unfilteredReferenceForm keeps labels that are not marked as signed. This differs from the specification, but is the
-// behaviour of the OCM tools.
+// unfilteredReferenceForm returns a reference with all its labels, even those that are not marked as signed. This
+// differs from the specification, but the OCM tools do it, too.
 func (e Element) unfilteredReferenceForm() map[string]any {
 	form := e.normalForm(false)
 	delete(form, "referenceHints")
@@ -215,8 +217,8 @@ func (e Element) unfilteredReferenceForm() map[string]any {
 	return form
 }
 
-// normalForm returns the fields that every element has. If signed is true, only labels that are marked as signed are
-// kept.
+// normalForm returns the fields that all elements have. If signed is true, the result contains only labels that are
+// marked as signed.
 func (e Element) normalForm(signed bool) map[string]any {
 	form := map[string]any{"name": e.Name, "version": e.Version}
 	if len(e.ExtraIdentity) > 0 {
@@ -265,7 +267,7 @@ func normalLabels(labels []elementLabel, signed bool) []any {
 	return kept
 }
 
-// valueOf decodes JSON of any type. Null fields are omitted, as the algorithms require.
+// valueOf decodes a JSON value of any type. Fields that are null are left out, as the algorithms require.
 func valueOf(data json.RawMessage) any {
 	var v any
 	if len(data) == 0 || json.Unmarshal(data, &v) != nil {
@@ -289,8 +291,9 @@ func withoutNulls(v any) any {
 	return v
 }
 
-// distinguishByVersion adds the version to the extraIdentity of resources with the same name and the same
-// extraIdentity. Early OCM tools changed the resources one after another, so that the last resource stays unchanged.
+// distinguishByVersion adds the version to the extraIdentity of a resource if another resource has the same name and
+// the same extraIdentity. Early OCM tools changed such resources one after another, so the last of them stays
+// unchanged.
 func distinguishByVersion(resources []Element) []Element {
 	resources = slices.Clone(resources)
 	same := map[string][]int{} // indexes of resources, by name and extraIdentity
@@ -330,7 +333,7 @@ func mapEach[T any](list []T, form func(T) map[string]any) []any {
 	return out
 }
 
-// toEntryLists converts each object to a list of objects with one field each, sorted by field name.
+// toEntryLists converts each object to a list of objects with one field each, sorted by the name of the field.
 func toEntryLists(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

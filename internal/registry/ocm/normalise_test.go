@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// rich is a descriptor with all elements that the algorithms treat differently.
+// rich is a descriptor that has all elements which the algorithms treat differently.
 const rich = `
 meta: {schemaVersion: v2}
 component:
@@ -35,7 +35,7 @@ component:
   - {name: ref, version: 3.0.0, componentName: example.com/ref, labels: [{name: l1, value: foo}], digest: {hashAlgorithm: SHA-256, normalisationAlgorithm: jsonNormalisation/v2, value: bb}}
 `
 
-// TestNormalise compares the results with the results of the published algorithms.
+// TestNormalise compares the results with those of the published algorithms.
 func TestNormalise(t *testing.T) {
 	canonical := func(first string) string {
 		return `{"component":{"componentReferences":[{"componentName":"example.com/ref","digest":{"hashAlgorithm":"SHA-256","normalisationAlgorithm":"jsonNormalisation/v2","value":"bb"},` +
@@ -98,7 +98,7 @@ func TestNormalise(t *testing.T) {
 	}
 }
 
-// TestNormaliseAsTheTools compares the result with a digest that the command line ocm has printed for a component
+// TestNormaliseAsTheTools compares the result with a digest that the command-line tool ocm has printed for a component
 // version.
 func TestNormaliseAsTheTools(t *testing.T) {
 	d, err := ParseDescriptor([]byte(`
@@ -129,8 +129,8 @@ component:
 	}
 }
 
-// FuzzNormalise checks that every descriptor has a normal form that is JSON, and that Normalise does not change the
-// descriptor.
+// FuzzNormalise checks that every descriptor has a normal form that is valid JSON, and that Normalise does not change
+// the descriptor.
 func FuzzNormalise(f *testing.F) {
 	f.Add([]byte(rich))
 	f.Add([]byte(seedV2))

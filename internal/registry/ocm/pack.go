@@ -24,7 +24,7 @@ const (
 	fileType       = "application/octet-stream"
 )
 
-// Archive is the input for a component version: the content of a module and its metadata.
+// Archive is the input from which a component version is made: the content of a module and its metadata.
 type Archive struct {
 	// Name and Version are the name and the version of the component. Both are required.
 	Name, Version string
@@ -34,25 +34,24 @@ type Archive struct {
 	Labels []Label
 	// RawManifest is the YAML with the objects of the module. RawManifest is required.
 	RawManifest []byte
-	// Tar defines the layers of RawManifest and DefaultCR. If Tar is true, each layer is a tar archive with one file,
-	// as in modulectl. If Tar is false, each layer is the file.
+	// Tar determines the form of the layers with RawManifest and DefaultCR. If Tar is true, each layer is a tar archive
+	// with one file, as in modulectl. If Tar is false, each layer is the file itself.
 	Tar bool
 	// ManifestFile is the name of RawManifest in its archive; empty means raw-manifest.yaml.
 	ManifestFile string
-	// DefaultCR is the YAML of the module's default custom resource; nil means that the module has no default custom
-	// resource.
+	// DefaultCR is the YAML of the module's default custom resource; nil means that the module has none.
 	DefaultCR []byte
 	// DefaultCRFile is the name of DefaultCR in its archive; empty means default-cr.yaml.
 	DefaultCRFile string
-	// Template is the YAML of the ModuleTemplate, which is added as a file; nil means no ModuleTemplate.
+	// Template is the YAML of the ModuleTemplate, which is added as a file; nil means that it is not added.
 	Template []byte
 	// Images are the references of the images that the module uses. The images become resources of the component, in
 	// this order.
 	Images []string
 	// Source is the location of the module's source code; nil means that the component has no source.
 	Source *Source
-	// RepositoryContext is the base URL of the repository context in the descriptor. If RepositoryContext is empty,
-	// Registry.Push uses the repository context of the Registry, and [Pack] adds no repository context.
+	// RepositoryContext is the base URL that the descriptor gets as its repository context. If RepositoryContext is
+	// empty, Registry.Push uses the repository context of the Registry, and [Pack] adds no repository context.
 	RepositoryContext string
 }
 
@@ -69,10 +68,10 @@ type Label struct {
 	Value any
 }
 
-// Pack returns the component version of an archive. Errors are of type *Error with reason InvalidDescriptor.
+// Pack makes a component version from an archive. Errors are of type *Error with reason InvalidDescriptor.
 func Pack(a Archive) (*Artifact, error) { return PackAt(a, RepositoryContext(a.RepositoryContext)) }
 
-// PackAt returns the component version of an archive. home is the repository context; nil means no repository context.
+// PackAt makes a component version from an archive. home is the repository context; nil means that there is none.
 func PackAt(a Archive, home map[string]any) (*Artifact, error) {
 	out := &Artifact{Repository: DescriptorRepository(a.Name), Tag: TagOf(a.Version), Blobs: map[string][]byte{}}
 	failed := func(err error) (*Artifact, error) {
@@ -127,7 +126,7 @@ func PackAt(a Archive, home map[string]any) (*Artifact, error) {
 	return out, nil
 }
 
-// buildDescriptor returns the component descriptor with schema v2.
+// buildDescriptor returns a component descriptor with schema v2.
 func buildDescriptor(a Archive, home map[string]any, resources []map[string]any) map[string]any {
 	provider, _ := json.Marshal(map[string]any{"name": cmp.Or(a.Provider, "kyma-project.io"),
 		"labels": []map[string]string{
@@ -154,7 +153,7 @@ func buildDescriptor(a Archive, home map[string]any, resources []map[string]any)
 	return map[string]any{"meta": map[string]any{"schemaVersion": "v2"}, "component": component}
 }
 
-// RepositoryContext returns a repository context for a base URL. The result is nil if the URL is empty.
+// RepositoryContext returns a repository context that has the given base URL. If the URL is empty, the result is nil.
 func RepositoryContext(url string) map[string]any {
 	if url == "" {
 		return nil
@@ -162,8 +161,8 @@ func RepositoryContext(url string) map[string]any {
 	return map[string]any{"type": "OCIRegistry", "componentNameMapping": "urlPath", "baseUrl": url}
 }
 
-// TarFile returns a tar archive with one file. Equal input results in equal bytes. TarFile returns an error if the name
-// is too long for the tar format.
+// TarFile returns a tar archive with one file. Equal input gives equal bytes. If the name is too long for the tar
+// format, TarFile returns an error.
 func TarFile(file string, mode int64, data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -182,8 +181,8 @@ var (
 	foreign     = regexp.MustCompile(`[^A-Za-z0-9.-]`)
 )
 
-// imageResource returns the resource of an image. As in modulectl, name and version are derived from the image
-// reference.
+// imageResource returns the resource for an image. As in modulectl, the name and the version of the resource are taken
+// from the image reference.
 func imageResource(image string) map[string]any {
 	rest, digest, _ := strings.Cut(image, "@")
 	name, tag, _ := strings.Cut(path.Base(rest), ":")
@@ -208,8 +207,8 @@ func imageResource(image string) map[string]any {
 	}
 }
 
-// makeNamesUnique changes the names of image resources that have the same name and version. makeNamesUnique appends the
-// first part of the digest of the image reference.
+// makeNamesUnique changes the names of image resources that have the same name and version: it appends the first part
+// of the digest of the image reference.
 func makeNamesUnique(images []map[string]any) {
 	seen := map[string]bool{}
 	for _, i := range images {

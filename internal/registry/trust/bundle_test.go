@@ -6,7 +6,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// FuzzBundle checks that a bundle is valid only with a signature by the key.
+// FuzzBundle checks that a bundle is valid only if it has a signature by the key.
 func FuzzBundle(f *testing.F) {
 	f.Add([]byte(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":{"certificate":{}},"dsseEnvelope":{"payload":"e30=","payloadType":"x","signatures":[{"sig":"eA=="}]}}`))
 	f.Add([]byte(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","messageSignature":{"messageDigest":{},"signature":"eA=="}}`))

@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// Media types and annotations of cosign.
+// Media types and annotations that cosign uses.
 const (
 	simpleSigningType   = "application/vnd.dev.cosign.simplesigning.v1+json"
 	signatureAnnotation = "dev.cosignproject.cosign/signature"
@@ -32,12 +32,12 @@ const (
 	maxSignatureBytes   = 256 << 10 // maximum bytes of one payload or bundle
 )
 
-// VerifyImage returns the key of a valid cosign signature of an image manifest. The key is nil if there is no valid
-// signature. An error means that the registry did not respond.
+// VerifyImage returns the key that has made a valid cosign signature of an image manifest. If there is no valid
+// signature, the key is nil. An error means that the registry did not respond.
 //
-// VerifyImage first checks the tag sha256-<digest>.sig, which cosign used until version 2. Then VerifyImage checks the
-// referrers of the manifest, which cosign has used since then. The referrers are read from the referrers API. If the
-// registry does not support the referrers API, the referrers are read from the tag sha256-<digest>.
+// VerifyImage first checks the tag sha256-<digest>.sig, which cosign used until version 2. After that, VerifyImage
+// checks the referrers of the manifest, which newer versions of cosign use. The referrers are read from the referrers
+// API. If the registry does not support the referrers API, the referrers are read from the tag sha256-<digest>.
 func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (*key, error) {
 	tag := strings.Replace(of.Digest, ":", "-", 1)
 	found, err := f.reader.Manifest(ctx, tag+".sig")
@@ -66,7 +66,7 @@ func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (
 	return nil, nil
 }
 
-// Referrers returns the referrers of a manifest that may be signatures.
+// Referrers returns those referrers of a manifest that may be signatures.
 func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.Descriptor, error) {
 	data, err := f.reader.ManifestBytes(ctx, f.reader.Name()+" referrers of "+digest, "referrers/"+digest)
 	if ocm.IsAbsent(err) {
@@ -90,11 +90,11 @@ func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.
 	}), nil
 }
 
-// maybeSignature lists the artefact types that are checked in addition to bundles. Some registries report the type of
-// the config, or no type.
+// maybeSignature has the artefact types that are checked in addition to bundles. They are checked because some
+// registries report the type of the config, or no type.
 var maybeSignature = []string{artefactType, "", "application/vnd.oci.empty.v1+json"}
 
-// verifyReferrer checks one referrer of the manifest.
+// verifyReferrer checks whether one referrer is a valid signature of the manifest.
 func (f *Verification) verifyReferrer(ctx context.Context, d v1.Descriptor, of *ocm.ImageManifest) (*key, error) {
 	found, err := f.reader.Manifest(ctx, d.Digest.String())
 	if err != nil {
@@ -122,7 +122,7 @@ func (f *Verification) verifyReferrer(ctx context.Context, d v1.Descriptor, of *
 	return nil, nil
 }
 
-// verifySimple checks the simple-signing signatures in the layers of a manifest.
+// verifySimple checks the simple-signing signatures that are in the layers of a manifest.
 func (f *Verification) verifySimple(ctx context.Context, found, of *ocm.ImageManifest) (*key, error) {
 	for _, layer := range found.Layers {
 		if layer.MediaType != simpleSigningType {
@@ -160,7 +160,7 @@ func (f *Verification) verifySimple(ctx context.Context, found, of *ocm.ImageMan
 	return nil, nil
 }
 
-// verifyBytes returns the key that signed text. The result is nil if none of the keys signed text.
+// verifyBytes returns the key that has signed a text. If none of the keys has signed the text, the result is nil.
 func verifyBytes(keys []key, value, text []byte) *key {
 	for i, k := range keys {
 		for _, v := range k.verifiers {
@@ -172,7 +172,7 @@ func verifyBytes(keys []key, value, text []byte) *key {
 	return nil
 }
 
-// checkPayload returns an error if a simple-signing payload is not a signature of the manifest with this digest.
+// checkPayload returns an error if a simple-signing payload is not about the manifest with this digest.
 func checkPayload(text []byte, digest string) error {
 	var p payload.SimpleContainerImage
 	if err := json.Unmarshal(text, &p); err != nil {
@@ -187,8 +187,8 @@ func checkPayload(text []byte, digest string) error {
 	return nil
 }
 
-// verifyBundle returns the key that verifies the signature in a Sigstore bundle. The bundle must sign the manifest, or
-// a statement about the manifest.
+// verifyBundle returns the key that has made the signature in a Sigstore bundle. The bundle must sign either the
+// manifest itself or a statement about the manifest.
 func verifyBundle(data []byte, of *ocm.ImageManifest, keys []key) (*key, error) {
 	var b bundlev1.Bundle
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &b); err != nil {
@@ -227,8 +227,8 @@ func explainBundle(b *bundlev1.Bundle) error {
 	return fmt.Errorf("it is by another key, or its content was changed")
 }
 
-// checkStatement returns an error unless an in-toto statement signs the manifest with this digest. For example, a
-// statement about a bill of materials does not sign the manifest.
+// checkStatement returns an error unless an in-toto statement is about the manifest with this digest. For example, a
+// statement about a bill of materials is no signature of the manifest.
 func checkStatement(kind string, text []byte, digest string) error {
 	var s struct {
 		Type      string `json:"_type"`

@@ -1,4 +1,4 @@
-// Package trust verifies signatures of modules against a trust policy, and signs modules.
+// Package trust verifies the signatures of modules by a trust policy, and signs modules.
 //
 //	policy, err := trust.Load("/etc/trust/policy.yaml", nil)
 //	rule := policy.Current().RuleFor(trust.SubjectOf(repository)) // mode and keys for this repository
@@ -11,18 +11,19 @@
 //
 // # How it works
 //
-// A [Policy] is a list of rules. Each rule is for a prefix of repositories. If several prefixes match, the rule with
-// the longest prefix is used. A rule has a mode (enforce, warn or off) and public keys. The file is read again at most
-// every five seconds. If the file becomes invalid, the last valid content remains in force.
+// A [Policy] has a list of rules. Each rule applies to repositories with a certain prefix. If several prefixes match,
+// the rule with the longest prefix applies. A rule has a mode (enforce, warn or off) and public keys. While the policy
+// is used, its file is read again at most every five seconds. If the file becomes invalid, the last valid content stays
+// in force.
 //
-// A component version has a signature in its descriptor (OCM, with RSA), or a cosign signature of its manifest (with a
-// key). One valid signature by a key of the rule is sufficient. A [Verification] records the reason for each signature
-// that is not accepted. [Verification.Fail] includes these reasons in its error message.
+// A component version may have two kinds of signatures: a signature in its descriptor (OCM, with RSA), or a cosign
+// signature of its manifest (with a key). One valid signature by any key of the rule is sufficient. A [Verification]
+// records why each invalid signature is not accepted. [Verification.Fail] includes these reasons in its error message.
 //
 // # What it does not do
 //
-// The package does not query a transparency log or a certificate authority. Therefore signatures without a key of the
-// policy (keyless, GPG) are not accepted. The package does not compare the name in a cosign signature with the name of
+// The package does not query a transparency log or a certificate authority. Therefore a signature without a key in the
+// policy (keyless, GPG) is not accepted. The package does not compare the name in a cosign signature with the name of
 // the artefact, because copies in other registries keep their signatures. The package does not decide which layers a
-// signature covers; package registry does.
+// signature covers; package registry decides that.
 package trust

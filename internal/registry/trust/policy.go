@@ -38,16 +38,16 @@ const (
 	policyPeriod = 5 * time.Second // minimum interval between two reads of the file
 )
 
-// Mode defines how an artefact without a valid signature is handled.
+// Mode defines what happens to an artefact without a valid signature.
 type Mode string
 
 // The modes of a rule.
 const (
-	// Enforce: the artefact is refused, with reason SignatureMissing or SignatureInvalid.
+	// Enforce means that the artefact is refused, with reason SignatureMissing or SignatureInvalid.
 	Enforce Mode = "enforce"
-	// Warn: the artefact is used, and [Signature.Problem] describes the problem.
+	// Warn means that the artefact is used, and that [Signature.Problem] describes the problem.
 	Warn Mode = "warn"
-	// Off: signatures are not checked.
+	// Off means that signatures are not checked.
 	Off Mode = "off"
 )
 
@@ -66,8 +66,8 @@ func (m *Mode) UnmarshalJSON(data []byte) error {
 	return fmt.Errorf("mode %q is neither enforce, warn nor off", text)
 }
 
-// Policy is a trust policy. Policy defines which artefacts must be signed and by which keys. [Load] and [Parse] create
-// a Policy. A Policy is safe for concurrent use.
+// Policy is a trust policy. A Policy defines which artefacts must be signed, and by which keys. [Load] and [Parse]
+// create a Policy. A Policy is safe for concurrent use.
 type Policy struct {
 	path    string // empty if the policy never changes
 	changed func(version string, err error)
@@ -80,20 +80,20 @@ type Policy struct {
 	checked time.Time
 }
 
-// Load reads a trust policy from a file. In the manager, the file is a mounted ConfigMap. When the policy is used, the
-// file is read again, at most every five seconds. If the file can no longer be read or parsed, the last valid policy
-// remains in force.
+// Load reads a trust policy from a file, and follows changes of the file. In the manager, the file is a mounted
+// ConfigMap. When the policy is used, its file is read again, at most every five seconds. If the file cannot be read or
+// parsed any more, the last valid policy stays in force.
 //
-// changed is called after each change of the file, with the version of the policy in force. If the content of the file
-// is not valid, changed also receives the error. changed may be nil. changed must not use the Policy.
+// The function changed is called after each change of the file, with the version of the policy that is in force. If the
+// new content is not valid, changed also gets the error. changed may be nil. changed must not use the Policy.
 //
-// Errors are of type *Error with reason TrustPolicyInvalid. After an error, the caller must not continue without a
+// Errors are of type *Error with reason TrustPolicyInvalid. After such an error, the caller must not continue without a
 // policy.
 func Load(path string, changed func(version string, err error)) (*Policy, error) {
 	return LoadWithClock(path, changed, time.Now)
 }
 
-// LoadWithClock is the same as Load, but with another clock. LoadWithClock is for tests.
+// LoadWithClock is the same as Load, with another clock. LoadWithClock is for tests.
 func LoadWithClock(path string, changed func(version string, err error), now func() time.Time) (*Policy, error) {
 	data, err := readPolicy(path)
 	if err != nil {
@@ -123,11 +123,12 @@ func policyError(what string, err error) error {
 		Problem: ocm.FirstLine(err.Error())}
 }
 
-// Version returns the version of the policy in force. The version is the first part of the digest of the policy's text.
+// Version returns the version of the policy that is in force. This version is the first part of the digest of the
+// policy's text.
 func (t *Policy) Version() string { return t.Current().Version }
 
-// Err returns the reason why the current content of the file is not in force. The result is nil if the content is in
-// force. The error is of type *ocm.Error with reason TrustPolicyInvalid.
+// Err returns the reason why the present content of the file is not in force. If this content is in force, the result
+// is nil. The error is of type *ocm.Error with reason TrustPolicyInvalid.
 func (t *Policy) Err() error {
 	t.Current()
 	t.mu.Lock()
@@ -135,7 +136,7 @@ func (t *Policy) Err() error {
 	return t.err
 }
 
-// Current returns the rules in force. The rules of a nil Policy require no signature.
+// Current returns the rules that are in force. The rules of a nil Policy require no signature.
 func (t *Policy) Current() *Rules {
 	if t == nil {
 		return noPolicy
@@ -169,7 +170,7 @@ func (t *Policy) Current() *Rules {
 	return p
 }
 
-// readPolicy reads the policy file. The size of the file is limited.
+// readPolicy reads the file with the policy. The size of this file is limited.
 func readPolicy(path string) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // the operator of the manager configures the path
 	if err != nil {
@@ -183,20 +184,20 @@ func readPolicy(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Rules is one parsed version of a trust policy.
+// Rules is one version of a trust policy, parsed.
 type Rules struct {
 	Version string
 	List    []Rule // sorted by the length of the prefix, longest first; the last rule has no prefix
 }
 
-// Rule contains the mode and the keys for all artefacts below a prefix.
+// Rule has the mode and the keys for all artefacts below a prefix.
 type Rule struct {
 	Prefix string
 	Mode   Mode
 	keys   []key
 }
 
-// key is a public key with the verifiers for its signature schemes.
+// key is a public key with a verifier for each of its signature schemes.
 type key struct {
 	name        string // empty if the key is inside a rule
 	fingerprint string // fingerprint of the key in PKIX form
@@ -204,10 +205,10 @@ type key struct {
 	verifiers   []signature.Verifier // verifiers for cosign signatures
 }
 
-// noPolicy contains the rules that require no signature.
+// noPolicy has rules that require no signature.
 var noPolicy = &Rules{List: []Rule{{Mode: Off}}}
 
-// String returns the name of the key for messages. If the key has no name, String returns the fingerprint.
+// String returns the name of the key, for messages. If the key has no name, String returns its fingerprint.
 func (k key) String() string {
 	if k.name == "" {
 		return k.fingerprint
@@ -217,7 +218,7 @@ func (k key) String() string {
 
 func versionOf(data []byte) string { return strings.TrimPrefix(ocm.DigestOf(data), "sha256:")[:16] }
 
-// policyFile is the parsed content of a policy file.
+// policyFile is the parsed content of a file with a policy.
 type policyFile struct {
 	Keys  map[string]string `json:"keys"` // keys in PEM format, by name
 	Rules []policyRule      `json:"rules"`
@@ -271,7 +272,7 @@ func parsePolicy(data []byte) (*Rules, error) {
 	return p, nil
 }
 
-// parse validates a rule. Keys that are inside the rule are added to keys.
+// parse checks a rule and converts it. Keys that are defined inside the rule are added to keys.
 func (r policyRule) parse(keys map[string]key) (Rule, error) {
 	if r.Prefix == nil {
 		return Rule{}, fmt.Errorf("it has no prefix: add one, or %q for all artefacts without another rule", "")
@@ -347,8 +348,8 @@ func parseKey(name, text string) (key, error) {
 	return made, err
 }
 
-// verifiersOf returns verifiers for the signature schemes of cosign. Until version 2, cosign always used SHA-256. Since
-// then, cosign uses the default hash of the key.
+// verifiersOf returns verifiers for the signature schemes that cosign uses with a key. Until version 2, cosign always
+// used SHA-256. Since then, cosign uses the default hash of the key.
 func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	first, err := signature.LoadVerifier(public, crypto.SHA256)
 	if err != nil {
@@ -378,9 +379,9 @@ func (p *Rules) RuleFor(subject string) Rule {
 	return Rule{Mode: Off} // never executed, because every policy has a rule without prefix
 }
 
-// SubjectOf returns the subject of a repository, which is compared with the prefixes of rules. The subject is host and
-// path of the repository, without the element component-descriptors. Different spellings of the same host result in the
-// same subject.
+// SubjectOf returns the subject of a repository: the text that is compared with the prefixes of rules. The subject is
+// the host and the path of the repository, without the element component-descriptors. If the same host is spelled in
+// different ways, the subject is the same.
 func SubjectOf(repository string) string {
 	repository = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(repository), "https://"),
 		"http://"), "oci://")

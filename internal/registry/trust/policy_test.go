@@ -26,7 +26,7 @@ type pair struct {
 	pem     string
 }
 
-// pairs creates one pair of each kind, only once because generating RSA keys is slow.
+// pairs has one key pair of each kind. They are created only once, because generating RSA keys is slow.
 var pairs = sync.OnceValue(func() map[string]pair {
 	made := map[string]pair{}
 	add := func(name string, private crypto.Signer, err error) {
@@ -57,7 +57,7 @@ func indent(text string, by int) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", by))
 }
 
-// policyOf returns a policy with one rule: every artefact must have a signature of one of the named keys.
+// policyOf returns a policy with one rule: every artefact must have a signature by one of the named keys.
 func policyOf(names ...string) string {
 	var b strings.Builder
 	b.WriteString("keys:\n")
@@ -168,7 +168,7 @@ rules:
 	}
 }
 
-// TestReload changes the policy file while the policy is in use.
+// TestReload changes the file with the policy while the policy is in use.
 func TestReload(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	write := func(text string) {
@@ -235,8 +235,8 @@ func TestReload(t *testing.T) {
 	step("Mended", Off, false, 7)
 }
 
-// FuzzPolicy checks that the parser returns a policy or an error of one line for any text, and that a policy decides
-// about every artefact.
+// FuzzPolicy checks that the parser returns a policy or a one-line error for any text, and that a policy decides about
+// every artefact.
 func FuzzPolicy(f *testing.F) {
 	f.Add([]byte(policyOf("p256")), "r.io/a")
 	f.Add([]byte(`rules: [{prefix: "", mode: off}]`), "r.io")
@@ -256,7 +256,7 @@ func FuzzPolicy(f *testing.F) {
 	})
 }
 
-// checkReason fails unless err is one line with reason TrustPolicyInvalid.
+// checkReason fails the test unless err has one line and the reason TrustPolicyInvalid.
 func checkReason(t *testing.T, err error) {
 	t.Helper()
 	if ocm.ReasonOf(err) != ocm.TrustPolicyInvalid || strings.ContainsAny(err.Error(), "\n\r") {

@@ -26,7 +26,7 @@ import (
 )
 
 // ParsePrivateKey parses a private key in the format PKCS 1, PKCS 8 or SEC 1, or an encrypted private key of cosign.
-// password is called only for an encrypted key. Errors never contain the text of the key.
+// The function password is called only for an encrypted key. Errors never contain the text of the key.
 func ParsePrivateKey(text []byte, password func() ([]byte, error)) (crypto.Signer, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
@@ -73,7 +73,7 @@ func ParsePrivateKey(text []byte, password func() ([]byte, error)) (crypto.Signe
 	return signer, nil
 }
 
-// PublicPEM returns the public key of a key pair in PEM format, which trust policies use.
+// PublicPEM returns the public key of a key pair in PEM format, as trust policies contain it.
 func PublicPEM(k crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(k.Public())
 	if err != nil {
@@ -82,10 +82,10 @@ func PublicPEM(k crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// Sign returns a copy of the artifact whose descriptor has an OCM signature with this name. The new signature replaces
-// an existing signature with the same name. The signature is RSASSA-PSS over jsonNormalisation/v4alpha1 with SHA-256.
-// Sign calls resolve for each image whose resource has no digest. resolve returns the digest of the image, so that the
-// signature covers all images.
+// Sign returns a copy of the artifact whose descriptor has an OCM signature with the given name. The new signature
+// replaces an existing signature with the same name. The signature is RSASSA-PSS over jsonNormalisation/v4alpha1 with
+// SHA-256. Sign calls the function resolve for each image whose resource has no digest. resolve returns the digest of
+// the image, so that the signature covers all images.
 func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey,
 	resolve func(ctx context.Context, image string) (string, error)) (*ocm.Artifact, error) {
 	if k.N.BitLen() < minRSABits {
@@ -151,9 +151,9 @@ func addDigests(ctx context.Context, d map[string]any, resolve func(context.Cont
 	})
 }
 
-// Cosign returns the cosign signature of an artifact. The signature is a simple-signing payload with the tag
-// sha256-<digest>.sig, to be written to the repository of the artifact. old is the current artifact with this tag, or
-// nil. The signatures in old are kept. where is the repository with its registry and is part of the payload.
+// Cosign returns a cosign signature of an artifact. The signature is a simple-signing payload with the tag
+// sha256-<digest>.sig, which has to be written to the repository of the artifact. old is the present artifact with this
+// tag, or nil. The signatures in old stay. where is the repository with its registry; it is a part of the payload.
 func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact, error) {
 	p := payload.SimpleContainerImage{}
 	p.Critical.Type = payload.CosignSignatureType
@@ -197,7 +197,7 @@ func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact
 	return out, err
 }
 
-// signBytes signs a text. The signature scheme is the scheme that cosign uses for this type of key.
+// signBytes signs a text. The signature scheme is the one that cosign uses for this type of key.
 func signBytes(k crypto.Signer, text []byte) ([]byte, error) {
 	switch k.Public().(type) {
 	case ed25519.PublicKey:

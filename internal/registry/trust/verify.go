@@ -14,23 +14,24 @@ import (
 
 // Kinds of signatures.
 const (
-	// KindOCM is a signature in the component descriptor.
+	// KindOCM means a signature in the component descriptor.
 	KindOCM = "ocm"
-	// KindCosign is a cosign signature of the OCI manifest.
+	// KindCosign means a cosign signature of the OCI manifest.
 	KindCosign = "cosign"
 )
 
-// Signature is the result of the trust policy for one artefact. The zero value means that the policy requires no
-// signature.
+// Signature is the result of applying the trust policy to one artefact. The zero value means that the policy requires
+// no signature.
 type Signature struct {
-	// Verified is true if there is a valid signature by a key of the policy.
+	// Verified is true if there is a valid signature by a key in the policy.
 	Verified bool
 	// Key is the name of the key in the policy. If the key has no name in the policy, Key is the fingerprint of the
 	// key.
 	Key string
 	// Kind is KindOCM or KindCosign.
 	Kind string
-	// Problem is one sentence with the reason why no signature could be verified. Problem is set only in mode Warn.
+	// Problem is one sentence with the reason why no signature could be verified. Problem is set only if the mode is
+	// Warn.
 	Problem string
 }
 
@@ -44,7 +45,7 @@ const (
 	pemType = "application/x-pem-file"
 )
 
-// Verification searches the signatures of one artefact for a valid signature by a key of a rule.
+// Verification searches for a valid signature of one artefact by a key of a rule.
 type Verification struct {
 	reader  Reader
 	rule    Rule
@@ -54,14 +55,14 @@ type Verification struct {
 
 // Reader reads from the repository of the artefact whose signature is verified. The registry client implements Reader.
 type Reader interface {
-	// Name returns host and path of the repository.
+	// Name returns the host and the path of the repository.
 	Name() string
-	// Manifest returns the image manifest of a tag or a digest.
+	// Manifest returns the image manifest to which a tag or a digest points.
 	Manifest(ctx context.Context, reference string) (*ocm.ImageManifest, error)
 	// ManifestBytes returns the content at a path below the repository, for example the list of referrers. Errors
-	// contain ref as the reference of the content.
+	// contain ref, the reference of the content.
 	ManifestBytes(ctx context.Context, ref, path string) ([]byte, error)
-	// Blob returns a blob of at most limit bytes. Blob compares the content with the digest.
+	// Blob returns a blob of at most limit bytes. The content is compared with the digest.
 	Blob(ctx context.Context, digest string, limit int64) ([]byte, error)
 }
 
@@ -73,7 +74,7 @@ func (f *Verification) Note(format string, args ...any) {
 	f.reasons = append(f.reasons, ocm.FirstLine(fmt.Sprintf(format, args...)))
 }
 
-// Fail returns the error for an artefact for which the Verification found no valid signature.
+// Fail returns the error that the Verification has found no valid signature for the artefact.
 func (f *Verification) Fail(ref string) *ocm.Error {
 	const most = 5 // maximum number of keys, and of reasons, so that the message is short
 	var keys []string
@@ -100,8 +101,8 @@ func (f *Verification) Fail(ref string) *ocm.Error {
 	return e
 }
 
-// VerifyDescriptor returns the key of a valid signature in the descriptor. The result is nil if the descriptor has no
-// valid signature.
+// VerifyDescriptor returns the key that has made a valid signature in the descriptor. If the descriptor has no valid
+// signature, the result is nil.
 func (f *Verification) VerifyDescriptor(d *ocm.Descriptor) *key {
 	for i, s := range d.Signatures {
 		if i == MaxSignatures {
@@ -118,7 +119,7 @@ func (f *Verification) VerifyDescriptor(d *ocm.Descriptor) *key {
 	return nil
 }
 
-// verifyDescriptorBy returns the key that verifies one signature of the descriptor.
+// verifyDescriptorBy returns the key that has made one given signature of the descriptor.
 func verifyDescriptorBy(d *ocm.Descriptor, s ocm.DescriptorSignature, keys []key) (*key, error) {
 	hash := ocm.HashOf(s.Digest.HashAlgorithm)
 	if hash == 0 {
@@ -165,8 +166,8 @@ func verifyDescriptorBy(d *ocm.Descriptor, s ocm.DescriptorSignature, keys []key
 	return nil, fmt.Errorf("it is by another key")
 }
 
-// decodeSignature returns the algorithm and the bytes of a signature. Certificates in the signature are ignored,
-// because the policy contains the keys.
+// decodeSignature returns the algorithm and the bytes of a signature. Certificates in a signature are ignored, because
+// the keys are in the policy.
 func decodeSignature(s ocm.DescriptorSignature) (algorithm string, value []byte, err error) {
 	switch s.Signature.MediaType {
 	case rsaType, pssType:
