@@ -50,8 +50,8 @@ type Config struct {
 	// kyma-project.io/module/sample. The last part is the name of the module: at least three lower-case letters, with
 	// dashes between such parts.
 	Name string `yaml:"name" doc:"required"`
-	// Version is the version of the module. The version consists of three numbers and at most one pre-release identifier,
-	// for example 1.2.0 or 1.2.0-rc1.
+	// Version is the version of the module. The version consists of three numbers and at most one pre-release
+	// identifier, for example 1.2.0 or 1.2.0-rc1.
 	Version string `yaml:"version" doc:"required"`
 	// Manifest is the location of the manifest: the path of a file, a chart or a Kustomize directory, relative to this
 	// file, or the https URL of a file.
