@@ -24,6 +24,9 @@ type Result struct {
 	Applied []Ref
 	// Created are the objects in Applied that did not exist before.
 	Created []Ref
+	// Ready are the workloads in Applied that are ready according to the answer of the API server: the PATCH changed
+	// nothing that their controller has to act on.
+	Ready []Ref
 	// Unchanged are the objects that were not sent, because Progress contains them with the same content.
 	Unchanged []Ref
 	// Failed are the errors of rejected objects. Each error has the Ref of the object, a Reason and the message of the
@@ -450,6 +453,7 @@ func (a *applyCall) sortResult() {
 	defer a.mu.Unlock()
 	slices.SortFunc(a.result.Applied, compareRefs)
 	slices.SortFunc(a.result.Created, compareRefs)
+	slices.SortFunc(a.result.Ready, compareRefs)
 	slices.SortFunc(a.result.Failed, func(x, y *Error) int { return compareRefs(x.Ref, y.Ref) })
 	slices.SortFunc(a.result.TakenOver, func(x, y Takeover) int { return compareRefs(x.Ref, y.Ref) })
 	slices.SortFunc(a.result.Waiting, func(x, y Waiting) int { return compareRefs(x.Ref, y.Ref) })

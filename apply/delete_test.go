@@ -261,9 +261,11 @@ func TestCreateGetList(t *testing.T) {
 	s, c, _ := installed(t)
 	thing := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing",
 		"metadata": map[string]any{"name": "own"}, "spec": map[string]any{"size": int64(3)}}}
-	ref, err := c.Create(t.Context(), thing, "someone")
-	if err != nil || ref.Namespace != "default" {
-		t.Fatalf("creating: %v, %v", ref, err)
+	made, err := c.Create(t.Context(), thing, "someone")
+	ref := made.Ref
+	if err != nil || ref.Namespace != "default" || made.UID == "" || made.Generation != 1 ||
+		made.ResourceVersion == "" {
+		t.Fatalf("creating: %v, %v", made, err)
 	}
 	if _, err := c.Create(t.Context(), thing, "someone"); !reasonIs(err, ObjectExists) {
 		t.Errorf("creating again: got %v, want ObjectExists", err)

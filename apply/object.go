@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // ObjectMetadata is the metadata of a listed object.
@@ -56,35 +57,45 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 	return u, nil
 }
 
-// Create creates an object that does not exist yet. The user owns the created object: the object belongs to no
-// installation. owner is the field manager. A namespaced object without a namespace is created in "default". The error
-// has reason ObjectExists if an object with this name exists, and reason KindUnknown if the cluster does not serve the
-// kind yet.
+// Created identifies an object that was created.
+type Created struct {
+	Ref
+	UID             types.UID
+	Generation      int64
+	ResourceVersion string
+}
+
+// Create creates an object that does not exist yet, and returns its identity. The user owns the created object: the
+// object belongs to no installation. owner is the field manager. A namespaced object without a namespace is created in
+// "default". The error has reason ObjectExists if an object with this name exists, and reason KindUnknown if the
+// cluster does not serve the kind yet.
 //
 // Create reads the object first and then applies it without force. Create does not use POST, because an API server
 // delays a POST of a custom resource by two seconds when its CRD is new, but does not delay a PATCH. If another client
 // creates the object between the read and the apply, the fields of the other client are not overwritten.
-func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
+func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, owner string) (Created, error) {
 	return c.create(ctx, obj, owner, true)
 }
 
 // CreateWithoutRead is like Create, but does not read the object first; it is for an object that most probably does not
 // exist. If the object exists, the API server rejects the request.
-func (c *Cluster) CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
+func (c *Cluster) CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, owner string) (
+	Created, error) {
 	return c.create(ctx, obj, owner, false)
 }
 
 func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, owner string,
-	readFirst bool) (Ref, error) {
+	readFirst bool) (made Created, err error) {
 	gvk := obj.GroupVersionKind()
 	ref := Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind,
 		Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	made.Ref = ref
 	if err := validateIdentity(ref); err != nil {
-		return ref, err
+		return made, err
 	}
 	res, err := c.resourceOf(ctx, gvk)
 	if err != nil {
-		return ref, err
+		return made, err
 	}
 	switch {
 	case !res.namespaced && ref.Namespace != "":
@@ -94,30 +105,34 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 	case res.namespaced && ref.Namespace == "":
 		ref.Namespace = "default"
 	}
+	made.Ref = ref
 	path := res.urlPath(gvk.GroupVersion(), ref.Namespace, ref.Name)
 	if readFirst {
 		r := request{method: http.MethodGet, path: path, accept: metadataType, operation: "reading", ref: ref}
 		switch err := c.send(ctx, &r, nil); {
 		case err == nil:
-			return ref, &Error{Operation: "creating", Ref: ref, Message: "it already exists", reason: ObjectExists}
+			return made, &Error{Operation: "creating", Ref: ref, Message: "it already exists", reason: ObjectExists}
 		case !reasonIs(err, ObjectNotFound) && !reasonIs(err, NamespaceNotFound):
 			c.forgetIfUnknown(gvk, err)
-			return ref, err
+			return made, err
 		}
 	}
 	body, err := encodeNew(obj, !readFirst)
 	if err != nil {
-		return ref, fmt.Errorf("encoding %s: %w", ref, err)
+		return made, fmt.Errorf("encoding %s: %w", ref, err)
 	}
 	r := request{method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(owner),
 		accept: metadataType, contentType: applyType, body: body, operation: "creating", ref: ref}
-	err = c.send(ctx, &r, nil)
+	var answer partialObject
+	err = c.send(ctx, &r, func(_ int, body []byte) error { return answer.decode(body, ref) })
 	if reasonIs(err, ObjectConflict) {
-		return ref, &Error{Operation: "creating", Ref: ref, Message: "another client has just created it",
+		return made, &Error{Operation: "creating", Ref: ref, Message: "another client has just created it",
 			reason: ObjectExists}
 	}
 	c.forgetIfUnknown(gvk, err)
-	return ref, err
+	made.UID, made.Generation = types.UID(answer.Metadata.UID), answer.Metadata.Generation
+	made.ResourceVersion = answer.Metadata.ResourceVersion
+	return made, err
 }
 
 // encodeNew encodes an object for a server-side apply request. If only is true, the request can create the object but

@@ -131,6 +131,9 @@ func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string
 	return version != 0 && version <= r.version && hashText(string(uid)) == r.uid
 }
 
+// Version returns the resourceVersion of an object that was last written or read with this Progress, or 0.
+func (p *Progress) Version(ref Ref) uint64 { return p.recordOf(ref).version }
+
 // Forget makes the next Apply send these objects again; call it when another client has changed or deleted them. If one
 // of the objects is being applied or compared now, the response is not recorded, because it may be older than the
 // change.
@@ -159,6 +162,12 @@ func (p *Progress) IsApplied(ref Ref) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.objects[ref.hashKey()].content != 0
+}
+
+// IsEstablished reports whether a CustomResourceDefinition was found to be established. It stays established until it
+// is deleted.
+func (p *Progress) IsEstablished(ref Ref) bool {
+	return ref.groupKind() == crdKind && p.recordOf(ref).established
 }
 
 // hasContent reports whether this content was applied to the object.

@@ -141,22 +141,9 @@ func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain
 	if p != nil {
 		p.ObserveRead(ref, u.GetUID(), u.GetGeneration(), u.GetResourceVersion())
 	}
-	verdict, err := status.Compute(u)
-	if err != nil {
-		return &NotReady{Ref: ref, Message: ref.String() + ": its status cannot be read: " + clipMessage(err.Error())},
-			nil
-	}
-	answer := &NotReady{Ref: ref, Failed: verdict.Status == status.FailedStatus,
-		Message: ref.String() + ": " + clipMessage(verdict.Message)}
-	switch {
-	case verdict.Status == status.TerminatingStatus:
+	answer, explicable := evaluate(ref, u)
+	if !explicable {
 		return answer, nil
-	case ref.Kind == "Job":
-		if verdict.Status == status.CurrentStatus && isJobDone(u) {
-			return nil, nil
-		}
-	case verdict.Status == status.CurrentStatus:
-		return nil, nil
 	}
 	reason, failed, err := explain(ctx, u)
 	if err != nil {
@@ -167,6 +154,35 @@ func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain
 	}
 	answer.Failed = answer.Failed || failed
 	return answer, nil
+}
+
+// EvaluateReadiness returns nil if a workload is ready. Otherwise it returns the reason as far as the workload itself
+// shows it. The rules are those of CheckReady. The workload need not have the template of its pods.
+func EvaluateReadiness(ref Ref, u *unstructured.Unstructured) *NotReady {
+	answer, _ := evaluate(ref, u)
+	return answer
+}
+
+// evaluate returns the readiness of a workload, and whether its pods may show the reason why it is not ready.
+func evaluate(ref Ref, u *unstructured.Unstructured) (answer *NotReady, explicable bool) {
+	verdict, err := status.Compute(u)
+	if err != nil {
+		problem := ref.String() + ": its status cannot be read: " + clipMessage(err.Error())
+		return &NotReady{Ref: ref, Message: problem}, false
+	}
+	answer = &NotReady{Ref: ref, Failed: verdict.Status == status.FailedStatus,
+		Message: ref.String() + ": " + clipMessage(verdict.Message)}
+	switch {
+	case verdict.Status == status.TerminatingStatus:
+		return answer, false
+	case ref.Kind == "Job":
+		if verdict.Status == status.CurrentStatus && isJobDone(u) {
+			return nil, false
+		}
+	case verdict.Status == status.CurrentStatus:
+		return nil, false
+	}
+	return answer, true
 }
 
 // isJobDone reports whether a Job is complete or suspended.

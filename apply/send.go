@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -48,6 +49,9 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 		return nil
 	}
 	a.result.Applied = append(a.result.Applied, it.ref)
+	if w.ready {
+		a.result.Ready = append(a.result.Ready, it.ref)
+	}
 	if w.created {
 		a.result.Created = append(a.result.Created, it.ref)
 	}
@@ -73,6 +77,7 @@ func (a *applyCall) write(ctx context.Context, it *item, known bool) (writeResul
 type writeResult struct {
 	metadata
 	created   bool
+	ready     bool     // the object is a workload and is ready
 	unchanged bool     // the object existed, and nothing was written
 	taken     []string // fields taken over from other field managers
 	from      []string // the managers that owned the fields in taken
@@ -111,15 +116,27 @@ func (a *applyCall) patch(ctx context.Context, it *item, body *buffer, force str
 	r := request{method: http.MethodPatch, path: it.urlPath(), query: a.query + force, accept: metadataType,
 		contentType: applyType, body: body,
 		operation: "applying", ref: it.ref}
+	isWorkload := readinessKinds[it.ref.groupKind()] && it.ref.groupKind() != crdKind
+	if isWorkload {
+		r.accept = "" // the answer shows whether the workload is ready
+	}
 	var (
-		answer  partialObject
-		created bool
+		answer partialObject
+		w      writeResult
 	)
 	err := a.send(ctx, &r, func(code int, body []byte) error {
-		created = code == http.StatusCreated
-		return answer.decode(body, it.ref)
+		if err := answer.decode(body, it.ref); err != nil || !isWorkload {
+			w.created = code == http.StatusCreated
+			return err
+		}
+		content, err := decodeObject(body, it.ref)
+		w.created = code == http.StatusCreated
+		w.ready = err == nil && !w.created &&
+			EvaluateReadiness(it.ref, &unstructured.Unstructured{Object: content}) == nil
+		return err
 	})
-	return writeResult{metadata: answer.Metadata, created: created}, err
+	w.metadata = answer.Metadata
+	return w, err
 }
 
 // urlPath returns the URL path of the object.

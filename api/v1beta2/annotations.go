@@ -12,8 +12,8 @@ const (
 	// AnnotationIsUnmanaged with ValueTrue on a Manifest marks the module as unmanaged: the user maintains its objects.
 	AnnotationIsUnmanaged = "operator.kyma-project.io/is-unmanaged"
 	// AnnotationSyncOCIRef on a Manifest is the ref of the source that was applied completely, in the format of Kyma's
-	// lifecycle-manager. Before a new Manifest is Ready for the first time, it may be the ref of a verified source that
-	// is still being applied.
+	// lifecycle-manager. Until a Manifest is Ready with a new version, it may be the ref that is being applied, if the
+	// artefact is verified.
 	AnnotationSyncOCIRef = "sync-oci-ref"
 	// AnnotationIsClusterScoped with ValueTrue on a ModuleTemplate marks its default custom resource as cluster-scoped.
 	AnnotationIsClusterScoped = "operator.kyma-project.io/is-cluster-scoped"

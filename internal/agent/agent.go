@@ -238,7 +238,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.configMap.changed = func(c *configMap) { a.applyWatchlist(ctx, c) }
 	wg.Go(func() { a.configMap.run(ctx) })
 	wg.Go(func() { a.secret.run(ctx) })
-	a.queue.Run(ctx, a.poster.Deliver)
+	states := &outbox.States{Client: a.configMap.client, Watchlist: a.watchlist.Load}
+	a.queue.Run(ctx, states.Deliver(a.poster))
 	cancel(nil)
 	wg.Wait()
 	a.streams.wg.Wait()

@@ -75,6 +75,8 @@ type Step struct {
 	Do func(context.Context) error
 	// Save is true if the runner has to save the status before the next step starts.
 	Save bool
+	// SaveIf, if set, is called after Do, and reports whether the runner has to save the status as with Save.
+	SaveIf func() bool
 }
 
 // Options are the options of one reconcile of one object.
@@ -85,6 +87,9 @@ type Options struct {
 	Controller string
 	// Object is the object as it was read. In memory, steps may change only the status of the object.
 	Object client.Object
+	// Read, if set, is the object as it was read. It is set if Object already has the status of an earlier reconcile
+	// that deferred the save. By default, Object has the status that was read.
+	Read client.Object
 	// Report derives the status of Object from the results of the steps. Report is called once, after the last step.
 	Report func(Outcome)
 	// DeferSave, if set, is called after Report if no step failed. If DeferSave returns true, no reader needs the
@@ -145,7 +150,10 @@ func Reason(err error) string {
 func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result, err error) {
 	ctx, end := startTrace(ctx, o)
 	defer func() { err = end(err) }()
-	first := o.Object.DeepCopyObject().(client.Object)
+	first := o.Read
+	if first == nil {
+		first = o.Object.DeepCopyObject().(client.Object)
+	}
 	r := &runner{Options: o, first: first, saved: first}
 	out, err := r.runSteps(ctx, steps)
 	if broken := r.checkSpec(); broken != nil {
@@ -189,7 +197,7 @@ type runner struct {
 func (r *runner) runSteps(ctx context.Context, steps []Step) (Outcome, error) {
 	for _, step := range steps {
 		v := r.do(ctx, step)
-		if v.err == nil && step.Save {
+		if v.err == nil && (step.Save || step.SaveIf != nil && step.SaveIf()) {
 			r.Saves.Spend(r.Runtime, time.Now()) // never postponed: the next step relies on it
 			v = judge(r.save(ctx))
 		}

@@ -204,6 +204,28 @@ func TestSaveComesBeforeTheNextStep(t *testing.T) {
 	}
 }
 
+// TestSaveIf: the status is saved before the next step only if the step requests it.
+func TestSaveIf(t *testing.T) {
+	for _, want := range []bool{true, false} {
+		b := newBench(t)
+		var saved bool
+		_, err := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma},
+			Step{Name: "record", SaveIf: func() bool { return want }, Do: func(context.Context) error {
+				b.kyma.Status.State = v1beta2.StateProcessing
+				return nil
+			}},
+			Step{Name: "act", Do: func(ctx context.Context) error {
+				k := &v1beta2.Kyma{}
+				err := b.Get(ctx, client.ObjectKeyFromObject(b.kyma), k)
+				saved = k.Status.State == v1beta2.StateProcessing
+				return err
+			}})
+		if err != nil || saved != want {
+			t.Errorf("saved %t (%v), want %t", saved, err, want)
+		}
+	}
+}
+
 func TestSpecMustNotChange(t *testing.T) {
 	b := newBench(t)
 	_, err := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma},

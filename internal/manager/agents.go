@@ -215,7 +215,7 @@ func publish(pool *runtimes.Pool, queues kymaQueues, kyma string, e protocol.Eve
 	case e.Resource != "" && e.Object != nil:
 		o := &metav1.PartialObjectMetadata{ObjectMeta: *e.Object}
 		o.Namespace, o.Name = e.Watched.Namespace, e.Watched.Name
-		pool.Publish(kyma, runtimes.Event{Interest: i, Object: o, Deleted: e.Deleted})
+		pool.Publish(kyma, runtimes.Event{Interest: i, Object: o, Deleted: e.Deleted, States: e.DecodeStates()})
 	case e.WatchedGVK.Kind == v1beta2.KindKyma:
 		// Either the event is from the Kyma project's agent, or the metadata of the object did not fit into the event.
 		queues.reconcile(kyma)
@@ -224,13 +224,13 @@ func publish(pool *runtimes.Pool, queues kymaQueues, kyma string, e protocol.Eve
 	}
 }
 
-// watchStarted returns the pool event for the start of a watch. If the agent has sent all objects, the result is a
-// Listed event with these objects. Otherwise the result is a Missed event.
+// watchStarted returns the event for the start of a watch: Listed if the agent has sent all objects, otherwise Missed.
 func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	if !e.ObjectsComplete {
 		return runtimes.Event{Missed: true, Interest: i}
 	}
-	s := runtimes.Event{Listed: true, Interest: i, Objects: make([]metav1.PartialObjectMetadata, len(e.Objects))}
+	s := runtimes.Event{Listed: true, Interest: i, States: e.DecodeStates(),
+		Objects: make([]metav1.PartialObjectMetadata, len(e.Objects))}
 	for k := range e.Objects {
 		s.Objects[k].ObjectMeta = e.Objects[k]
 	}

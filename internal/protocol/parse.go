@@ -104,9 +104,9 @@ func (w Watch) validate() error {
 	return nil
 }
 
-// withDefaults returns the entry with the default for Manager if Manager is empty.
+// withDefaults returns the identity of the entry: without State, and with the default for Manager if Manager is empty.
 func (w Watch) withDefaults() Watch {
-	if w.Manager == "" {
+	if w.State = false; w.Manager == "" {
 		w.Manager = ManagerName
 	}
 	return w

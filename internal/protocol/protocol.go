@@ -28,12 +28,18 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // These are the size limits of messages. The limit for an event is that of the Kyma project's listener.
 const (
 	// MaxEventBytes is the maximum size of the body of an event.
 	MaxEventBytes = 16384
+	// MaxStateBytes is the maximum size of the state of one object in an event. MaxStatesBytes is the maximum size of
+	// all states in an event.
+	MaxStateBytes  = 6 << 10
+	MaxStatesBytes = 10 << 10
 	// MaxHeartbeatBytes is the maximum size of the body of a heartbeat.
 	MaxHeartbeatBytes = 1024
 )
@@ -90,6 +96,12 @@ type Event struct {
 	// Object is the metadata of the changed object, see [TrimMetadata]. Object is nil if the metadata is too large or
 	// not known.
 	Object *metav1.ObjectMeta `json:"object,omitempty"`
+	// State is the changed object itself, as [TrimState] returns it, if the watch has [Watch.State]. State is missing
+	// if the object is too large or could not be read, and in events of agents of former versions. The receiver then
+	// reads the object.
+	State json.RawMessage `json:"state,omitempty"`
+	// States are the states of Objects, in the same order. States is missing or shorter if there are no more states.
+	States []json.RawMessage `json:"states,omitempty"`
 }
 
 // Name is the name and namespace of an object. The JSON keys of Name begin with a capital letter, as in the messages of
@@ -152,6 +164,9 @@ type Watch struct {
 	Selector string `json:"selector,omitempty"`
 	// Field is the part of an object about whose changes there are events.
 	Field Field `json:"field,omitempty"`
+	// State is true if events contain the object, see [Event.State]. Agents of former versions ignore it, so it is no
+	// part of the identity of an entry, nor of the Digest.
+	State bool `json:"state,omitempty"`
 }
 
 // Watchlist is the list of the resources that an agent watches.
@@ -211,4 +226,26 @@ func ParseEvent(body []byte) (Event, error) {
 		return Event{}, fmt.Errorf("reading an event: watched.Name is missing")
 	}
 	return e, nil
+}
+
+// DecodeStates returns the states of the objects of an event, by namespace and name. The size of an event limits the
+// number of values in them. A state with the name of another object is ignored.
+func (e *Event) DecodeStates() map[types.NamespacedName]*unstructured.Unstructured {
+	var all map[types.NamespacedName]*unstructured.Unstructured
+	decode := func(name types.NamespacedName, state json.RawMessage) {
+		u := &unstructured.Unstructured{}
+		if len(state) == 0 || u.UnmarshalJSON(state) != nil || u.GetName() != name.Name ||
+			u.GetNamespace() != name.Namespace {
+			return
+		}
+		if all == nil {
+			all = map[types.NamespacedName]*unstructured.Unstructured{}
+		}
+		all[name] = u
+	}
+	decode(types.NamespacedName{Namespace: e.Watched.Namespace, Name: e.Watched.Name}, e.State)
+	for i := range min(len(e.Objects), len(e.States)) {
+		decode(types.NamespacedName{Namespace: e.Objects[i].Namespace, Name: e.Objects[i].Name}, e.States[i])
+	}
+	return all
 }

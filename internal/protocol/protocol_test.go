@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestPaths(t *testing.T) {
@@ -238,5 +239,65 @@ func roundTrip[T any](t *testing.T, body []byte, parse func([]byte) (T, error)) 
 	}
 	if second, err := json.Marshal(two); err != nil || !bytes.Equal(first, second) {
 		t.Errorf("%s becomes %s: %v", first, second, err)
+	}
+}
+
+// TestWatchState: agents of former versions ignore that a watch requests states, so it does not distinguish watches.
+func TestWatchState(t *testing.T) {
+	watch := Watch{Version: "v1", Resource: "pods"}
+	without := Watchlist{Watches: []Watch{watch}}
+	watch.State = true
+	with := Watchlist{Watches: []Watch{watch}}
+	if with.Digest() != without.Digest() {
+		t.Error("an agent of a former version would report another watch list than the manager wants")
+	}
+	twice, err := json.Marshal(Watchlist{Watches: append(with.Watches, without.Watches...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseWatchlist(twice); err == nil {
+		t.Error("an agent of a former version refuses two watches that differ only in that")
+	}
+}
+
+// TestTrimState: the state has what decides about readiness, and is small.
+func TestTrimState(t *testing.T) {
+	object := func(text string) map[string]any {
+		return map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",
+			"metadata": map[string]any{"name": "d", "managedFields": []any{"x"},
+				"annotations": map[string]any{lastAppliedAnnotation: "{}", "a": "b"}},
+			"spec":   map[string]any{"replicas": 1, "template": map[string]any{"spec": "x"}},
+			"status": map[string]any{"text": text}}
+	}
+	want := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"annotations":{"a":"b"},"name":"d"},"spec":{"replicas":1},` +
+		`"status":{"text":"t"}}`
+	if got := string(TrimState(object("t"))); got != want {
+		t.Errorf("got %s", got)
+	}
+	resource := object("t")
+	resource["apiVersion"] = "example.com/v1"
+	if got := string(TrimState(resource)); !strings.Contains(got, `"template"`) {
+		t.Errorf("a field of a custom resource is missing: %s", got)
+	}
+	if got := TrimState(object(strings.Repeat("t", MaxStateBytes))); got != nil {
+		t.Errorf("a state of %d bytes is sent", len(got))
+	}
+}
+
+// TestDecodeStates: a state counts only for the object that it is the state of.
+func TestDecodeStates(t *testing.T) {
+	state := func(name string) json.RawMessage {
+		return json.RawMessage(`{"apiVersion":"v1","kind":"A","metadata":{"namespace":"n","name":"` + name + `"}}`)
+	}
+	e := Event{Watched: Name{"n", "a"}, State: state("a"),
+		Objects: []metav1.ObjectMeta{{Namespace: "n", Name: "b"}, {Namespace: "n", Name: "c"}, {Name: "d"}},
+		States:  []json.RawMessage{state("b"), state("other")}}
+	got := e.DecodeStates()
+	if len(got) != 2 || got[types.NamespacedName{Namespace: "n", Name: "a"}].GetName() != "a" ||
+		got[types.NamespacedName{Namespace: "n", Name: "b"}].GetName() != "b" {
+		t.Errorf("got %v", got)
+	}
+	if got := (&Event{Watched: Name{"n", "a"}, State: json.RawMessage(`{"kind":`)}).DecodeStates(); got != nil {
+		t.Errorf("from an invalid state: got %v", got)
 	}
 }

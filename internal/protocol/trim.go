@@ -1,7 +1,9 @@
 package protocol
 
 import (
+	"encoding/json"
 	"maps"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -29,4 +31,26 @@ func TrimMetadata(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 		})
 	}
 	return t
+}
+
+// TrimState returns the part of an object that decides about its readiness, as JSON: the object without managedFields,
+// without the annotation with the copy of the object that kubectl writes, and, if it is a workload, without the
+// template of its pods. A custom resource keeps its spec, because an expression of its module may use any field.
+// TrimState returns nil if this part has more than [MaxStateBytes]. TrimState changes the object.
+func TrimState(object map[string]any) json.RawMessage {
+	if metadata, ok := object["metadata"].(map[string]any); ok {
+		delete(metadata, "managedFields")
+		if annotations, ok := metadata["annotations"].(map[string]any); ok {
+			delete(annotations, lastAppliedAnnotation)
+		}
+	}
+	version, _ := object["apiVersion"].(string)
+	if spec, ok := object["spec"].(map[string]any); ok && strings.HasPrefix(version, "apps/") {
+		delete(spec, "template")
+	}
+	data, err := json.Marshal(object)
+	if err != nil || len(data) > MaxStateBytes {
+		return nil
+	}
+	return data
 }

@@ -6,8 +6,10 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Subscriber is a receiver of the changes in a runtime.
@@ -61,6 +63,9 @@ type Event struct {
 	Object *metav1.PartialObjectMetadata
 	// Deleted is true if Object was deleted.
 	Deleted bool
+	// States are the objects of Object and Objects themselves, by namespace and name, as the runtime reported them with
+	// the event. An object without a state has to be read. Receivers must not change the states.
+	States map[types.NamespacedName]*unstructured.Unstructured
 }
 
 // Subscribe adds or replaces a subscriber. The runtime need not be reachable. If the interests are the same as before,

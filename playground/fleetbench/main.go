@@ -18,6 +18,7 @@ type options struct {
 	Clusters    []int
 	Modules     int
 	Objects     int
+	Catalog     int
 	Scenario    string
 	Out         string
 	WatchMode   string
@@ -57,6 +58,7 @@ func main() {
 		"how many clusters; several numbers are measured one after the other")
 	f.IntVar(&o.Modules, "modules", 5, "modules that each cluster has")
 	f.IntVar(&o.Objects, "objects", 10, "objects that each module has, beside its custom resource")
+	f.IntVar(&o.Catalog, "catalog", 0, "modules in the catalog that no cluster has")
 	f.StringVar(&o.Scenario, "scenario", "all",
 		"what is measured: all, or some of install, idle, edit, upgrade, restart, failover, rotate, faults, delete, "+
 			"separated by commas; install always is")
@@ -102,6 +104,9 @@ func (o *options) validate() ([]scenario, error) {
 	if o.Modules < 1 || o.Modules > 200 || o.Objects < minObjects || o.Edits < 1 || o.Idle < time.Second {
 		return nil, fmt.Errorf(
 			"want --modules from 1 to 200, --objects at least %d, --edits at least 1, --idle at least 1s", minObjects)
+	}
+	if o.Catalog < 0 || o.Catalog > 400 {
+		return nil, fmt.Errorf("--catalog is %d, want 0 to 400", o.Catalog)
 	}
 	if _, err := os.Stat(o.Manager); err != nil {
 		return nil, fmt.Errorf("finding the manager's binary: %w: build it, or name it with --manager", err)

@@ -74,7 +74,7 @@ func openRig(ctx context.Context, o *options, clusters int, fail context.CancelC
 	if r.artefacts, err = registry.New(registry.Options{Host: r.store.URL}); err != nil {
 		return r, fmt.Errorf("opening the registry: %w", err)
 	}
-	all := newModules(o.Modules+1, o.Objects)
+	all := newModules(o.Modules+1+o.Catalog, o.Objects)
 	r.modules, r.extra = all[:o.Modules], all[o.Modules]
 	var operators []fleet.Operator
 	for _, m := range all {

@@ -165,6 +165,21 @@ func (a *agent) there(resource schema.GroupResource) (all []metav1.ObjectMeta, c
 	return all, true
 }
 
+// state returns the state of an object if a watch requests it. The real agent reads the object from its API server.
+func (a *agent) state(resource schema.GroupResource, watches []watchFor, namespace, name string) json.RawMessage {
+	at := slices.IndexFunc(watches, func(w watchFor) bool {
+		return w.State && (w.Namespace == "" || w.Namespace == namespace) && (w.Name == "" || w.Name == name)
+	})
+	if at < 0 {
+		return nil
+	}
+	u, err := a.cluster.Get(resource.WithVersion(watches[at].Version), namespace, name)
+	if err != nil || u == nil {
+		return nil
+	}
+	return protocol.TrimState(u.Object)
+}
+
 // deliver sends an event.
 func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) bool {
 	watches := a.watches[about.resource]
@@ -181,12 +196,17 @@ func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) boo
 	}
 	if e.first {
 		event.Objects, event.ObjectsComplete = a.there(about.resource)
+		for i := range event.Objects {
+			event.States = append(event.States, a.state(about.resource, watches, event.Objects[i].Namespace,
+				event.Objects[i].Name))
+		}
 	}
 	if !e.whole {
 		m, err := a.cluster.Metadata(about.resource, about.namespace, about.name)
 		switch {
 		case err == nil && m != nil:
 			event.Object = protocol.TrimMetadata(&m.ObjectMeta)
+			event.State = a.state(about.resource, watches, about.namespace, about.name)
 		case e.deleted:
 			var last metav1.PartialObjectMetadata
 			if json.Unmarshal(e.last, &last) == nil {
@@ -195,6 +215,10 @@ func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) boo
 		}
 	}
 	body, err := json.Marshal(event)
+	if err != nil || len(body) > protocol.MaxEventBytes {
+		event.State, event.States = nil, nil
+		body, err = json.Marshal(event)
+	}
 	if err != nil || len(body) > protocol.MaxEventBytes {
 		event.Object, event.Objects, event.ObjectsComplete = nil, nil, false
 		body, _ = json.Marshal(event) // names always encode

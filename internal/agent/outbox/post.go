@@ -138,10 +138,14 @@ func (p *smallReads) Read(into []byte) (int, error) {
 	return p.of.Read(into[:min(len(into), size)])
 }
 
-// Deliver makes one attempt to deliver an event. An event that is too large is sent without metadata. If the listener
-// refuses an event, it is sent again without metadata.
+// Deliver makes one attempt to deliver an event. An event that is too large is sent without states, and then without
+// metadata. If the listener refuses an event, it is sent again without metadata.
 func (p *Poster) Deliver(ctx context.Context, manager string, e protocol.Event) Result {
 	body, err := json.Marshal(e)
+	if err == nil && len(body) > protocol.MaxEventBytes && (e.State != nil || e.States != nil) {
+		e.State, e.States = nil, nil
+		body, err = json.Marshal(e)
+	}
 	if err == nil && len(body) > protocol.MaxEventBytes {
 		e.Object = nil
 		body, err = json.Marshal(e)
@@ -154,7 +158,7 @@ func (p *Poster) Deliver(ctx context.Context, manager string, e protocol.Event) 
 	a, err := p.Post(ctx, manager, "event", body)
 	refused := a.Status == http.StatusBadRequest || a.Status == http.StatusRequestEntityTooLarge
 	if refused && e.Object != nil {
-		e.Object = nil
+		e.Object, e.State = nil, nil
 		return p.Deliver(ctx, manager, e)
 	}
 	if err == nil && a.Status == http.StatusOK {

@@ -216,8 +216,8 @@ func (r *trialRun) create(ctx context.Context, m *author.Module) error {
 		if r.cr.Namespace = cr.GetNamespace(); !namespaced {
 			r.cr.Namespace = ""
 		}
-		if r.cr, err = r.cluster.Create(ctx, cr, v1beta2.FieldOwnerApplier); err != nil &&
-			apply.ClassOf(err) == apply.Terminal {
+		created, err := r.cluster.Create(ctx, cr, v1beta2.FieldOwnerApplier)
+		if r.cr = created.Ref; err != nil && apply.ClassOf(err) == apply.Terminal {
 			return "", err
 		}
 		if err != nil {

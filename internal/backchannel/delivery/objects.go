@@ -146,18 +146,27 @@ func portOf(server string) string {
 	return u.Port()
 }
 
-// rulesFor returns the rules of a role that allows to list and watch the resources on the watch list, and nothing else.
+// rulesFor returns the rules of a role that allows to list and watch the resources on the watch list, to get the
+// objects whose state is reported, and nothing else.
 func rulesFor(list protocol.Watchlist) []any {
-	byGroup := map[string][]string{}
+	watched, read := map[string][]string{}, map[string][]string{}
 	for _, w := range list.Watches {
-		byGroup[w.Group] = append(byGroup[w.Group], w.Resource)
+		watched[w.Group] = append(watched[w.Group], w.Resource)
+		if w.State {
+			read[w.Group] = append(read[w.Group], w.Resource)
+		}
 	}
+	return append(rulesWith(watched, "list", "watch"), rulesWith(read, "get")...)
+}
+
+// rulesWith returns one rule for each group, with its resources and the verbs.
+func rulesWith(byGroup map[string][]string, verbs ...string) []any {
 	rules := []any{}
 	for _, group := range sortedKeys(byGroup) {
 		resources := byGroup[group]
 		slices.Sort(resources)
 		rules = append(rules, map[string]any{
-			"apiGroups": []any{group}, "resources": anys(slices.Compact(resources)), "verbs": []any{"list", "watch"},
+			"apiGroups": []any{group}, "resources": anys(slices.Compact(resources)), "verbs": anys(verbs),
 		})
 	}
 	return rules

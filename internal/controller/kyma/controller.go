@@ -293,10 +293,11 @@ type run struct {
 	manifests map[string]*v1beta2.Manifest // set by resolve: all Manifests of the Kyma, by name
 	// modules is set by resolve and completed by install: the requested modules, the modules to be removed, and the
 	// mandatory modules.
-	modules   []plan.Module
-	agentPlan agentdelivery.Plan // set by watchlist
-	found     findings           // the input of the status
-	deletion  deletion           // set by the steps of a deletion
+	modules    []plan.Module
+	agentPlan  agentdelivery.Plan // set by watchlist
+	found      findings           // the input of the status
+	remoteRead lastRemote         // set by sync: when remote was read; see takeRemote
+	deletion   deletion           // set by the steps of a deletion
 }
 
 // findings are the results of the steps from which the status is derived.

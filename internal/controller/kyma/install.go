@@ -178,10 +178,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 		}
 	}
 	if m.Manifest == nil || m.Manifest.Name != want.Name {
-		if source, err := v1beta2.DecodeImageSpec(want.Spec.Install.Source); err == nil &&
-			n.Registry.HasCached(source.Ref) {
-			want.Annotations[v1beta2.AnnotationSyncOCIRef] = source.Ref // saves the controller of Manifests one write
-		}
+		n.setSyncRef(want)
 		if err := n.Client.Create(ctx, want, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
 			return fmt.Errorf("creating Manifest %s: %w", want.Name, err)
 		}
@@ -193,6 +190,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	if updated == nil {
 		return nil
 	}
+	n.setSyncRef(updated)
 	if err := n.patchManifest(ctx, m, updated); err != nil {
 		return err
 	}
@@ -202,6 +200,14 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 				"change the ModuleTemplate or the ModuleReleaseMeta instead")
 	}
 	return nil
+}
+
+// setSyncRef sets the annotation with the reference of the artefact, if the artefact was read before. Otherwise the
+// controller of Manifests sets the annotation after it has applied the objects, which costs one more write.
+func (n *run) setSyncRef(m *v1beta2.Manifest) {
+	if source, err := v1beta2.DecodeImageSpec(m.Spec.Install.Source); err == nil && n.Registry.HasCached(source.Ref) {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationSyncOCIRef, source.Ref)
+	}
 }
 
 // remove deletes two kinds of Manifests: those of modules that are no longer requested, and those of modules that this

@@ -25,13 +25,16 @@ import (
 //	1  the Manifest is deleted, or was changed by others               no delay
 //	2  its state has changed to neither Ready nor Processing           no delay: people wait for this state
 //	3  its state has changed to Ready, and no other is Processing      no delay: this is the end of the change
-//	4  its state, visible version or visible message has changed       readyBatchDelay, together with other events
+//	4  its state, visible version or visible message has changed       batchDelay, together with other events
 //	5  we changed it, or it was created, started or applied            slowCheckDelay; row 3 or 4 usually comes first
 //	6  any other event                                                 no reconcile
 
-// readyBatchDelay is the period in which the controller collects the Ready states of modules. So modules that become
-// Ready together cost one status write.
-const readyBatchDelay = time.Second
+// The periods in which the controller collects the Ready states of modules. So modules that become Ready together cost
+// one status write. The period is shorter while a person waits for the runtime.
+const (
+	readyBatchDelay  = 3 * time.Second
+	urgentBatchDelay = time.Second
+)
 
 // slowCheckDelay is the time after which the controller checks whether a module is slow. A module that is not Ready by
 // then counts as slow.
@@ -100,6 +103,8 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 		return 0, true
 	case changed && is == v1beta2.StateReady && !r.hasOtherProcessing(ctx, now):
 		return 0, true
+	case changed && r.Urgent != nil && r.Urgent.Is(now.Labels[v1beta2.LabelKymaName]):
+		return urgentBatchDelay, true
 	case changed:
 		return readyBatchDelay, true
 	case specChanged, applied, before.Status.State == "":

@@ -1,6 +1,7 @@
 package kyma
 
 import (
+	"context"
 	"fmt"
 	"hash/maphash"
 	"time"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -20,11 +23,69 @@ type record struct {
 	firstSeenAt time.Time               // when this process first saw the runtime, over any connection
 	fingerprint uint64                  // of the Kyma in the runtime, without its status
 	request     request                 // of the Kyma in the runtime at the last read
+	remote      lastRemote              // the Kyma in the runtime
 	deletion    *apply.DeletionProgress // the objects in the runtime with a deletion request
 	deletable   []v1beta2.Resource      // the objects to delete, once it is known which; see deletableResources
 	isCompared  bool                    // markRestored has compared the statuses
 	recreated   []string                // modules whose lost Manifests were created again; see restored.Unreported
 	releasedUID types.UID               // UID of the Kyma without our finalizer; the cache may still have that Kyma
+}
+
+// lastRemote is the Kyma in the runtime as the last reconcile has left it.
+type lastRemote struct {
+	kyma   *v1beta2.Kyma // nil if the next reconcile has to read it
+	readAt time.Time     // when it was read
+	events int           // number of events that show that it may have changed
+}
+
+// remoteReusePeriod is the time for which a reconcile may use the Kyma in the runtime that an earlier reconcile has
+// read. While modules are installed, several reconciles follow each other within this time.
+const remoteReusePeriod = 5 * time.Second
+
+// takeRemote returns the Kyma in the runtime as the last reconcile has left it, or nil if it has to be read: it was
+// read too long ago, or an event has shown that it may have changed since then, or a person has requested a retry.
+func (n *run) takeRemote(ctx context.Context) (remote *v1beta2.Kyma) {
+	n.edit(func(m *record) {
+		last := m.remote
+		reuse := min(remoteReusePeriod, n.Runtimes.PollInterval(n.kyma.Name))
+		if last.kyma != nil && n.now.Sub(last.readAt) < reuse &&
+			!retry.IsOutdated(ctx, last.readAt) {
+			remote = last.kyma
+		} else {
+			last.readAt = n.now
+		}
+		m.remote.kyma, n.remoteRead = nil, last
+	})
+	return remote
+}
+
+// keepRemote keeps the Kyma in the runtime for the next reconcile, if the next reconcile will probably come soon, and
+// if no event has arrived in this reconcile. A Kyma that requests nothing is not kept: see confirmRequest. A Kyma that
+// is Processing for longer than SlowModuleDelay is not kept either, so memory has only Kymas that change now.
+func (n *run) keepRemote() {
+	s := &n.kyma.Status
+	if s.State != v1beta2.StateProcessing || len(n.remote.Spec.Modules) == 0 || !n.kyma.DeletionTimestamp.IsZero() ||
+		n.now.Sub(s.LastOperation.LastUpdateTime.Time) >= plan.SlowModuleDelay {
+		return
+	}
+	n.edit(func(m *record) {
+		if m.remote.events == n.remoteRead.events {
+			m.remote.kyma, m.remote.readAt = n.remote, n.remoteRead.readAt
+		}
+	})
+}
+
+// noteRemoteEvent drops the kept Kyma in a runtime if an event shows that it may have changed.
+func (r *Reconciler) noteRemoteEvent(kyma string, e runtimes.Event) {
+	if o := e.Object; o != nil && !e.Deleted && !r.isRemoteChanged(kyma, o) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.known[kyma]; m != nil {
+		m.remote.kyma = nil
+		m.remote.events++
+	}
 }
 
 // edit calls f with the record of the Kyma, under the lock. If the record belongs to another connection, an empty

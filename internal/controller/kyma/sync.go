@@ -54,7 +54,10 @@ func (n *run) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	remote, err := n.readRemote(ctx, n.runtime, n.kyma.Name)
+	remote := n.takeRemote(ctx)
+	if remote == nil {
+		remote, err = n.readRemote(ctx, n.runtime, n.kyma.Name)
+	}
 	if loop.Reason(err) == v1beta2.ReasonRuntimeKymaInvalid {
 		return n.refuse(err)
 	}
@@ -168,7 +171,7 @@ func (n *run) createRemote(ctx context.Context, labels, annotations map[string]s
 		return nil, fmt.Errorf("encoding the Kyma for runtime %s: %w", n.kyma.Name, err)
 	}
 	delete(fields, "status")
-	_, err = n.runtime.CreateWithoutRead(ctx, &unstructured.Unstructured{Object: fields}, metadataOwner)
+	made, err := n.runtime.CreateWithoutRead(ctx, &unstructured.Unstructured{Object: fields}, metadataOwner)
 	if catalog.IsAbsent(err) {
 		n.catalog.ResendBase(n.catalogTarget()) // somebody may have deleted the CRDs
 		return nil, &catalog.NotServedError{What: "the runtime to serve the kind Kyma"}
@@ -176,7 +179,7 @@ func (n *run) createRemote(ctx context.Context, labels, annotations map[string]s
 	if err != nil {
 		return nil, fmt.Errorf("creating the Kyma in runtime %s: %w", n.kyma.Name, err)
 	}
-	remote.Generation = 1                           // the generation of every new object
+	remote.UID, remote.Generation, remote.ResourceVersion = made.UID, made.Generation, made.ResourceVersion
 	n.agents.CompareAtNextDelivery(n.agentTarget()) // the agent may have been deleted, too
 	if restored {
 		n.event(corev1.EventTypeNormal, v1beta2.EventKymaRestored,
@@ -285,6 +288,7 @@ func (n *run) publish(ctx context.Context) error {
 	}
 	want := plan.RemoteStatus(n.kyma, n.remote.Generation)
 	if loop.Equal(&n.remote.Status, &want) {
+		n.keepRemote()
 		if n.kyma.Status.State == v1beta2.StateReady && n.Runtimes.IsWatched(n.kyma.Name) {
 			n.runtime.CloseIdleConnections()
 		}
@@ -301,6 +305,10 @@ func (n *run) publish(ctx context.Context) error {
 	_, err = n.runtime.Patch(ctx, remoteRef, types.MergePatchType, "status", patch, v1beta2.FieldOwner)
 	if err != nil && !catalog.IsAbsent(err) {
 		return fmt.Errorf("writing the status of the Kyma in runtime %s: %w", n.kyma.Name, err)
+	}
+	if err == nil {
+		n.remote.Status = want
+		n.keepRemote()
 	}
 	return nil
 }
@@ -350,6 +358,7 @@ func (n *run) watchCredential() {
 // events in which only the status of the Kyma in the runtime has changed, because those are own writes.
 func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Event) {
 	return func(e runtimes.Event) {
+		r.noteRemoteEvent(key.Name, e)
 		class := queueing.Event
 		if o := e.Object; o != nil {
 			if !e.Deleted && !r.isRemoteChanged(key.Name, o) {

@@ -183,6 +183,17 @@ func (b *bench) delete() {
 	}
 }
 
+// ageSeen makes the states of objects that were seen too old to count.
+func (b *bench) ageSeen() {
+	m := b.r.memoryOf(client.ObjectKey{Namespace: "kcp-system", Name: "m"}, b.manifest().UID)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for ref, s := range m.seen {
+		s.at = s.at.Add(-time.Minute)
+		m.seen[ref] = s
+	}
+}
+
 // reconcile reconciles once.
 func (b *bench) reconcile() (reconcile.Result, error) {
 	b.steps = nil
@@ -338,6 +349,12 @@ func (f *fakeRuntime) store(w http.ResponseWriter, path string, body []byte) {
 	meta := o["metadata"].(map[string]any)
 	fields := []any{map[string]any{"manager": v1beta2.FieldOwnerApplier, "operation": "Apply", "fieldsV1": fieldsOf(o)}}
 	code := http.StatusCreated
+	if old, wanted := f.stored[path], meta["resourceVersion"]; old != nil && wanted != nil &&
+		wanted != old["metadata"].(map[string]any)["resourceVersion"] {
+		f.answer(w, http.StatusConflict, map[string]any{"kind": "Status", "status": "Failure", "code": 409,
+			"reason": "Conflict", "message": "the object has been modified"})
+		return
+	}
 	f.version++
 	meta["uid"], meta["generation"], meta["resourceVersion"] = fmt.Sprint("uid-", f.version),
 		float64(1), strconv.Itoa(f.version)

@@ -284,13 +284,18 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 		return loop.Run(ctx, options, loop.Step{Name: "adopt", Do: n.addFinalizers}, restore)
 	}
 	options.Publish, options.DeferSave = n.publishRef, n.deferSave
+	n.saved = *m.Status.DeepCopy()
+	if status := n.memory.takeDeferred(m); status != nil {
+		options.Read = m.DeepCopy()
+		m.Status = *status
+	}
 	return loop.Run(ctx, options,
 		loop.Step{Name: "adopt", Do: n.addFinalizers},
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "decide", Do: n.decide},
 		loop.Step{Name: "reach", Do: n.reach},
 		loop.Step{Name: "render", Do: n.render},
-		loop.Step{Name: "record", Do: n.record, Save: true},
+		loop.Step{Name: "record", Do: n.record, SaveIf: n.sendsObjects},
 		loop.Step{Name: "apply", Do: n.apply},
 		loop.Step{Name: "resource", Do: n.createResource},
 		loop.Step{Name: "prune", Do: n.prune},

@@ -69,27 +69,40 @@ func TestResourcePolicy(t *testing.T) {
 	}
 }
 
-// TestMissingResource checks that a custom resource is created again if it is missing while the module is Processing,
-// even if no event reports its deletion.
-func TestMissingResource(t *testing.T) {
+// TestResourceIsNotReadToCreateIt checks that a new module creates its custom resource without reading it first. While
+// the module is Processing, the custom resource is read once in each reconcile, and created again if it is deleted.
+func TestResourceIsNotReadToCreateIt(t *testing.T) {
 	b := newSampleBench(t, v1beta2.CreateAndDelete)
 	b.edit(func(m *v1beta2.Manifest) {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationCustomStateCheck, v1beta2.ValueTrue)
 		m.Spec.CustomStateCheck = []v1beta2.CustomStateCheck{{JSONPath: "status.state", Value: "Up",
 			MappedState: v1beta2.StateReady}}
 	})
-	reconcile := func() {
+	reconcile := func(want ...string) {
 		t.Helper()
 		if _, err := b.reconcile(); err != nil {
 			t.Fatal(err)
 		}
+		var got []string
+		for _, line := range b.runtime.take() {
+			if strings.HasSuffix(line, samplePath+"own") {
+				got = append(got, strings.Fields(line)[0])
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("requests about the custom resource, -want +got:\n%s", diff)
+		}
 	}
-	reconcile()
+	reconcile("PATCH")
+	reconcile() // it is expected back
+	b.ageSeen()
+	reconcile("GET")
 	b.runtime.drop(samplePath + "own")
-	reconcile() // finds that it is missing
-	reconcile()
-	if b.runtime.object(samplePath+"own") == nil {
-		t.Errorf("it is not created again; requests %v", b.runtime.take())
+	b.ageSeen()
+	reconcile("GET")
+	reconcile("GET", "PATCH")
+	if b.statusWrites != 1 {
+		t.Errorf("the status was written %d times, want once, with the inventory", b.statusWrites)
 	}
 }
 

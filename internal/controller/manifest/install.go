@@ -37,11 +37,10 @@ func (n *run) decide(ctx context.Context) error {
 }
 
 // record writes the inventory before the objects are applied. The saved inventory has the objects that will be applied,
-// and the objects that were applied before. The status is saved after this step.
+// and the objects that were applied before. If objects are sent, the status is saved after this step.
 func (n *run) record(ctx context.Context) error {
 	if n.rendered == nil {
 		n.refs = inventory.Refs(n.manifest.Status.Synced)
-		n.saved = *n.manifest.Status.DeepCopy()
 		return n.expectObjects(ctx)
 	}
 	var err error
@@ -50,8 +49,12 @@ func (n *run) record(ctx context.Context) error {
 	}
 	n.reportInventory()
 	n.saved = *n.manifest.Status.DeepCopy()
+	n.memory.startSending()
 	return nil
 }
+
+// sendsObjects reports whether this reconcile may send objects.
+func (n *run) sendsObjects() bool { return n.rendered != nil }
 
 // resolveRefs returns the references of all objects, with the scope and namespace that the objects have in the runtime.
 func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
@@ -129,9 +132,7 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
 	metrics.Objects.WithLabelValues("failed").Add(float64(len(result.Failed)))
 	n.changes.readiness = n.changes.readiness || len(result.Applied) > 0
-	// A new workload is never ready at once, so this reconcile does not read its readiness.
-	n.observed.workloadSent = n.observed.workloadSent || n.plan.applyAll &&
-		slices.ContainsFunc(result.Applied, inventory.IsWorkload)
+	n.seeApplied(result)
 	n.reportTakeovers(result.TakenOver)
 	n.reportExisting(ctx, result.Existing)
 	isConflict := func(e *apply.Error) bool { return e.Reason() == apply.OwnedByOtherModule }
@@ -161,6 +162,22 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 	}
 	n.observed.blocker = v1beta2.ReasonCRDNotEstablished
 	return n.waitFor(unserved[0].Message)
+}
+
+// seeApplied records the readiness of the workloads that were applied, as the answers show it. A workload whose
+// readiness is not reported by events is read after firstPollDelay.
+func (n *run) seeApplied(result apply.Result) {
+	for _, ref := range result.Applied {
+		switch {
+		case !inventory.IsWorkload(ref):
+		case slices.ContainsFunc(result.Ready, ref.SameObject):
+			n.memory.see(ref, n.memory.progress.Version(ref), readiness{state: v1beta2.StateReady})
+		case isReported(ref):
+			n.memory.seeSent(ref)
+		default:
+			n.observed.workloadSent = n.observed.workloadSent || n.plan.applyAll
+		}
+	}
 }
 
 // waitFor ends the reconcile and requeues the Manifest. The longer the wait has taken already, the longer is the delay
@@ -236,20 +253,31 @@ func (n *run) createResource(ctx context.Context) error {
 	if cr == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !n.plan.applyAll && !n.changes.readiness {
 		return nil
 	}
-	create := n.runtime.Create
-	if (!n.plan.applyAll || n.manifest.Status.Version != "") && resourceDecides(n.manifest, n.CustomStateCheck) {
+	ref, isNew := inventory.ResourceRef(n.manifest), n.plan.applyAll && n.manifest.Status.Version == ""
+	if !isNew && resourceDecides(n.manifest, n.CustomStateCheck) {
+		if !n.plan.applyAll && n.manifest.Status.State == v1beta2.StateProcessing &&
+			n.memory.progress.Version(ref) != 0 {
+			return nil // it exists, and observe reads it when the workloads are ready
+		}
 		// The step observe needs the custom resource too, so it is read before, and created if it does not exist.
 		object, err := n.readResource(ctx)
-		if err != nil && loop.Reason(err) != apply.KindUnknown || object != nil {
+		if object != nil {
+			_, _ = n.evaluateRead(object) // observe reports the error
+			return nil
+		}
+		if err != nil && loop.Reason(err) != apply.KindUnknown {
 			return err
 		}
 	}
-	if n.observed.resource != nil {
+	create := n.runtime.Create
+	if isNew || n.observed.resource != nil {
 		create = n.runtime.CreateWithoutRead
 	}
-	_, err := create(ctx, cr, v1beta2.FieldOwnerCustomResource)
+	made, err := create(ctx, cr, v1beta2.FieldOwnerCustomResource)
 	n.observed.resource = nil
 	if err == nil {
+		n.memory.progress.ObserveRead(ref, made.UID, made.Generation, made.ResourceVersion)
+		n.memory.seeSent(ref)
 		n.noteServed(cr.GroupVersionKind().GroupKind())
 		return nil
 	}

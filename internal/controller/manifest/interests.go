@@ -24,6 +24,7 @@ import (
 func (n *run) subscribe() {
 	key := types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name}
 	n.cluster.Replace(&n.memory.cluster, subscriptionKey(key))
+	n.memory.setEvaluator(n.evaluateResource())
 	n.cluster.Subscribe(runtimes.Subscriber{
 		Key: subscriptionKey(key), Interests: n.memory.interests, ReplayMissed: n.memory.compared.IsZero(),
 		Notify: n.notifier(key, n.memory, inventory.ResourceRef(n.manifest)),
@@ -57,6 +58,7 @@ func (n *run) expectObjects(ctx context.Context) error {
 		return err
 	}
 	n.memory.expect(n.refs, &n.shared)
+	n.memory.setNeeded(n.readinessRefs())
 	if !slices.Equal(interests, n.memory.interests) {
 		n.memory.interests = dedup.Share(&n.shared, fmt.Sprint("interests ", interests), slices.Clip(interests))
 		n.subscribe()

@@ -31,7 +31,7 @@ type memory struct {
 	released       bool                   // the finalizers were removed; the cache may still return the Manifest
 	readinessRules string                 // the rules of the last readiness decision; "" before the first decision
 	reported       v1beta2.State          // the state in the last report, saved or not; "" before the first report
-	unsaved        unsaved                // the completely applied digest that is not in the status yet
+	deferred       deferred               // the status of the last reconcile, if it was not saved
 	// conflicts are the objects that another module contains too, with other content; each reconcile compares them.
 	conflicts []apply.Ref
 	// ownersTurn has the objects that another module contains too and whose owner has to correct a change, with the
@@ -48,14 +48,27 @@ type memory struct {
 	mu       sync.Mutex
 	expected []apply.Ref // guarded by mu: the objects that the runtime should have once all are applied
 	changes  changes     // guarded by mu
+
+	// guarded by mu: the readiness of workloads and of the custom resource while the module is Processing, see seen.go
+	seen     map[apply.Ref]seenState
+	needed   []apply.Ref   // guarded by mu: the objects that decide about readiness, if events contain their state
+	shown    v1beta2.State // guarded by mu: the state in the last report, or sending; "" if it is in doubt
+	evaluate evaluator     // guarded by mu: of the custom resource; nil if it does not decide
 }
 
 // changes has the events that were received since the last reconcile.
 type changes struct {
 	objects   map[apply.Ref]objectEvent // the last event of each object that changed
+	resource  resourceEvent             // the last event of the custom resource with a usable state
 	readiness bool                      // an object or a status that readiness depends on has changed
 	missed    bool                      // events about objects may have been lost
 	retried   bool                      // a person requested a retry
+}
+
+// resourceEvent is an event of the custom resource whose state is recorded. Its version is 0 if there is none.
+type resourceEvent struct {
+	ref     apply.Ref
+	version uint64
 }
 
 // objectEvent is the content of the last event about an object.
@@ -67,13 +80,22 @@ type objectEvent struct {
 	byOthers        bool // another field manager made the last change outside of the status
 }
 
-// unsaved is a digest that was applied completely to a runtime and is not yet saved in the status of the Manifest.
-// unsaved includes the resource version of that Manifest.
-type unsaved struct{ digest, resourceVersion string }
+// deferred is a status that was not saved, and the resource version of the Manifest that it belongs to. The next
+// reconcile continues with this status. If it is lost, all objects are applied again.
+type deferred struct {
+	status          *v1beta2.ManifestStatus
+	resourceVersion string
+}
 
-// isOf reports whether u belongs to this digest and to the current resource version of the Manifest.
-func (u unsaved) isOf(m *v1beta2.Manifest, digest string) bool {
-	return u.digest != "" && u.digest == digest && u.resourceVersion == m.ResourceVersion
+// takeDeferred returns the status of the last reconcile, if it was not saved, and if the Manifest has not changed since
+// then. Otherwise takeDeferred returns nil. The memory does not keep the status.
+func (m *memory) takeDeferred(of *v1beta2.Manifest) *v1beta2.ManifestStatus {
+	d := m.deferred
+	m.deferred = deferred{}
+	if d.resourceVersion != of.ResourceVersion {
+		return nil
+	}
+	return d.status
 }
 
 // memoryOf returns the memory of a Manifest. memoryOf creates the memory if there is none.
@@ -116,6 +138,9 @@ func (m *memory) addMissedLocked(in runtimes.Interest, resource apply.Ref) bool 
 		return in.Kind == "" || refOf(in, ref.Namespace, ref.Name).SameObject(ref)
 	}
 	missed := slices.ContainsFunc(m.expected, covers)
+	if missed || covers(resource) {
+		m.seen = nil // nothing is ready because of an event that was received before
+	}
 	m.changes.missed = m.changes.missed || missed
 	m.changes.readiness = m.changes.readiness || missed || covers(resource)
 	return missed || covers(resource)
@@ -128,14 +153,31 @@ func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetada
 	// known means that a reconcile has already read this version of the object.
 	known := !e.Deleted && m.progress.IsKnownVersion(ref, o.UID, o.ResourceVersion)
 	if ref.SameObject(resource) {
-		m.changes.readiness = m.changes.readiness || !known
-		return !known
+		if known {
+			return false
+		}
+		if !m.seeEventLocked(e, ref, true) {
+			return false
+		}
+		if s, seen := m.seen[keyOf(ref)]; seen && !e.Deleted {
+			m.changes.resource = resourceEvent{ref, s.version}
+			return true
+		}
+		if e.Deleted {
+			m.progress.Forget(ref)
+		}
+		m.changes.readiness = true
+		return true
 	}
 	if known || o.Annotations[v1beta2.AnnotationOwnedBy] != owner && !slices.ContainsFunc(m.expected, ref.SameObject) {
 		return false
 	}
-	if !e.Deleted && !statusMatters(ref) && m.progress.ObserveEvent(ref, o.UID, o.Generation, o.ResourceVersion) {
-		return false // an own write
+	acts := statusMatters(ref) && !m.progress.IsEstablished(ref)
+	if isReported(ref) {
+		acts = m.seeEventLocked(e, ref, false)
+	}
+	if !e.Deleted && !acts && m.progress.ObserveEvent(ref, o.UID, o.Generation, o.ResourceVersion) {
+		return false // an own write, or a status that changes nothing
 	}
 	m.setObjectLocked(ref, objectEvent{
 		uid: o.UID, generation: o.Generation, resourceVersion: o.ResourceVersion, deleted: e.Deleted,
@@ -178,7 +220,9 @@ func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Re
 			continue
 		}
 		concerned = true
+		delete(m.seen, keyOf(ref))
 		if ref.SameObject(resource) {
+			m.progress.Forget(ref)
 			m.changes.readiness = true
 			continue
 		}
@@ -210,18 +254,12 @@ func (m *memory) expect(refs []apply.Ref, shared *dedup.Values) {
 	}
 }
 
-// noteMissing records that the custom resource of the module does not exist, so that the next reconcile creates it.
-func (m *memory) noteMissing() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.changes.readiness = true
-}
-
 // takeChanges returns the changes since the last call of takeChanges, and clears them.
 func (m *memory) takeChanges() changes {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	taken := m.changes
+	taken.readiness, taken.resource = taken.readiness || taken.resource.version != 0, resourceEvent{}
 	m.changes = changes{}
 	return taken
 }
@@ -243,7 +281,7 @@ func (m *memory) restoreChanges(taken changes) {
 // history returns the data from the memory and the changes that newPlan needs.
 func (m *memory) history(c changes, auditInterval time.Duration) history {
 	return history{
-		unsaved: m.unsaved, drifted: inventory.Combine(m.drifted(c.objects), slices.Concat(m.conflicts,
+		drifted: inventory.Combine(m.drifted(c.objects), slices.Concat(m.conflicts,
 			slices.SortedFunc(maps.Keys(m.ownersTurn), compareRefs))),
 		missed: c.missed, retried: c.retried,
 		driftReported: m.drift != "",

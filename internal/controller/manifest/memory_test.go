@@ -149,7 +149,7 @@ func TestRestoreChanges(t *testing.T) {
 	m.restoreChanges(taken)
 	want := changes{objects: map[apply.Ref]objectEvent{a: {resourceVersion: "2"}, b: {resourceVersion: "1"}},
 		readiness: true, missed: true, retried: true}
-	if diff := cmp.Diff(want, m.takeChanges(), cmp.AllowUnexported(changes{}, objectEvent{}),
+	if diff := cmp.Diff(want, m.takeChanges(), cmp.AllowUnexported(changes{}, resourceEvent{}, objectEvent{}),
 		cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -207,7 +207,7 @@ func TestMissedEvents(t *testing.T) {
 	for name, c := range cases {
 		m := &memory{expected: []apply.Ref{object}}
 		concerned := m.addEvent(runtimes.Event{Missed: true, Interest: c.in}, "kcp-system/m", cr)
-		if diff := cmp.Diff(c.want, m.changes, cmp.AllowUnexported(changes{})); diff != "" ||
+		if diff := cmp.Diff(c.want, m.changes, cmp.AllowUnexported(changes{}, resourceEvent{})); diff != "" ||
 			concerned != c.want.readiness {
 			t.Errorf("%s: %s: concerned %t, -want +got:\n%s", name, c.reason, concerned, diff)
 		}

@@ -3,11 +3,14 @@ package manifest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
@@ -23,6 +26,7 @@ const (
 // observe reads the readiness of the applied objects. observe reads the workloads first, and after that the module's
 // custom resource.
 func (n *run) observe(ctx context.Context) error {
+	n.memory.startObserving()
 	rules := readinessRules(n.manifest, n.CustomStateCheck)
 	quiet := n.isQuiet(rules)
 	n.memory.readinessRules = rules
@@ -35,19 +39,9 @@ func (n *run) observe(ctx context.Context) error {
 			v1beta2.OperationManifestWaiting}
 		return loop.RecheckAfter(firstPollDelay)
 	}
-	read := n.runtime.CheckReady
-	if n.manifest.Status.State == v1beta2.StateProcessing && time.Since(n.notReadySince()) < noPodsPeriod {
-		read = n.runtime.CheckReadyWithoutPods
-	}
-	waiting, err := read(ctx, inventory.ReadinessRefs(n.refs, n.manifest.Spec.Manager), &n.memory.progress)
+	found, err := n.findReadiness(ctx)
 	if err != nil {
 		return err
-	}
-	found := readinessOf(waiting)
-	if found.state == v1beta2.StateReady && resourceDecides(n.manifest, n.CustomStateCheck) {
-		if found, err = n.observeResource(ctx); err != nil {
-			return err
-		}
 	}
 	if found.state == v1beta2.StateReady && n.memory.drift != "" {
 		n.observed.readiness = readiness{v1beta2.StateWarning, v1beta2.ReasonDriftDetected, n.memory.drift}
@@ -57,7 +51,83 @@ func (n *run) observe(ctx context.Context) error {
 	if found.state == v1beta2.StateReady {
 		return nil
 	}
-	return loop.RecheckAfter(loop.PollDelay(time.Now(), n.notReadySince()))
+	return loop.RecheckAfter(max(loop.PollDelay(time.Now(), n.notReadySince()), n.validity().expected))
+}
+
+// validity returns the time for which the readiness of an object counts without being read again.
+func (n *run) validity() validity {
+	v := validity{ready: firstPollDelay, expected: n.expectedPeriod()}
+	if n.cluster.IsWatched() {
+		v.ready = readyPeriod
+	}
+	return v
+}
+
+// expectedPeriod returns the time for which an object counts as not ready without being read again.
+func (n *run) expectedPeriod() time.Duration {
+	switch {
+	case !n.plan.applyAll && n.manifest.Status.State != v1beta2.StateProcessing, !n.plan.applyAll &&
+		time.Since(n.notReadySince()) > quietPeriod:
+		return 0 // the status shows the reason, so it has to be read
+	case n.cluster.IsWatched():
+		return expectedPeriod
+	}
+	return firstPollDelay
+}
+
+// findReadiness returns the readiness of the module. Objects whose readiness is known are not read. The custom resource
+// counts only after the other objects are ready. If an object is expected to change soon, nothing is read.
+func (n *run) findReadiness(ctx context.Context) (readiness, error) {
+	now, valid := time.Now(), n.validity()
+	objects, resource := n.readinessRefs()
+	var ask []apply.Ref
+	for _, ref := range objects {
+		seen, known := n.memory.lookup(ref, valid, now)
+		if known && seen.state != v1beta2.StateReady {
+			return seen, nil
+		}
+		if !known {
+			ask = append(ask, ref)
+		}
+	}
+	if !slices.ContainsFunc(ask, isReported) {
+		if seen, known := n.memory.lookup(resource, valid, now); known && seen.state == v1beta2.StateProcessing {
+			return seen, nil
+		}
+	}
+	read := n.runtime.CheckReady
+	if n.manifest.Status.State == v1beta2.StateProcessing && time.Since(n.notReadySince()) < noPodsPeriod {
+		read = n.runtime.CheckReadyWithoutPods
+	}
+	waiting, err := read(ctx, ask, &n.memory.progress)
+	if err != nil {
+		return readiness{}, err
+	}
+	n.seeRead(ask, waiting)
+	found := readinessOf(waiting)
+	if found.state != v1beta2.StateReady || resource == (apply.Ref{}) {
+		return found, nil
+	}
+	if seen, known := n.memory.lookup(resource, valid, now); known {
+		return seen, nil
+	}
+	return n.observeResource(ctx)
+}
+
+// seeRead records the readiness of workloads that were read.
+func (n *run) seeRead(asked []apply.Ref, waiting []apply.NotReady) {
+	for _, ref := range asked {
+		if !isReported(ref) {
+			continue
+		}
+		found := readiness{state: v1beta2.StateReady}
+		for _, w := range waiting {
+			if w.Ref.SameObject(ref) {
+				found = readinessOf([]apply.NotReady{w})
+			}
+		}
+		n.memory.see(ref, n.memory.progress.Version(ref), found)
+	}
 }
 
 // isQuiet reports whether the module is Ready and no event was received that could change this. If the last reconcile
@@ -78,13 +148,21 @@ func (n *run) observeResource(ctx context.Context) (readiness, error) {
 		return readiness{}, err
 	}
 	if object == nil {
-		n.memory.noteMissing()
+		n.memory.noteMissing(ref)
 		return readiness{v1beta2.StateProcessing, v1beta2.ReasonCustomResourceNotReady,
 			fmt.Sprintf("%s does not exist yet", ref)}, nil
 	}
+	return n.evaluateRead(object)
+}
+
+// evaluateRead returns and records the readiness of the custom resource that was read.
+func (n *run) evaluateRead(object *unstructured.Unstructured) (readiness, error) {
+	ref := inventory.ResourceRef(n.manifest)
 	verdict, err := n.states.Evaluate(ref, object, stateRules(&n.manifest.Spec))
 	if err != nil {
 		return readiness{}, reconcile.TerminalError(err)
 	}
-	return readinessByResource(verdict), nil
+	found := readinessByResource(verdict)
+	n.memory.see(ref, n.memory.progress.Version(ref), found)
+	return found, nil
 }

@@ -31,7 +31,6 @@ type plan struct {
 
 // history is what newPlan needs from earlier reconciles and from events.
 type history struct {
-	unsaved       unsaved     // the completely applied digest that is not in the status yet
 	drifted       []apply.Ref // objects that others changed or deleted
 	missed        bool        // events about objects may have been lost
 	retried       bool        // a person requested a retry
@@ -61,7 +60,7 @@ func newPlan(m *v1beta2.Manifest, found source.Found, pullSecret string, h histo
 		drifted: h.drifted,
 	}
 	p.digest = p.sum(m)
-	p.applyAll = m.Status.AppliedDigest != p.digest && !h.unsaved.isOf(m, p.digest)
+	p.applyAll = m.Status.AppliedDigest != p.digest
 	switch {
 	case h.retried, h.sinceAudit >= h.auditInterval*7/8:
 		p.compareAll = true

@@ -262,9 +262,6 @@ func TestNewPlan(t *testing.T) {
 		"Nothing": {"the digest is applied and nothing happened", func(*v1beta2.Manifest, *history) {}, work{}},
 		"New": {"the digest was never applied",
 			func(m *v1beta2.Manifest, _ *history) { m.Status.AppliedDigest = "" }, work{ApplyAll: true, HasWork: true}},
-		"Unsaved": {"it was applied, and the status does not have it yet", func(m *v1beta2.Manifest, h *history) {
-			h.unsaved, m.Status.AppliedDigest, m.ResourceVersion = unsaved{m.Status.AppliedDigest, "7"}, "", "7"
-		}, work{}},
 		"Drifted": {"others changed an object", func(_ *v1beta2.Manifest,
 			h *history) {
 			h.drifted = []apply.Ref{{Name: "a"}}

@@ -57,7 +57,7 @@ func (n *run) report(out loop.Outcome) {
 	if n.observed.served { // objects of the former version stay in the inventory until the deletion
 		s.AppliedDigest, s.Version, s.AppliedGeneration = n.plan.digest, n.manifest.Spec.Version, n.manifest.Generation
 	}
-	if n.pruned.complete || n.memory.unsaved.isOf(n.manifest, n.plan.digest) {
+	if n.pruned.complete {
 		s.Synced = inventory.Settled(s.Synced)
 		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version
 		s.AppliedGeneration = n.manifest.Generation
@@ -76,6 +76,7 @@ func (n *run) report(out loop.Outcome) {
 		s.LastOperation = v1beta2.LastOperation{Operation: operation, LastUpdateTime: metav1.Now()}
 	}
 	s.State, n.memory.reported = state, state
+	n.memory.setShown(state)
 	condition.Set(n.manifest, state, reason, operation)
 	condition.SetSignatures(n.manifest, n.signatures())
 	n.reportOutage(out)
@@ -102,18 +103,15 @@ func (n *run) signatures() []condition.Signature {
 	return n.rendered.signatures
 }
 
-// deferSave reports whether saving the status can be deferred to a later reconcile. If so, deferSave keeps the applied
-// digest in memory until the status is saved.
+// deferSave reports whether saving the status can be deferred to a later reconcile. If so, deferSave keeps the status
+// of an installation in memory.
 func (n *run) deferSave() bool {
 	s := &n.manifest.Status
 	if !isMinor(s, &n.saved, time.Since(n.notReadySince())) {
 		return false
 	}
 	if s.State == v1beta2.StateProcessing {
-		n.memory.unsaved = unsaved{}
-		if s.AppliedDigest != "" {
-			n.memory.unsaved = unsaved{digest: s.AppliedDigest, resourceVersion: n.manifest.ResourceVersion}
-		}
+		n.memory.deferred = deferred{s.DeepCopy(), n.manifest.ResourceVersion}
 	}
 	return true
 }

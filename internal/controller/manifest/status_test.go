@@ -8,6 +8,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
 // TestIsMinor checks that a new installation without problems costs two writes of its status. A status that users may
@@ -31,6 +32,11 @@ func TestIsMinor(t *testing.T) {
 			func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, false},
 		"Upgrade": {"another version is installed", func(_, saved *v1beta2.ManifestStatus) { saved.Version = "0.9.0" },
 			false},
+		"Upgrades": {"nobody takes the state of the former version for that of the new one",
+			func(now, saved *v1beta2.ManifestStatus) {
+				saved.State, saved.Version, saved.AppliedDigest = v1beta2.StateReady, "0.9.0", "c"
+				now.ObservedGeneration++
+			}, false},
 		"Slow": {"it takes long", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) },
 			false},
 		"Edited": {"the spec has changed", func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, false},
@@ -50,20 +56,13 @@ func TestIsMinor(t *testing.T) {
 			}
 			since(&status, 0)
 			m := manifestWith(func(m *v1beta2.Manifest) { m.ResourceVersion, m.Status = "7", *status.DeepCopy() })
-			n := &run{manifest: m, saved: status, memory: &memory{unsaved: unsaved{"before", "6"}}}
+			n := &run{manifest: m, saved: status, memory: &memory{}}
 			c.edit(&m.Status, &n.saved)
 			if got := n.deferSave(); got != c.want {
 				t.Errorf("%s: got %t, want %t", c.reason, got, c.want)
 			}
-			want := unsaved{"before", "6"} // a status that is saved is not remembered
-			if c.want {
-				want = unsaved{}
-				if m.Status.AppliedDigest != "" {
-					want = unsaved{m.Status.AppliedDigest, "7"}
-				}
-			}
-			if n.memory.unsaved != want {
-				t.Errorf("%s: remembered is %+v, want %+v", c.reason, n.memory.unsaved, want)
+			if got := n.memory.takeDeferred(m); (got != nil) != c.want || c.want && !loop.Equal(got, &m.Status) {
+				t.Errorf("%s: remembered is %+v", c.reason, got)
 			}
 		})
 	}
@@ -120,25 +119,20 @@ func conditionOf(s *v1beta2.ManifestStatus, kind string, at time.Time) {
 		LastTransitionTime: metav1.NewTime(at)})
 }
 
-// TestUnsaved checks that the unsaved digest is valid only for the same digest and the same version of the Manifest.
-func TestUnsaved(t *testing.T) {
-	cases := map[string]struct {
-		reason  string
-		unsaved unsaved
-		want    bool
-	}{
-		"Same":    {"nothing has happened since", unsaved{"d", "7"}, true},
-		"Other":   {"the digest has changed", unsaved{"c", "7"}, false},
-		"Changed": {"the Manifest has changed", unsaved{"d", "6"}, false},
-		"None":    {"nothing is remembered", unsaved{}, false},
+// TestTakeDeferred: a deferred status is used once, and only while the Manifest has not changed.
+func TestTakeDeferred(t *testing.T) {
+	m := manifestWith(func(m *v1beta2.Manifest) { m.ResourceVersion = "7" })
+	status := &v1beta2.ManifestStatus{AppliedDigest: "d"}
+	memory := &memory{deferred: deferred{status, "7"}}
+	if got := memory.takeDeferred(m); got != status {
+		t.Errorf("nothing has happened since: got %v", got)
 	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			m := manifestWith(func(m *v1beta2.Manifest) { m.ResourceVersion = "7" })
-			if got := c.unsaved.isOf(m, "d"); got != c.want {
-				t.Errorf("%s: got %t, want %t", c.reason, got, c.want)
-			}
-		})
+	if got := memory.takeDeferred(m); got != nil {
+		t.Errorf("it was taken before: got %v", got)
+	}
+	memory.deferred = deferred{status, "6"}
+	if got := memory.takeDeferred(m); got != nil {
+		t.Errorf("the Manifest has changed: got %v", got)
 	}
 }
 

@@ -242,6 +242,31 @@ func TestAddWatcher(t *testing.T) {
 	}
 }
 
+// TestWatchState: the agent reports the state of workloads and of custom resources, and reads nothing else.
+func TestWatchState(t *testing.T) {
+	cases := map[string]struct {
+		interest runtimes.Interest
+		want     bool
+	}{
+		"Workload": {runtimes.Interest{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1",
+			Resource: "deployments"}, Labels: "a=b"}, true},
+		"CustomResource": {runtimes.Interest{Resource: schema.GroupVersionResource{Group: "sample.example.com",
+			Version: "v1", Resource: "samples"}, Name: "default"}, true},
+		"Content": {runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+			Labels: "a=b"}, false},
+		"Credential": {runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1",
+			Resource: "serviceaccounts"}, Name: "manager"}, false},
+		"Binding": {runtimes.Interest{Resource: schema.GroupVersionResource{Group: "rbac.authorization.k8s.io",
+			Version: "v1", Resource: "clusterrolebindings"}, Name: "manager"}, false},
+		"Kyma": {runtimes.Interest{Resource: v1beta2.GroupVersion.WithResource("kymas"), Name: "default"}, false},
+	}
+	for name, c := range cases {
+		if got := watchFor(c.interest).State; got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
+	}
+}
+
 // TestNeedsReconcile checks that a correct status needs no reconcile after the start of the process.
 func TestNeedsReconcile(t *testing.T) {
 	const name = "a"

@@ -61,7 +61,11 @@ func addWatcher(r *delivery.Request, w *v1beta2.Watcher) {
 		Manager: w.ManagerName(), Group: of.Group, Version: of.Version, Resource: of.Resource, Selector: selector,
 		Field: protocol.Field(w.Spec.Field),
 	}
-	if !slices.Contains(r.Watchlist.Watches, watch) {
+	isSame := func(w protocol.Watch) bool {
+		w.State = false
+		return w == watch
+	}
+	if !slices.ContainsFunc(r.Watchlist.Watches, isSame) {
 		r.Watchlist.Watches = append(r.Watchlist.Watches, watch)
 	}
 }
@@ -74,7 +78,12 @@ func watchFor(i runtimes.Interest) protocol.Watch {
 	}
 	if i.Resource.Group == v1beta2.GroupVersion.Group { // the manager itself writes the status of these kinds
 		w.Field = protocol.FieldSpec
+		return w
 	}
+	// The readiness of a module depends on the state of its workloads and of its custom resource. Only the interests in
+	// custom resources, and in objects of the credential, which are of Kubernetes itself, have a name.
+	isKubernetes := i.Resource.Group == "" || strings.HasSuffix(i.Resource.Group, ".k8s.io")
+	w.State = i.Resource.Group == "apps" || i.Name != "" && !isKubernetes
 	return w
 }
 

@@ -55,7 +55,7 @@ const (
 
 // Cluster is the client with which events are created in a runtime. A Runtime of package runtimes implements Cluster.
 type Cluster interface {
-	CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, owner string) (apply.Ref, error)
+	CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, owner string) (apply.Created, error)
 }
 
 // Log records events.

@@ -22,12 +22,12 @@ type exists struct{}
 func (exists) Error() string  { return "it exists" }
 func (exists) Reason() string { return apply.ObjectExists }
 
-func (r *runtime) CreateWithoutRead(_ context.Context, o *unstructured.Unstructured, _ string) (apply.Ref, error) {
+func (r *runtime) CreateWithoutRead(_ context.Context, o *unstructured.Unstructured, _ string) (apply.Created, error) {
 	if slices.Contains(r.names, o.GetName()) {
-		return apply.Ref{}, exists{}
+		return apply.Created{}, exists{}
 	}
 	r.names = append(r.names, o.GetName())
-	return apply.Ref{}, nil
+	return apply.Created{}, nil
 }
 
 // TestPublish checks that an event is recorded once, even if the manager stops before it writes the status, and that a

@@ -1,0 +1,104 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"time"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+const (
+	stateTimeout = 5 * time.Second // deadline for the reads of one event
+	maxStates    = 20              // maximum number of reads for the start of a watch
+	maxReadBytes = 1 << 20         // larger objects have no state
+)
+
+// States adds states to events. The agent watches metadata only. If the watch list requests the state of an object
+// ([protocol.Watch.State]), the agent reads the object when it sends an event about it. So several changes that are
+// sent as one event cost one read, the state is as new as possible, and the agent stores no object.
+type States struct {
+	// Client reads from the API server of the runtime.
+	Client rest.Interface
+	// Watchlist returns the current watch list, or nil.
+	Watchlist func() *protocol.Watchlist
+}
+
+// Deliver adds the requested states to an event, and makes one attempt to deliver it with p.
+func (s *States) Deliver(p *Poster) func(context.Context, string, protocol.Event) Result {
+	return func(ctx context.Context, manager string, e protocol.Event) Result {
+		if manager == protocol.ManagerName {
+			s.add(ctx, &e)
+		}
+		return p.Deliver(ctx, manager, e)
+	}
+}
+
+// add adds the states of the objects of an event. An object that cannot be read has no state.
+func (s *States) add(ctx context.Context, e *protocol.Event) {
+	list := s.Watchlist()
+	if list == nil || e.Deleted {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
+	if !e.WatchStarted {
+		if e.Object != nil && requestsState(list, e, e.Watched) {
+			e.State = s.read(ctx, e, e.Watched)
+		}
+		return
+	}
+	if len(e.Objects) > maxStates {
+		return
+	}
+	total := 0
+	for i := range e.Objects {
+		name := protocol.Name{Namespace: e.Objects[i].Namespace, Name: e.Objects[i].Name}
+		if !requestsState(list, e, name) {
+			continue
+		}
+		state := s.read(ctx, e, name)
+		if total += len(state); state == nil || total > protocol.MaxStatesBytes {
+			continue
+		}
+		if e.States == nil {
+			e.States = make([]json.RawMessage, len(e.Objects))
+		}
+		e.States[i] = state
+	}
+}
+
+// requestsState reports whether an entry of the watch list requests the state of an object.
+func requestsState(list *protocol.Watchlist, e *protocol.Event, name protocol.Name) bool {
+	return slices.ContainsFunc(list.Watches, func(w protocol.Watch) bool {
+		return w.State && w.Group == e.WatchedGVK.Group && w.Resource == e.Resource &&
+			(w.Manager == "" || w.Manager == protocol.ManagerName) &&
+			(w.Namespace == "" || w.Namespace == name.Namespace) && (w.Name == "" || w.Name == name.Name)
+	})
+}
+
+// read reads an object and returns its state, or nil.
+func (s *States) read(ctx context.Context, e *protocol.Event, name protocol.Name) json.RawMessage {
+	path := []string{"apis", e.WatchedGVK.Group, e.WatchedGVK.Version}
+	if e.WatchedGVK.Group == "" {
+		path = []string{"api", e.WatchedGVK.Version}
+	}
+	if name.Namespace != "" {
+		path = append(path, "namespaces", url.PathEscape(name.Namespace))
+	}
+	data, err := s.Client.Get().AbsPath(append(path, e.Resource, url.PathEscape(name.Name))...).
+		SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if err != nil || len(data) > maxReadBytes {
+		return nil
+	}
+	var object map[string]any
+	if utiljson.Unmarshal(data, &object) != nil { // keeps integers
+		return nil
+	}
+	return protocol.TrimState(object)
+}

@@ -1,0 +1,267 @@
+package manifest
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
+	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// While a module is installed or upgraded, nobody reads its workloads and its custom resource again and again. An
+// object that was just sent is expected to come back: an agent reports its changes, and the event contains its state. A
+// reconcile follows when the last of these objects is ready, or when one of them fails.
+//
+// An event may be lost. So the readiness of an object counts only for a short time, and the object is then read. An
+// object is never ready because of what was not received.
+
+const (
+	// readyPeriod is the time for which an object counts as ready after it was seen ready, in a runtime with an agent.
+	readyPeriod = 10 * time.Second
+	// expectedPeriod is the time for which an object is expected to change, in a runtime with an agent. The object is
+	// read when no event has arrived in this time.
+	expectedPeriod = 2 * time.Second
+)
+
+// sending is the value of memory.shown while objects are sent. observe follows, so only a failure needs a reconcile.
+const sending v1beta2.State = "sending"
+
+// seenState is the readiness of one object as an event, a read or the answer to a PATCH has shown it.
+type seenState struct {
+	at        time.Time
+	version   uint64 // resourceVersion of the object
+	readiness readiness
+}
+
+// validity is the time for which the readiness of an object counts: of a ready object, and of an object that is
+// expected to change.
+type validity struct{ ready, expected time.Duration }
+
+// evaluator is a function that returns the readiness of the module's custom resource. It returns false if the state of
+// the custom resource cannot be used.
+type evaluator func(*unstructured.Unstructured) (readiness, bool)
+
+// evaluateResource returns the evaluator for the rules of a Manifest, or nil if the custom resource does not decide
+// about readiness. Runtimes with the same module share one evaluator.
+func (n *run) evaluateResource() evaluator {
+	if !resourceDecides(n.manifest, n.CustomStateCheck) {
+		return nil
+	}
+	ref, rules, states := inventory.ResourceRef(n.manifest), stateRules(&n.manifest.Spec), &n.states
+	return dedup.Share(&n.shared, fmt.Sprintf("evaluator %#v %#v", ref, rules), evaluator(
+		func(u *unstructured.Unstructured) (readiness, bool) {
+			verdict, err := states.Evaluate(ref, u, rules)
+			return readinessByResource(verdict), err == nil
+		}))
+}
+
+// setEvaluator sets the evaluator for states in events.
+func (m *memory) setEvaluator(evaluate evaluator) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.evaluate = evaluate
+}
+
+// readinessRefs returns the objects that decide about the readiness of the module: workloads and other objects, and the
+// custom resource, or the zero Ref if it does not decide.
+func (n *run) readinessRefs() (objects []apply.Ref, resource apply.Ref) {
+	if resourceDecides(n.manifest, n.CustomStateCheck) {
+		resource = inventory.ResourceRef(n.manifest)
+	}
+	return inventory.ReadinessRefs(n.refs, n.manifest.Spec.Manager), resource
+}
+
+// isReported reports whether events about an object contain its state.
+func isReported(ref apply.Ref) bool { return ref.Group == "apps" && inventory.IsWorkload(ref) }
+
+// see records the readiness of an object, unless a newer version of the object was seen.
+func (m *memory) see(ref apply.Ref, version uint64, r readiness) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seeLocked(ref, version, r)
+}
+
+func (m *memory) seeLocked(ref apply.Ref, version uint64, r readiness) {
+	if m.seen == nil {
+		m.seen = map[apply.Ref]seenState{}
+	}
+	key := keyOf(ref)
+	if m.seen[key].version <= version {
+		m.seen[key] = seenState{time.Now(), version, r}
+	}
+}
+
+// keyOf returns the reference without the flags of the inventory.
+func keyOf(ref apply.Ref) apply.Ref {
+	return apply.Ref{Group: ref.Group, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}
+}
+
+// seeSent records that a workload or the custom resource was sent and is not ready yet. If its version is unknown,
+// because another client has changed it in the meantime, nothing is known about the object any more.
+func (m *memory) seeSent(ref apply.Ref) {
+	version := m.progress.Version(ref)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if version == 0 {
+		delete(m.seen, keyOf(ref))
+		return
+	}
+	m.seeLocked(ref, version, readiness{v1beta2.StateProcessing, v1beta2.ReasonWorkloadNotReady,
+		v1beta2.OperationManifestWaiting})
+}
+
+// noteMissing records that the custom resource does not exist. The next reconcile creates it.
+func (m *memory) noteMissing(resource apply.Ref) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.progress.Forget(resource)
+	m.changes.readiness = true
+}
+
+// setNeeded sets the objects that the readiness of the module depends on, if their states are reported.
+func (m *memory) setNeeded(refs []apply.Ref, resource apply.Ref) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.needed = m.needed[:0]
+	for _, ref := range refs {
+		if isReported(ref) {
+			m.needed = append(m.needed, keyOf(ref))
+		}
+	}
+	if resource != (apply.Ref{}) {
+		m.needed = append(m.needed, keyOf(resource))
+	}
+}
+
+// startSending records that objects will be sent. The states in events are recorded from now on.
+func (m *memory) startSending() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shown = sending
+}
+
+// startObserving records that observe decides about readiness with what was seen until now. A state that makes the
+// module ready causes a reconcile from now on, because observe may have overlooked it.
+func (m *memory) startObserving() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.shown == sending {
+		m.shown = v1beta2.StateProcessing
+	}
+}
+
+// setShown records the state that the last reconcile has reported. Nothing is kept for a module that is Ready.
+func (m *memory) setShown(state v1beta2.State) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if state == v1beta2.StateReady {
+		m.dropUsedLocked()
+	}
+	if m.shown = state; state != v1beta2.StateProcessing {
+		m.seen, m.needed = nil, nil
+	}
+}
+
+// dropUsedLocked drops the events that have contributed to the state Ready: the last state of their object is ready.
+// Without it, an event that arrives during a reconcile would cause another one, which reads the object. The caller must
+// hold mu.
+func (m *memory) dropUsedLocked() {
+	isUsed := func(ref apply.Ref, version uint64) bool {
+		s, known := m.seen[keyOf(ref)]
+		return known && s.readiness.state == v1beta2.StateReady && version <= s.version
+	}
+	for ref, e := range m.changes.objects {
+		version, err := strconv.ParseUint(e.resourceVersion, 10, 64)
+		if err == nil && !e.deleted && isReported(ref) && isUsed(ref, version) &&
+			m.progress.ObserveEvent(ref, e.uid, e.generation, e.resourceVersion) {
+			delete(m.changes.objects, ref)
+		}
+	}
+	if r := m.changes.resource; r.version != 0 && isUsed(r.ref, r.version) {
+		m.changes.resource = resourceEvent{}
+	}
+}
+
+// seeEventLocked records the state in an event about an object, and reports whether a reconcile has to act on it. An
+// event without a usable state always needs a reconcile, which reads the object. The caller must hold mu.
+func (m *memory) seeEventLocked(e runtimes.Event, ref apply.Ref, isResource bool) (acts bool) {
+	state := e.States[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
+	if state == nil || e.Deleted {
+		delete(m.seen, keyOf(ref))
+		return true
+	}
+	var found readiness
+	usable := true
+	switch {
+	case isResource && m.evaluate != nil:
+		found, usable = m.evaluate(state)
+	case isReported(ref):
+		found = readiness{state: v1beta2.StateReady}
+		if waiting := apply.EvaluateReadiness(ref, state); waiting != nil {
+			found = readinessOf([]apply.NotReady{*waiting})
+		}
+	default:
+		usable = false
+	}
+	version, err := strconv.ParseUint(state.GetResourceVersion(), 10, 64)
+	if !usable || err != nil {
+		delete(m.seen, keyOf(ref))
+		return true
+	}
+	if m.shown == v1beta2.StateReady { // nothing is kept for a module that is Ready
+		if found.state == v1beta2.StateReady {
+			return false
+		}
+		m.shown = "" // the reconcile that follows may read the object before its next event arrives
+		return true
+	}
+	m.seeLocked(ref, version, found)
+	switch m.shown {
+	case sending:
+		return found.state != v1beta2.StateReady && found.state != v1beta2.StateProcessing
+	case v1beta2.StateProcessing:
+		return found.state != v1beta2.StateProcessing && !m.isExpectingLocked(time.Now())
+	}
+	return true
+}
+
+// isExpectingLocked reports whether another event is expected before the module can be ready: an object that it depends
+// on was seen and is not ready. The caller must hold mu.
+func (m *memory) isExpectingLocked(now time.Time) bool {
+	failed, expecting := false, false
+	for _, ref := range m.needed {
+		s, known := m.seen[ref]
+		switch {
+		case !known || now.Sub(s.at) >= expectedPeriod && s.readiness.state != v1beta2.StateReady:
+		case s.readiness.state == v1beta2.StateProcessing:
+			expecting = true
+		case s.readiness.state != v1beta2.StateReady:
+			failed = true
+		}
+	}
+	return expecting && !failed
+}
+
+// lookup returns the readiness of an object if it was seen a short time ago. An object that is not ready counts only
+// for the shorter time. An object that has failed does not count, because its pods show the reason.
+func (m *memory) lookup(ref apply.Ref, valid validity, now time.Time) (readiness, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, known := m.seen[keyOf(ref)]
+	switch age := now.Sub(s.at); {
+	case !known:
+		return readiness{}, false
+	case s.readiness.state == v1beta2.StateReady:
+		return s.readiness, age < valid.ready
+	case s.readiness.state == v1beta2.StateProcessing:
+		return s.readiness, age < valid.expected
+	}
+	return readiness{}, false
+}
