@@ -312,6 +312,11 @@ type ModuleRolloutStatus struct {
 	// +optional
 	Plan string `json:"plan,omitempty"`
 
+	// content is the digest of the content of the version that was verified and rendered before the first runtime was
+	// admitted. Absent: this was not done yet, or the rollout has no stages.
+	// +optional
+	Content string `json:"content,omitempty"`
+
 	// stage is the current stage.
 	// +optional
 	Stage RolloutStageStatus `json:"stage,omitzero"`
@@ -387,8 +392,8 @@ type RolloutWayBack struct {
 	// +optional
 	Declared bool `json:"declared"`
 
-	// verified means that going back is declared as safe, and that the former version can still be installed. Whether
-	// the CRDs allow it is checked later, by the API server of each runtime.
+	// verified means that going back is declared as safe, that the former version can still be installed, and that its
+	// CRDs have the versions in which custom resources are stored. The API server of each runtime checks the CRDs, too.
 	// +optional
 	Verified bool `json:"verified"`
 

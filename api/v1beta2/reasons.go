@@ -304,6 +304,9 @@ const (
 	// ReasonGateFailed: the condition of a gate has failed, so no further runtime begins to update. Check the gate in
 	// the message; then abort the rollout, or resume it with a reason.
 	ReasonGateFailed = "GateFailed"
+	// ReasonPreflightPending: it is not known yet whether the version can be installed, because it is being verified
+	// and rendered, or cannot be read. No runtime begins to update. If it lasts, check the registry in the message.
+	ReasonPreflightPending = "PreflightPending"
 	// ReasonPreflightFailed: the version cannot be installed in any runtime, so no runtime begins to update. The
 	// message has the cause.
 	ReasonPreflightFailed = "PreflightFailed"

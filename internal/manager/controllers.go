@@ -96,10 +96,10 @@ func newControllers(ctx context.Context, f foundation, pool, controlPlane *runti
 			return all, err
 		}
 	}
-	if all.rollout, err = rollout.New(rolloutOptions(f, artefacts, fleet, all.kyma)); err != nil {
+	if all.manifest, err = manifest.New(manifestOptions(f, pool, controlPlane, artefacts)); err != nil {
 		return all, err
 	}
-	if all.manifest, err = manifest.New(manifestOptions(f, pool, controlPlane, artefacts)); err != nil {
+	if all.rollout, err = rollout.New(rolloutOptions(f, fleet, all.kyma, all.manifest)); err != nil {
 		return all, err
 	}
 	if all.purge, err = purge.New(purgeOptions(f, pool)); err != nil {
@@ -237,11 +237,10 @@ func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts 
 	}
 }
 
-func rolloutOptions(f foundation, artefacts *registry.Registry, fleet cache.Cache,
-	of *kyma.Reconciler) rollout.Options {
+func rolloutOptions(f foundation, fleet cache.Cache, k *kyma.Reconciler, m *manifest.Reconciler) rollout.Options {
 	return rollout.Options{Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Fleet: fleet,
-		Namespace: f.config.Namespace, Catalog: of.Catalog, PolicyChanges: of.PolicyChanges(), Registry: artefacts,
-		Events: f.events, GateAllow: f.config.RolloutGateAllow, MaxUpdating: f.config.RolloutMaxUpdating,
+		Namespace: f.config.Namespace, Catalog: k.Catalog, PolicyChanges: k.PolicyChanges(), Manifest: k.ManifestOf,
+		Check: m.Check, Events: f.events, GateAllow: f.config.RolloutGateAllow, MaxUpdating: f.config.RolloutMaxUpdating,
 		RateLimiter: newRateLimiter(f.config)}
 }
 

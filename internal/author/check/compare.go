@@ -43,32 +43,59 @@ func CompareCRDs(before, after map[string]*apiextensionsv1.CustomResourceDefinit
 	return findings
 }
 
-func compareCRD(before, after *apiextensionsv1.CustomResourceDefinition) []content.Finding {
+// RefusedCRDs returns the changes of CRDs that every API server refuses: another scope, or the removal of the version
+// in which custom resources are stored.
+func RefusedCRDs(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
+	var findings []content.Finding
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		if now := after[key]; now != nil {
+			findings = append(findings, refusedChanges(before[key], now)...)
+		}
+	}
+	return findings
+}
+
+func refusedChanges(before, after *apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	var findings []content.Finding
 	where := "CustomResourceDefinition " + after.Name
-	add := func(l content.Level, format string, args ...any) {
-		findings = append(findings, content.NewFinding(l, where, fmt.Sprintf(format, args...)))
-	}
 	if before.Spec.Scope != after.Spec.Scope {
-		add(content.Error, "its scope changes from %s to %s, which an API server refuses",
-			before.Spec.Scope, after.Spec.Scope)
-	}
-	versions := map[string]apiextensionsv1.CustomResourceDefinitionVersion{}
-	for _, v := range after.Spec.Versions {
-		versions[v.Name] = v
+		findings = append(findings, content.NewFinding(content.Error, where,
+			fmt.Sprintf("its scope changes from %s to %s, which an API server refuses", before.Spec.Scope,
+				after.Spec.Scope)))
 	}
 	for _, old := range before.Spec.Versions {
-		v, there := versions[old.Name]
-		switch {
-		case !there && old.Storage:
-			add(content.Error,
+		if _, there := versionOf(after, old.Name); !there && old.Storage {
+			findings = append(findings, content.NewFinding(content.Error, where, fmt.Sprintf(
 				"version %s goes, and custom resources are stored in it: an API server refuses that; serve both "+
-					"versions, and drop the old one in a later release", old.Name)
+					"versions, and drop the old one in a later release", old.Name)))
+		}
+	}
+	return findings
+}
+
+// versionOf returns a version of a CRD.
+func versionOf(crd *apiextensionsv1.CustomResourceDefinition, name string) (
+	apiextensionsv1.CustomResourceDefinitionVersion, bool) {
+	for _, v := range crd.Spec.Versions {
+		if v.Name == name {
+			return v, true
+		}
+	}
+	return apiextensionsv1.CustomResourceDefinitionVersion{}, false
+}
+
+func compareCRD(before, after *apiextensionsv1.CustomResourceDefinition) []content.Finding {
+	findings := refusedChanges(before, after)
+	where := "CustomResourceDefinition " + after.Name
+	for _, old := range before.Spec.Versions {
+		v, there := versionOf(after, old.Name)
+		switch {
+		case !there && old.Storage: // a refused change
 			continue
 		case old.Served && (!there || !v.Served):
-			add(content.Error,
+			findings = append(findings, content.NewFinding(content.Error, where, fmt.Sprintf(
 				"version %s is not served any more: clients that use it fail; announce it, and serve it for some "+
-					"releases more", old.Name)
+					"releases more", old.Name)))
 			continue
 		case !there || old.Schema == nil || v.Schema == nil || old.Schema.OpenAPIV3Schema == nil ||
 			v.Schema.OpenAPIV3Schema == nil:

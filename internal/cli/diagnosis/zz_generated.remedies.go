@@ -103,6 +103,7 @@ var remedies = map[string]string{
 	v1beta2.ReasonApprovalNeeded:               "Approve it: klm rollout approve.",
 	v1beta2.ReasonGateNotPassed:                "Check the gate in the message.",
 	v1beta2.ReasonGateFailed:                   "Check the gate in the message; then abort the rollout, or resume it with a reason.",
+	v1beta2.ReasonPreflightPending:             "No runtime begins to update. If it lasts, check the registry in the message.",
 	v1beta2.ReasonPreflightFailed:              "The message has the cause.",
 	v1beta2.ReasonDowngradeUnsafe:              "Fix forward: move the channel to a higher version that corrects the problem.",
 	v1beta2.ReasonPromotionTooEarly:            "Wait.",

@@ -370,6 +370,24 @@ func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, er
 	return artefact, nil
 }
 
+// ManifestOf returns the Manifest that a runtime without settings of its own would get for a version. A check of the
+// version uses it; it is not written.
+func (r *Reconciler) ManifestOf(ctx context.Context, component, version string, t *v1beta2.ModuleTemplate) (
+	*v1beta2.Manifest, error) {
+	found, err := r.Registry.Component(ctx, component, version)
+	if err != nil {
+		return nil, err
+	}
+	artefact, err := plan.ArtefactIn(found)
+	if err != nil {
+		return nil, err
+	}
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: "any"}}
+	m := &plan.Module{Spec: v1beta2.Module{Name: channel.ModuleOf(t)},
+		Decision: channel.Decision{Version: version, Component: component, Template: t}}
+	return plan.DesiredManifest(k, m, artefact, time.Now()), nil
+}
+
 // recheckContent reads the registry again for a version that is blocked because its content was replaced there. If the
 // registry has the recorded content again, the ModuleTemplate is changed, which triggers the next reconcile. If the
 // registry cannot be read, nothing is changed. The registry is read at most once per contentRecheckPeriod for all

@@ -30,7 +30,8 @@ func (n *run) render(ctx context.Context) error {
 func (n *run) renderSources(ctx context.Context) error {
 	out := &rendered{}
 	n.rendered = out // set before verify can fail, because the report includes the signatures of a failed verification
-	if err := n.verify(ctx, out); err != nil {
+	var err error
+	if out.signatures, err = n.plan.verify(ctx); err != nil {
 		return err
 	}
 	if f := n.manifest.Status.RenderFailure; f != nil {
@@ -54,27 +55,28 @@ func (n *run) renderSources(ctx context.Context) error {
 	return nil
 }
 
-// verify checks the signature of each artefact by the trust policy, even if the content of the artefact is cached.
-func (n *run) verify(ctx context.Context, out *rendered) error {
+// verify checks the signature of each artefact by the trust policy, even if the content of the artefact is cached. After
+// an error, the result has the signatures of the artefacts before.
+func (p plan) verify(ctx context.Context) (signatures []condition.Signature, err error) {
 	check := func(name string, a source.Artefact) error {
 		s, err := a.Verify(ctx)
 		if err != nil {
 			return fmt.Errorf("verifying %s: %w", name, err)
 		}
-		out.signatures = append(out.signatures, condition.Signature{Source: name, Signature: s})
+		signatures = append(signatures, condition.Signature{Source: name, Signature: s})
 		return nil
 	}
-	if n.plan.config.Verify != nil {
-		if err := check("config", n.plan.config); err != nil {
-			return err
+	if p.config.Verify != nil {
+		if err := check("config", p.config); err != nil {
+			return signatures, err
 		}
 	}
-	for _, s := range n.plan.sources {
+	for _, s := range p.sources {
 		if err := check(s.Name, s.Artefact); err != nil {
-			return err
+			return signatures, err
 		}
 	}
-	return nil
+	return signatures, nil
 }
 
 // terminalIfPinned marks a rendering error as terminal if a digest pins the source to its content. Only a change of the

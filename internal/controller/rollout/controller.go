@@ -13,6 +13,8 @@
 //	2  it computes the next status of each active rollout from the Kymas and Manifests in the cache
 //	3  it writes what has changed
 //
+// Before the first runtime of a rollout with stages is admitted, package preflight verifies and renders the version.
+//
 // The decisions are those of the pure package internal/rollout. A status is written with the resourceVersion that was
 // read, so that a second coordinator, for example a leader that has lost its Lease, cannot overwrite it. The Kyma
 // controllers of all replicas act on the status of the ModuleRollout.
@@ -34,6 +36,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -49,8 +52,9 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/preflight"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
 // Period is the shortest time between two reconciles of a module, and so between two writes of a status.
@@ -81,9 +85,11 @@ type Options struct {
 	// PolicyChanges has an event after each change of the maintenance policy in the catalog, and after the wall clock
 	// was set. nil means that a change is noticed in the next reconcile only.
 	PolicyChanges <-chan event.GenericEvent
-	// Registry has the component of a version, which is read before the first runtime is admitted. nil means that no
-	// version is checked.
-	Registry *registry.Registry
+	// Manifest returns the Manifest of a version as it would be in a runtime. Check verifies and renders the sources of
+	// a Manifest, and returns the digest and the CustomResourceDefinitions of the content. Both are called before the
+	// first runtime is admitted. If they are nil, only the ModuleTemplate is checked.
+	Manifest func(ctx context.Context, component, version string, t *v1beta2.ModuleTemplate) (*v1beta2.Manifest, error)
+	Check    func(ctx context.Context, m *v1beta2.Manifest) (string, []*unstructured.Unstructured, error)
 	// MaxUpdating is the largest number of runtimes that all rollouts with stages update at the same time. 0 means that
 	// only the policies limit the number.
 	MaxUpdating int
@@ -101,12 +107,13 @@ type Options struct {
 // Reconciler is the coordinator of rollouts.
 type Reconciler struct {
 	Options
-	gates *Gates
+	gates   *Gates
+	checker *preflight.Checker // nil if Check is nil
+	trigger queueing.Trigger   // enqueues modules whose versions were checked
 
-	checks    map[string]preflightResult // by component and version; only used by the one worker
-	forecasts map[string]forecast        // by name of an active rollout; only used by the one worker
-	notified  map[string]time.Time       // by module/channel: when the webhook of its promotion was called; likewise
-	counted   map[string]time.Time       // by module: when the runtimes with withdrawn versions were counted; likewise
+	forecasts map[string]forecast  // by name of an active rollout; only used by the one worker
+	notified  map[string]time.Time // by module/channel: when the webhook of its promotion was called; likewise
+	counted   map[string]time.Time // by module: when the runtimes with withdrawn versions were counted; likewise
 
 	mu       sync.Mutex
 	active   map[string]bool        // guarded by mu: modules with an active rollout
@@ -135,10 +142,12 @@ func New(o Options) (*Reconciler, error) {
 	if o.SettleDelay == 0 {
 		o.SettleDelay = settleDelay
 	}
-	return &Reconciler{Options: o, gates: &Gates{Allow: o.GateAllow}, active: map[string]bool{},
+	r := &Reconciler{Options: o, gates: &Gates{Allow: o.GateAllow}, active: map[string]bool{},
 		flights: map[string]flight{},
-		moves:   map[string]pendingMove{}, lastPass: map[string]time.Time{}, checks: map[string]preflightResult{},
-		forecasts: map[string]forecast{}, notified: map[string]time.Time{}, counted: map[string]time.Time{}}, nil
+		moves:   map[string]pendingMove{}, lastPass: map[string]time.Time{},
+		forecasts: map[string]forecast{}, notified: map[string]time.Time{}, counted: map[string]time.Time{}}
+	r.checker = r.newChecker()
+	return r, nil
 }
 
 // Register adds the controller and its index to a manager.
@@ -147,6 +156,11 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		return []string{o.(*v1beta2.Manifest).ModuleName()}
 	}); err != nil {
 		return fmt.Errorf("making index %s: %w", moduleIndex, err)
+	}
+	if r.checker != nil {
+		if err := mgr.Add(r.checker); err != nil {
+			return fmt.Errorf("adding the checker of versions: %w", err)
+		}
 	}
 	specChanged := builder.WithPredicates(loop.SpecChanged())
 	toModule := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
@@ -159,6 +173,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		Watches(&v1beta2.RolloutPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allModules), specChanged).
 		WatchesRawSource(source.Kind(r.Fleet, client.Object(&v1beta2.Manifest{}), r.onFleet())).
 		WatchesRawSource(source.Kind(r.Fleet, client.Object(&v1beta2.Kyma{}), r.onFleet())).
+		WatchesRawSource(r.trigger.Source()).
 		Named("rollout").
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: r.RateLimiter,
 			NeedLeaderElection: new(true)})

@@ -5,13 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -319,10 +317,12 @@ func (p *pass) wayBack(ctx context.Context, r *v1beta2.ModuleRollout) *v1beta2.R
 		return w
 	}
 	w.Declared = true
-	former := r.DeepCopy()
-	former.Spec.To = r.Spec.From
-	if b := p.preflight(ctx, former); b != nil {
-		w.Message = text.Clip(b.Message, 256)
+	is := p.preflight(ctx, r.Spec.To, r.Spec.From)
+	if was := r.Status.WayBack; is.IsRunning && was != nil && was.Declared && was.To == w.To {
+		return was.DeepCopy() // as it was found before a restart of the manager
+	}
+	if is.Blocker != nil {
+		w.Message = text.Clip(is.Blocker.Message, 256)
 		return w
 	}
 	w.Verified, w.Message = true, "the former version can be installed; each API server checks the CRDs"
@@ -494,8 +494,10 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	hold, change := rollout.HoldOf(policy, r, p.now)
 	in.Hold = hold
 	p.after(change)
+	content := r.Status.Content
 	if r.Spec.Policy != "" {
-		in.Preflight = p.preflight(ctx, r)
+		is := p.preflightOf(ctx, r)
+		content, in.Preflight = is.Digest, is.Blocker
 		in.Gates = p.readGates(ctx, r)
 	}
 	result, err := rollout.Advance(in)
@@ -505,6 +507,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	if err := p.failed(); err != nil {
 		return nil, err
 	}
+	result.Status.Content = content
 	p.foresee(ctx, r, &result.Status, policy, runtimes)
 	p.setFlight(r, result.InFlight)
 	p.after(result.Next)
@@ -650,49 +653,4 @@ func codeOf(s *v1beta2.ModuleRolloutStatus) string {
 		return s.Blockers[0].Code
 	}
 	return ""
-}
-
-// preflightResult is the result of a check of a version.
-type preflightResult struct {
-	at  time.Time
-	err error
-}
-
-// preflightInterval is the time for which a result of a check is used.
-const preflightInterval = time.Minute
-
-// preflight checks that the version of a rollout can be installed, before the first runtime is admitted.
-func (p *pass) preflight(ctx context.Context, r *v1beta2.ModuleRollout) *v1beta2.RolloutBlocker {
-	name := channel.TemplateName(r.Spec.Module, r.Spec.To)
-	t := &v1beta2.ModuleTemplate{}
-	err := p.Client.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: name}, t)
-	if err != nil {
-		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: "ModuleTemplate " + name,
-			Message: fmt.Sprintf("version %s has no ModuleTemplate: %v", r.Spec.To, err),
-			Remedy:  "publish the ModuleTemplate, or move the channel to another version"}
-	}
-	if is, why := channel.IsWithdrawn(t); is {
-		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonVersionWithdrawn, Object: "ModuleTemplate " + name,
-			Message: fmt.Sprintf("version %s was withdrawn: %.128s", r.Spec.To, why),
-			Remedy: fmt.Sprintf("move the channel to another version: klm channel set %s %s VERSION", r.Spec.Module,
-				r.Spec.Channel)}
-	}
-	if b := channel.CheckContent(t, r.Spec.Module, r.Spec.To); b != nil {
-		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: b.Object, Message: b.Message}
-	}
-	if p.Registry == nil {
-		return nil
-	}
-	key := strings.Join([]string{p.release.Spec.OCMComponentName, r.Spec.To}, "@")
-	known, found := p.checks[key]
-	if !found || p.now.Sub(known.at) > preflightInterval && known.err != nil {
-		_, err := p.Registry.Component(ctx, p.release.Spec.OCMComponentName, r.Spec.To)
-		known = preflightResult{p.now, err}
-		p.checks[key] = known
-	}
-	if known.err == nil {
-		return nil
-	}
-	return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: "version " + r.Spec.To,
-		Message: known.err.Error(), Remedy: "mend it, or move the channel to another version"}
 }

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -435,6 +437,63 @@ func TestSuperseded(t *testing.T) {
 	}
 }
 
+// TestPreflight checks that no runtime begins before the version is verified and rendered, that this is done once, also
+// if the manager is restarted, and that the pass does not wait for it.
+func TestPreflight(t *testing.T) {
+	f := newFleet(t, append(objects(3), onePolicy())...)
+	results := make(chan error, 1)
+	asked := make(chan string, 10)
+	f.Manifest = func(_ context.Context, component, version string, _ *v1beta2.ModuleTemplate) (*v1beta2.Manifest,
+		error) {
+		m := &v1beta2.Manifest{}
+		m.Name, m.Spec.Version = component, version
+		return m, nil
+	}
+	f.Check = func(_ context.Context, m *v1beta2.Manifest) (string, []*unstructured.Unstructured, error) {
+		asked <- m.Name + ":" + m.Spec.Version
+		return "sha256:a", nil, <-results
+	}
+	f.checker = f.newChecker()
+	go func() { _ = f.checker.Start(t.Context()) }()
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	const name = "keda-regular-r2"
+	r := f.rollout(name)
+	if r.Status.Phase != v1beta2.RolloutPending || r.Status.Admitted != "" ||
+		r.Status.Blockers[0].Code != v1beta2.ReasonPreflightPending {
+		t.Fatalf("while the version is rendered: %+v", r.Status)
+	}
+	if v := <-asked; v != "example.com/keda:2.0.0" {
+		t.Errorf("checked %s", v)
+	}
+	results <- reconcile.TerminalError(errors.New("it crashed"))
+	failed := func(s *v1beta2.ModuleRolloutStatus) bool { return s.Blockers[0].Code == v1beta2.ReasonPreflightFailed }
+	for r = f.rollout(name); !failed(&r.Status); r = f.rollout(name) {
+		f.pass()
+	}
+	if r.Status.Phase != v1beta2.RolloutPending || r.Status.Admitted != "" || r.Status.Content != "" ||
+		!strings.Contains(r.Status.Blockers[0].Message, "it crashed") || r.Status.Blockers[0].Remedy == "" {
+		t.Errorf("a version that cannot be rendered: %+v", r.Status)
+	}
+
+	f.checker = f.newChecker() // as after a restart, with a corrected limit
+	go func() { _ = f.checker.Start(t.Context()) }()
+	results <- nil
+	for r = f.rollout(name); r.Status.Content == ""; r = f.rollout(name) {
+		f.pass()
+	}
+	if r.Status.Content != "sha256:a" || r.Status.Admitted == "" || len(r.Status.Blockers) > 0 {
+		t.Errorf("a version that can be rendered: %+v", r.Status)
+	}
+	<-asked
+	f.checker = f.newChecker() // nobody makes its checks
+	f.pass()
+	if r := f.rollout(name); r.Status.Phase != v1beta2.RolloutUpdating || len(asked) > 0 {
+		t.Errorf("after a restart, %d checks, and the rollout is %+v", len(asked), r.Status)
+	}
+}
+
 // TestEndedUsesNoSlot checks that a rollout that has ended does not count in the limit of the policy, blocks no runtime
 // for the next rollout, and has no metric.
 func TestEndedUsesNoSlot(t *testing.T) {
@@ -467,6 +526,8 @@ func TestEndedUsesNoSlot(t *testing.T) {
 		}
 	})
 	t.Run("SetBack", func(t *testing.T) {
+		metrics.RolloutPhase.Reset() // other tests end with active rollouts
+		metrics.RolloutRuntimes.Reset()
 		f := begin(t)
 		f.move("1.0.0")
 		f.pass()
@@ -477,7 +538,9 @@ func TestEndedUsesNoSlot(t *testing.T) {
 		metrics.RolloutPhase.Collect(series)
 		metrics.RolloutRuntimes.Collect(series)
 		if len(series) != 0 {
-			t.Errorf("an ended rollout has %d series of metrics", len(series))
+			var first dto.Metric
+			_ = (<-series).Write(&first)
+			t.Errorf("an ended rollout has series of metrics: %v", &first)
 		}
 	})
 }

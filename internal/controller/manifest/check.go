@@ -1,0 +1,72 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// Check verifies and renders the sources of a Manifest, as a reconcile does. The Manifest need not exist, and no
+// runtime is needed. The bundles are those of the reconciles, so the first of these need not render them again. digest
+// is the digest of the desired content, and crds are the CustomResourceDefinitions in it.
+//
+// A chart that depends on the capabilities of a cluster is rendered for a cluster with the default capabilities. An
+// error in its templates is then no error of Check, because the chart may be valid in the clusters that it is for.
+//
+// An error that only a change of the Manifest can fix is terminal. If a source has not answered yet, the error is
+// loop.Later.
+func (r *Reconciler) Check(ctx context.Context, m *v1beta2.Manifest) (digest string, crds []*unstructured.Unstructured,
+	err error) {
+	found, err := r.sources.Find(ctx, m)
+	if err != nil {
+		return "", nil, err
+	}
+	p := newPlan(m, found, r.PullSecret, history{})
+	if _, err := p.verify(ctx); err != nil {
+		return "", nil, err
+	}
+	isEmpty := true
+	for _, s := range p.sources {
+		dependsOnCluster := false
+		bundle, err := r.bundles.Bundle(ctx, s, p.options,
+			func(_ context.Context, queries []string) (render.Capabilities, error) {
+				dependsOnCluster = len(queries) > 0
+				return render.Capabilities{}, nil
+			})
+		isEmpty = isEmpty && !dependsOnCluster && (bundle == nil || len(bundle.Objects) == 0)
+		if _, ofContent := errors.AsType[*render.Error](err); ofContent && dependsOnCluster {
+			continue
+		}
+		if err != nil {
+			return "", nil, terminalIfPinned(fmt.Errorf("rendering %s: %w", s.Name, err), s.Artefact)
+		}
+		if crds, err = appendCRDs(crds, bundle); err != nil {
+			return "", nil, err
+		}
+	}
+	if isEmpty && len(p.sources) > 0 {
+		return "", nil, fmt.Errorf("rendering %s: %w", p.sources[0].Name, source.EmptyError{})
+	}
+	return p.digest, crds, nil
+}
+
+// appendCRDs appends the CustomResourceDefinitions of a bundle.
+func appendCRDs(all []*unstructured.Unstructured, bundle *render.Bundle) ([]*unstructured.Unstructured, error) {
+	for _, o := range bundle.Objects {
+		if _, is := o.CRD(); !is {
+			continue
+		}
+		crd := &unstructured.Unstructured{}
+		if err := crd.UnmarshalJSON(o.AppendJSON(nil, "", render.Overlay{})); err != nil {
+			return nil, fmt.Errorf("reading CustomResourceDefinition %s: %w", o.Name, err)
+		}
+		all = append(all, crd)
+	}
+	return all, nil
+}

@@ -1,0 +1,86 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/preflight"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
+)
+
+// preflightOf returns whether the version of a rollout can be installed. The result of the check is in the status of
+// the rollout, so a version that has passed is checked once, also if the manager is restarted. The ModuleTemplate is
+// checked each time, because a person may withdraw it.
+func (p *pass) preflightOf(ctx context.Context, r *v1beta2.ModuleRollout) preflight.Result {
+	if r.Status.Content != "" {
+		_, b := p.templateOf(ctx, r.Spec.To)
+		return preflight.Result{Digest: r.Status.Content, Blocker: b}
+	}
+	return p.preflight(ctx, r.Spec.From, r.Spec.To)
+}
+
+// preflight returns whether a version can be installed where the module has another version.
+func (p *pass) preflight(ctx context.Context, from, to string) preflight.Result {
+	t, b := p.templateOf(ctx, to)
+	if b != nil || p.checker == nil {
+		return preflight.Result{Blocker: b}
+	}
+	version := preflight.Version{Module: p.release.Name, Version: to, Component: p.release.Spec.OCMComponentName,
+		Template: t}
+	move := preflight.Move{To: version}
+	former := &v1beta2.ModuleTemplate{}
+	key := client.ObjectKey{Namespace: p.Namespace, Name: channel.TemplateName(p.release.Name, from)}
+	err := p.Client.Get(ctx, key, former)
+	switch {
+	case err == nil:
+		move.From = version
+		move.From.Version, move.From.Template = from, former
+	case client.IgnoreNotFound(err) != nil:
+		return preflight.Result{IsRunning: true, Blocker: &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightPending,
+			Object: "ModuleTemplate " + key.Name, Message: fmt.Sprintf("version %s cannot be read: %v", from, err),
+			Remedy: "wait: the rollout begins by itself"}}
+	}
+	return p.checker.Check(move)
+}
+
+// templateOf returns the ModuleTemplate of a version, or the reason why the version cannot be installed.
+func (p *pass) templateOf(ctx context.Context, version string) (*v1beta2.ModuleTemplate, *v1beta2.RolloutBlocker) {
+	module := p.release.Name
+	name := channel.TemplateName(module, version)
+	t := &v1beta2.ModuleTemplate{}
+	if err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, t); err != nil {
+		return nil, &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: "ModuleTemplate " + name,
+			Message: fmt.Sprintf("version %s has no ModuleTemplate: %v", version, err),
+			Remedy:  "publish the ModuleTemplate, or move the channel to another version"}
+	}
+	if is, why := channel.IsWithdrawn(t); is {
+		return nil, &v1beta2.RolloutBlocker{Code: v1beta2.ReasonVersionWithdrawn, Object: "ModuleTemplate " + name,
+			Message: fmt.Sprintf("version %s was withdrawn: %.128s", version, why),
+			Remedy:  fmt.Sprintf("move the channel to another version: klm channel set %s CHANNEL VERSION", module)}
+	}
+	if b := channel.CheckContent(t, module, version); b != nil {
+		return nil, &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: b.Object, Message: b.Message}
+	}
+	return t, nil
+}
+
+// newChecker returns the checker of versions, or nil if no version is checked.
+func (r *Reconciler) newChecker() *preflight.Checker {
+	if r.Check == nil {
+		return nil
+	}
+	return preflight.New(preflight.Options{
+		Changed: func(module string) { r.trigger.Add(queueing.Event, 0, r.requestFor(module)) },
+		Render: func(ctx context.Context, v preflight.Version) (c preflight.Content, err error) {
+			m, err := r.Manifest(ctx, v.Component, v.Version, v.Template)
+			if err == nil {
+				c.Digest, c.CRDs, err = r.Check(ctx, m)
+			}
+			return c, err
+		},
+	})
+}

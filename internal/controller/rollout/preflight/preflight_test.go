@@ -1,0 +1,205 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+func version(of string, generation int64) Version {
+	t := &v1beta2.ModuleTemplate{}
+	t.Name, t.Generation = "keda-"+of, generation
+	return Version{Module: "keda", Version: of, Component: "example.com/keda", Template: t}
+}
+
+// registry is a registry with the versions of a test. It counts the renderings.
+type registry struct {
+	renderings atomic.Int32
+	changes    atomic.Int32
+	render     func(v Version) (Content, error)
+}
+
+func start(t *testing.T, r *registry) *Checker {
+	c := New(Options{Changed: func(string) { r.changes.Add(1) },
+		Render: func(_ context.Context, v Version) (Content, error) {
+			r.renderings.Add(1)
+			return r.render(v)
+		}})
+	go func() { _ = c.Start(t.Context()) }()
+	return c
+}
+
+// TestRepeats checks how often a check is made while its result is used.
+func TestRepeats(t *testing.T) {
+	down := &ocm.Error{Code: ocm.RegistryUnreachable, Problem: "it answers 503"}
+	cases := map[string]struct {
+		reason         string
+		err            error
+		code           string // of the blocker
+		renderings     int32  // in an hour in which the result is used every minute
+		renderingsIdle int32  // in a further hour without a use
+	}{
+		"Passed": {"a version that has passed is not checked again", nil, "", 1, 0},
+		"Down": {"the registry is asked until it answers", down, v1beta2.ReasonPreflightPending, 361,
+			30},
+		"Unsigned": {"somebody may sign the version",
+			&ocm.Error{Code: ocm.SignatureMissing, Problem: "no signature"},
+			v1beta2.ReasonPreflightFailed, 121, 10},
+		"Crashed": {"the same content would crash again", reconcile.TerminalError(errors.New("it crashed")),
+			v1beta2.ReasonPreflightFailed, 1, 0},
+		"Slow": {"the request continues", loop.Later(time.Second, "x to be pulled"),
+			v1beta2.ReasonPreflightPending, 3601, 300},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &registry{render: func(Version) (Content, error) { return Content{Digest: "sha256:a"}, c.err }}
+				checker := start(t, r)
+				move := Move{To: version("2.0.0", 1)}
+				first := checker.Check(move)
+				if !first.IsRunning || first.Blocker == nil || first.Blocker.Code != v1beta2.ReasonPreflightPending {
+					t.Errorf("%s: before the first check: %+v", c.reason, first)
+				}
+				for range 60 {
+					time.Sleep(time.Minute)
+					checker.Check(move)
+				}
+				synctest.Wait()
+				got := checker.Check(move)
+				if code := codeOf(got); code != c.code || (got.Digest == "") != (c.code != "") {
+					t.Errorf("%s: %+v, want code %q", c.reason, got, c.code)
+				}
+				if n := r.renderings.Load(); n != c.renderings {
+					t.Errorf("%s: %d renderings, want %d", c.reason, n, c.renderings)
+				}
+				if n := r.changes.Load(); n > 1 {
+					t.Errorf("%s: %d changes of one result", c.reason, n)
+				}
+				time.Sleep(time.Hour)
+				if n := r.renderings.Load() - c.renderings; n != c.renderingsIdle {
+					t.Errorf("%s: %d renderings that nobody used, want %d", c.reason, n, c.renderingsIdle)
+				}
+				before := r.renderings.Load()
+				checker.Check(move)
+				synctest.Wait()
+				if again := r.renderings.Load() > before; again != (c.renderingsIdle > 0) {
+					t.Errorf("%s: after an hour without a use, checked again: %t", c.reason, again)
+				}
+			})
+		})
+	}
+}
+
+func codeOf(r Result) string {
+	if r.Blocker == nil {
+		return ""
+	}
+	return r.Blocker.Code
+}
+
+// TestEnds checks that a failure ends when its cause does, and that another generation of a ModuleTemplate is another
+// version.
+func TestEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		isSigned := false
+		r := &registry{render: func(Version) (Content, error) {
+			if !isSigned {
+				return Content{}, &ocm.Error{Code: ocm.SignatureMissing, Problem: "no signature"}
+			}
+			return Content{Digest: "sha256:a"}, nil
+		}}
+		checker := start(t, r)
+		checker.Check(Move{To: version("2.0.0", 1)})
+		synctest.Wait()
+		if got := checker.Check(Move{To: version("2.0.0", 1)}); got.Blocker == nil ||
+			!strings.Contains(got.Blocker.Message, "no signature") || got.Blocker.Remedy == "" {
+			t.Errorf("unsigned: %+v", got.Blocker)
+		}
+		isSigned = true
+		time.Sleep(failedInterval + time.Second)
+		if got := checker.Check(Move{To: version("2.0.0", 1)}); got.Digest != "sha256:a" || r.changes.Load() != 2 {
+			t.Errorf("signed: %+v after %d changes", got, r.changes.Load())
+		}
+		if got := checker.Check(Move{To: version("2.0.0", 2)}); !got.IsRunning {
+			t.Errorf("another generation: %+v", got)
+		}
+	})
+}
+
+// crd returns a CustomResourceDefinition with versions, of which the last one is stored.
+func crd(t *testing.T, scope string, versions ...string) *unstructured.Unstructured {
+	t.Helper()
+	text := "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.example.com}\n" +
+		"spec:\n  group: example.com\n  scope: " + scope + "\n  names: {kind: Thing, plural: things}\n  versions:\n"
+	for i, v := range versions {
+		text += fmt.Sprintf("  - {name: %s, served: true, storage: %t, schema: {openAPIV3Schema: {type: object}}}\n", v,
+			i == len(versions)-1)
+	}
+	o := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestCRDs checks that a version whose CRDs every API server refuses does not pass.
+func TestCRDs(t *testing.T) {
+	v1, v2, both := crd(t, "Namespaced", "v1"), crd(t, "Namespaced", "v2"), crd(t, "Namespaced", "v1", "v2")
+	cases := map[string]struct {
+		reason   string
+		from, to *unstructured.Unstructured
+		err      error // of the former version
+		code     string
+		message  string
+	}{
+		"Same":    {reason: "nothing changes", from: v1, to: v1},
+		"Added":   {reason: "both versions are served", from: v1, to: both},
+		"Dropped": {"objects are stored in v1", v1, v2, nil, v1beta2.ReasonPreflightFailed, "version v1 goes"},
+		"Back":    {"objects are stored in v2", both, v1, nil, v1beta2.ReasonPreflightFailed, "version v2 goes"},
+		"Scope": {"a scope is immutable", v1, crd(t, "Cluster", "v1"), nil, v1beta2.ReasonPreflightFailed,
+			"its scope changes"},
+		"Unreachable": {"whether it is refused is not known", v1, v2,
+			&ocm.Error{Code: ocm.RegistryUnreachable, Problem: "503"}, v1beta2.ReasonPreflightPending, "503"},
+		"Unreadable": {reason: "a broken version must not keep the fleet from a better one", from: v1, to: v2,
+			err: &render.Error{Code: render.InvalidObject, Problem: "no kind"}},
+		"Removed": {reason: "the registry has only the new version", from: v1, to: v2,
+			err: &ocm.Error{Code: ocm.ArtifactNotFound, Problem: "404"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &registry{render: func(v Version) (Content, error) {
+					if v.Version == "1.0.0" {
+						return Content{Digest: "sha256:a", CRDs: []*unstructured.Unstructured{c.from}}, c.err
+					}
+					return Content{Digest: "sha256:b", CRDs: []*unstructured.Unstructured{c.to}}, nil
+				}}
+				checker := start(t, r)
+				move := Move{From: version("1.0.0", 1), To: version("2.0.0", 1)}
+				checker.Check(move)
+				synctest.Wait()
+				got := checker.Check(move)
+				if codeOf(got) != c.code || c.code != "" && !strings.Contains(got.Blocker.Message, c.message) {
+					t.Errorf("%s: %+v %+v, want code %q", c.reason, got, got.Blocker, c.code)
+				}
+				if b := got.Blocker; b != nil && strings.Contains(b.Message, "terminal error") {
+					t.Errorf("%s: %q has words that are not for users", c.reason, b.Message)
+				}
+			})
+		})
+	}
+}
