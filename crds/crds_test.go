@@ -568,6 +568,13 @@ func TestUpdate(t *testing.T) {
 			}
 		}
 	}
+	const (
+		unstaged = "{spec: {module: keda, channel: regular, from: 1.0.0, to: 2.0.0, revision: 2, lineage: l, " +
+			"state: Running}}"
+		staged = "{spec: {module: keda, channel: regular, from: 1.0.0, to: 2.0.0, revision: 2, lineage: l, " +
+			"state: Running, policy: standard, maxUpdating: 10, stages: [{name: canary, percent: 1, " +
+			"soak: 24h, ranks: 655}, {name: rest}]}}"
+	)
 	rows := map[string]struct {
 		reason string
 		kind   string
@@ -614,6 +621,41 @@ func TestUpdate(t *testing.T) {
 				"v1, resource: r}, field: spec}}",
 			change: withFinalizer,
 		},
+		"RolloutState": {
+			reason: "a person may pause a rollout",
+			kind:   "ModuleRollout",
+			old:    staged,
+			change: set("Paused", "spec", "state"),
+		},
+		"RolloutStatus": {reason: "the stages stay", kind: "ModuleRollout", old: staged,
+			change: set("Soaking", "status", "phase")},
+		"RolloutStages": {
+			reason: "a shorter soak would skip what the policy requires",
+			kind:   "ModuleRollout",
+			old:    staged,
+			change: set([]any{map[string]any{"name": "canary", "percent": int64(1), "ranks": int64(655)}},
+				"spec", "stages"),
+			want: []string{"spec.stages"},
+		},
+		"RolloutNoStages": {
+			reason: "without stages all runtimes would begin at once",
+			kind:   "ModuleRollout",
+			old:    staged,
+			change: func(o *unstructured.Unstructured) {
+				unstructured.RemoveNestedField(o.Object, "spec", "stages")
+			},
+			want: []string{"spec.stages"},
+		},
+		"RolloutNewStages": {reason: "the rollout was made without a policy", kind: "ModuleRollout",
+			old:    unstaged,
+			change: set([]any{map[string]any{"name": "rest"}}, "spec", "stages"),
+			want:   []string{"spec.stages"}},
+		"RolloutPolicyName": {reason: "the limits of another policy would count", kind: "ModuleRollout", old: staged,
+			change: set("other", "spec", "policy"), want: []string{"spec.policy"}},
+		"RolloutDefaults": {reason: "the limits are part of the plan", kind: "ModuleRollout", old: staged,
+			change: set("100%", "spec", "defaults", "maxLost"), want: []string{"spec.defaults"}},
+		"RolloutMaxUpdating": {reason: "the limit is part of the plan", kind: "ModuleRollout", old: staged,
+			change: set(int64(1000), "spec", "maxUpdating"), want: []string{"spec.maxUpdating"}},
 		"ManifestFinalizer": {
 			reason: "deletion must not get stuck",
 			kind:   "Manifest",

@@ -76,6 +76,12 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.urgency) || self.urgency == 'Normal' || has(self.urgencyReason)",fieldPath=".urgencyReason",message="an urgent rollout needs a reason"
 // +kubebuilder:validation:XValidation:rule="self.from != self.to",message="from and to must differ"
 // +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Aborted' || self.state == 'Aborted'",message="an aborted rollout cannot go on: move the channel again"
+// +kubebuilder:validation:XValidation:rule="has(self.stages) == has(oldSelf.stages) && (!has(self.stages) || self.stages == oldSelf.stages)",fieldPath=".stages",message="stages cannot be changed: it is copied from the policy when the rollout is made"
+// +kubebuilder:validation:XValidation:rule="has(self.defaults) == has(oldSelf.defaults) && (!has(self.defaults) || self.defaults == oldSelf.defaults)",fieldPath=".defaults",message="defaults cannot be changed: it is copied from the policy when the rollout is made"
+// +kubebuilder:validation:XValidation:rule="has(self.maxUpdating) == has(oldSelf.maxUpdating) && (!has(self.maxUpdating) || self.maxUpdating == oldSelf.maxUpdating)",fieldPath=".maxUpdating",message="maxUpdating cannot be changed: it is copied from the policy when the rollout is made"
+// +kubebuilder:validation:XValidation:rule="has(self.maxDeferral) == has(oldSelf.maxDeferral) && (!has(self.maxDeferral) || self.maxDeferral == oldSelf.maxDeferral)",fieldPath=".maxDeferral",message="maxDeferral cannot be changed: it is copied from the policy when the rollout is made"
+// +kubebuilder:validation:XValidation:rule="has(self.newInstallations) == has(oldSelf.newInstallations) && (!has(self.newInstallations) || self.newInstallations == oldSelf.newInstallations)",fieldPath=".newInstallations",message="newInstallations cannot be changed: it is copied from the policy when the rollout is made"
+// +kubebuilder:validation:XValidation:rule="has(self.policy) == has(oldSelf.policy) && (!has(self.policy) || self.policy == oldSelf.policy)",fieldPath=".policy",message="policy cannot be changed: it is copied from the policy when the rollout is made"
 type ModuleRolloutSpec struct {
 	// module is the name of the module.
 	// +kubebuilder:validation:MinLength:=1
@@ -148,7 +154,6 @@ type ModuleRolloutSpec struct {
 	// version takes effect on all runtimes at once.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=253
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="policy cannot be changed"
 	Policy string `json:"policy,omitempty"`
 
 	// stages are copied from the policy when the rollout is created.

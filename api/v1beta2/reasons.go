@@ -267,6 +267,8 @@ const (
 	// ReasonPolicyConflict: two RolloutPolicies match the module and channel equally exactly, so no rollout begins.
 	// Correct the policies: exclude the module or the channel from all but one.
 	ReasonPolicyConflict = "PolicyConflict"
+	// ReasonPolicyAccepted: the RolloutPolicy can be applied. Nothing has to be done.
+	ReasonPolicyAccepted = "PolicyAccepted"
 	// ReasonPolicyInvalid: the RolloutPolicy cannot be applied, for example because a selector is not valid. Nothing
 	// moves. Correct it.
 	ReasonPolicyInvalid = "PolicyInvalid"

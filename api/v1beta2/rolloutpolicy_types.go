@@ -16,6 +16,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=rolloutpolicies,singular=rolloutpolicy,scope=Namespaced,categories=klm
 // +kubebuilder:printcolumn:name="Modules",type=string,JSONPath=`.spec.modules.names`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Max Updating",type=integer,JSONPath=`.spec.maxUpdating`
 // +kubebuilder:printcolumn:name="Suspended",type=boolean,JSONPath=`.spec.suspend`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -514,7 +515,13 @@ type RolloutPolicyStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions has the condition Ready, which is False for a policy that cannot be applied.
+	// fleetMaxUpdating is the number of runtimes that the rollouts of all policies may update at the same time: the
+	// flag --rollout-max-updating of the manager. Zero: there is no such limit.
+	// +optional
+	FleetMaxUpdating int32 `json:"fleetMaxUpdating,omitempty"`
+
+	// conditions has the conditions Ready and Stalled. Ready is False, and Stalled is True, for a policy that cannot
+	// be applied. The message names the stages whose selectors match no runtime.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -240,7 +240,8 @@ func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts 
 func rolloutOptions(f foundation, fleet cache.Cache, k *kyma.Reconciler, m *manifest.Reconciler) rollout.Options {
 	return rollout.Options{Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Fleet: fleet,
 		Namespace: f.config.Namespace, Catalog: k.Catalog, PolicyChanges: k.PolicyChanges(), Manifest: k.ManifestOf,
-		Check: m.Check, Events: f.events, GateAllow: f.config.RolloutGateAllow, MaxUpdating: f.config.RolloutMaxUpdating,
+		Check: m.Check, Events: f.events,
+		GateAllow: f.config.RolloutGateAllow, MaxUpdating: f.config.RolloutMaxUpdating,
 		RateLimiter: newRateLimiter(f.config)}
 }
 

@@ -33,6 +33,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/egress"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
@@ -282,7 +283,7 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 		"kyma":     kymaOptions(f, nil, nil, agentdelivery.Options{HeartbeatInterval: beats.interval}, nil, nil),
 		"manifest": manifestOptions(f, nil, nil, nil),
 		"purge":    purgeOptions(f, nil), "watcher": watcherOptions(f), "orphan": orphanOptions(f, nil),
-		"conversion": conversionOptions(f), "rollout": rolloutOptions(f, nil, nil, nil),
+		"conversion": conversionOptions(f), "rollout": rolloutOptions(f, nil, &kyma.Reconciler{}, nil),
 		"listener": listenerOptions(t.Context(), f, nil, issuerStub{}, nil, beats),
 		"delivery": deliveryOptions(c, issuerStub{}),
 		"egress":   egressOptions(c, "registry.example.com"),

@@ -151,6 +151,18 @@ var (
 		Help: "Time at which the last runtime of an active rollout is expected to have the version.",
 	}, []string{"module", "channel"})
 
+	// RolloutPolicyReady is 1 for a RolloutPolicy that can be applied, and 0 for one that cannot.
+	RolloutPolicyReady = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_rollout_policy_ready",
+		Help: "1 for a RolloutPolicy that can be applied, 0 for one with a field that is not valid or with a conflict.",
+	}, []string{"policy"})
+
+	// RolloutPolicyChannels is the number of channels of modules that move by a RolloutPolicy.
+	RolloutPolicyChannels = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_rollout_policy_channels",
+		Help: "Channels of modules that move by a RolloutPolicy.",
+	}, []string{"policy"})
+
 	// RolloutsHalted counts halts of rollouts, by reason.
 	RolloutsHalted = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_rollout_halted_total",
@@ -477,7 +489,8 @@ func Register(r prometheus.Registerer, s Sources) {
 		FIPSMode.Set(2)
 	}
 	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, SavesPostponed, EventsDropped, Objects, Renderings,
-		RolloutRuntimes, RolloutPhase, RolloutETA, RolloutsHalted, RolloutsUrgent, Purged, Orphans, DeletionsGivenUp,
+		RolloutRuntimes, RolloutPhase, RolloutETA, RolloutPolicyReady, RolloutPolicyChannels, RolloutsHalted,
+		RolloutsUrgent, Purged, Orphans, DeletionsGivenUp,
 		Tombstones, TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules),
 		CatalogWrites, ModuleReadySeconds, Runtimes, AgentProblems, CertificateOverdue, KymaState,
 		MandatoryModuleState, ModuleState, Modules, BuildInfo,

@@ -22,8 +22,8 @@ const (
 
 // Types of the conditions that kstatus reads.
 const (
-	conditionReconciling = "Reconciling"
-	conditionStalled     = "Stalled"
+	ConditionReconciling = "Reconciling"
+	ConditionStalled     = "Stalled"
 )
 
 // report completes the next status.
@@ -154,8 +154,8 @@ func SetConditions(conditions *[]metav1.Condition, generation int64, phase v1bet
 		kind string
 		is   bool
 	}{
-		{v1beta2.ConditionReady, isDone}, {conditionReconciling, !isDone && !isStalled && !phase.IsOver()},
-		{conditionStalled, isStalled},
+		{v1beta2.ConditionReady, isDone}, {ConditionReconciling, !isDone && !isStalled && !phase.IsOver()},
+		{ConditionStalled, isStalled},
 	} {
 		status := metav1.ConditionFalse
 		if c.is {

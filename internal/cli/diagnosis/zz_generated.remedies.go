@@ -90,6 +90,7 @@ var remedies = map[string]string{
 	v1beta2.ReasonWindowUnknown:                "Configure a maintenance policy.",
 	v1beta2.ReasonInvalidPolicy:                "The previous one stays in force, if there was one. Correct the field in the message.",
 	v1beta2.ReasonPolicyConflict:               "Correct the policies: exclude the module or the channel from all but one.",
+	v1beta2.ReasonPolicyAccepted:               "Nothing has to be done.",
 	v1beta2.ReasonPolicyInvalid:                "Nothing moves. Correct it.",
 	v1beta2.ReasonUrgencyInvalid:               "Nothing moves. Correct or remove the line; klm channel set --urgency writes it.",
 	v1beta2.ReasonRolloutSuspended:             "Set it to false.",

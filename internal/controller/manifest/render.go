@@ -55,8 +55,8 @@ func (n *run) renderSources(ctx context.Context) error {
 	return nil
 }
 
-// verify checks the signature of each artefact by the trust policy, even if the content of the artefact is cached. After
-// an error, the result has the signatures of the artefacts before.
+// verify checks the signature of each artefact by the trust policy, even if the content of the artefact is cached.
+// After an error, the result has the signatures of the artefacts before.
 func (p plan) verify(ctx context.Context) (signatures []condition.Signature, err error) {
 	check := func(name string, a source.Artefact) error {
 		s, err := a.Verify(ctx)

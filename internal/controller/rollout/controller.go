@@ -162,6 +162,9 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 			return fmt.Errorf("adding the checker of versions: %w", err)
 		}
 	}
+	if err := (policies{r}).register(mgr); err != nil {
+		return err
+	}
 	specChanged := builder.WithPredicates(loop.SpecChanged())
 	toModule := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{r.requestFor(o.(*v1beta2.ModuleRollout).Spec.Module)}

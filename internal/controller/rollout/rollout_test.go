@@ -59,7 +59,8 @@ func newFleet(t *testing.T, objects ...client.Object) *fleet {
 		Name: "keda-2.0.0"}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "keda", Version: "2.0.0"}})
 	f := &fleet{T: t}
 	f.control = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithReturnManagedFields().
-		WithStatusSubresource(&v1beta2.ModuleReleaseMeta{}, &v1beta2.ModuleRollout{}, &v1beta2.Manifest{}).
+		WithStatusSubresource(&v1beta2.ModuleReleaseMeta{}, &v1beta2.ModuleRollout{}, &v1beta2.Manifest{},
+			&v1beta2.RolloutPolicy{}).
 		WithIndex(&v1beta2.Manifest{}, moduleIndex, func(o client.Object) []string {
 			return []string{o.(*v1beta2.Manifest).ModuleName()}
 		}).Build()

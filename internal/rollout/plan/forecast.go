@@ -224,8 +224,12 @@ func (q *queue) Pop() any {
 func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updating int) time.Time {
 	s, spec := &f.Stages[stage], &f.Rollout.Spec.Stages[stage].RolloutStage
 	slots, perMinute := s.Concurrency, int(spec.MaxStartsPerMinute)
-	if f.policy != nil && f.policy.Spec.MaxUpdating > 0 {
-		slots = min(slots, int(f.policy.Spec.MaxUpdating))
+	if f.policy != nil {
+		for _, most := range []int32{f.policy.Spec.MaxUpdating, f.policy.Status.FleetMaxUpdating} {
+			if most > 0 {
+				slots = min(slots, int(most))
+			}
+		}
 	}
 	var q queue
 	for _, w := range waiting {

@@ -87,6 +87,7 @@ func TestForecast(t *testing.T) {
 		reason      string
 		region      func(i int) string
 		policy      func(*v1beta2.RolloutPolicySpec)
+		fleet       int32 // the limit of the manager for all policies
 		first, ends time.Time
 		late        int
 		hold        string
@@ -108,6 +109,9 @@ func TestForecast(t *testing.T) {
 			ends:   now.Add(46*time.Hour + 10*AssumedUpdate)},
 		"MaxUpdating": {reason: "the limit of the fleet", region: func(int) string { return "" }, first: now,
 			policy: func(s *v1beta2.RolloutPolicySpec) { s.MaxUpdating = 4 }, ends: now.Add(10 * AssumedUpdate)},
+		"FleetMaxUpdating": {reason: "the limit of the manager", region: func(int) string { return "" }, first: now,
+			policy: func(s *v1beta2.RolloutPolicySpec) { s.MaxUpdating = 8 }, fleet: 4,
+			ends: now.Add(10 * AssumedUpdate)},
 		"PerMinute": {reason: "five begin in a minute", region: func(int) string { return "" }, first: now,
 			policy: func(s *v1beta2.RolloutPolicySpec) { s.Stages[0].MaxStartsPerMinute = 5 },
 			ends:   now.Add(7*time.Minute + AssumedUpdate)},
@@ -139,6 +143,7 @@ func TestForecast(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock, all, policy := now, fleet(), policyOf(c.policy)
+			policy.Status.FleetMaxUpdating = c.fleet
 			all[1].Blocked = nil
 			for i := range all {
 				inRegion(windows(t), &all[i], c.region(i), &clock)

@@ -18,8 +18,8 @@
 //
 // # What it does not do
 //
-// The package makes no request and changes nothing. A forecast does not consider failures, approvals by persons, other
-// rollouts, and the limit that the manager has for all rollouts together (--rollout-max-updating).
+// The package makes no request and changes nothing. A forecast does not consider failures, approvals by
+// persons, and other rollouts.
 package plan
 
 import (
