@@ -19,8 +19,8 @@ import (
 const kubeconfig = `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
 clusters: [{name: a, cluster: {server: "https://runtime-a.example.com"}}], users: [{name: a, user: {token: abc}}]}`
 
-// programs play the commands of the scripts. Kymas are runtime-a, whose cluster exists, and other, whose cluster does
-// not. A Secret that is applied is written to the file applied.
+// programs are fake programs that the scripts call. There are two Kymas: runtime-a, whose cluster exists, and other,
+// whose cluster does not exist. If a script applies a Secret, the Secret is written to the file applied.
 var programs = map[string]string{
 	"kubectl": `case "$*" in
 *"get kyma"*) echo "runtime-a other" ;;
@@ -35,8 +35,8 @@ esac`,
 	"jq": `sed -n 's/.*"kubeconfig":"\([^"]*\)".*/\1/p'`,
 }
 
-// TestClusters runs the two scripts of docs/guide/clusters.md that write access Secrets. The manager must accept the
-// Secret, and there must be only one.
+// TestClusters runs the two scripts of docs/guide/clusters.md that write access Secrets. In each case, the manager must
+// accept the Secret, and there must be only one.
 func TestClusters(t *testing.T) {
 	page, err := os.ReadFile("guide/clusters.md")
 	if err != nil {
@@ -65,7 +65,7 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// run runs a script with the programs and returns the Secret that it applies.
+// run runs a script with the fake programs, and returns the Secret that the script applies.
 func run(t *testing.T, script string) corev1.Secret {
 	t.Helper()
 	folder := t.TempDir()

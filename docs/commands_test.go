@@ -15,8 +15,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// TestCommands: each verb and flag of klm that the documentation names exists, in commands as well as in sentences. The
-// tests of the guides run most commands; this one also finds those that cannot be run, and those in `code` in a text.
+// TestCommands checks that each verb and flag of klm in the documentation exists, both in commands and in sentences.
+// The tests of the guides run most commands; this test also checks commands that cannot be run, and commands in `code`
+// within a text.
 func TestCommands(t *testing.T) {
 	files := []string{"../README.md", "../SCOPE.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md", "../CHANGELOG.md"}
 	for _, pattern := range []string{"*.md", "guide/*.md", "reference/*.md", "adr/*.md"} {
@@ -47,13 +48,13 @@ func TestCommands(t *testing.T) {
 var (
 	span  = regexp.MustCompile("`klm ([^`]+)`")
 	typed = regexp.MustCompile(`(?m)^ *(?:\$ )?klm (.+)$`)
-	// after is what ends a command in a shell.
+	// after matches the text that ends a command in a shell.
 	after = regexp.MustCompile(`\s(#|\|\|?|&&|>|2>)\s.*$|;.*$`)
 	// quoted is one argument.
 	quoted = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 )
 
-// commandsIn returns the arguments of klm in lines of blocks and in code.
+// commandsIn returns the arguments of all calls of klm in the lines of code blocks and in inline code.
 func commandsIn(page string) (all []string) {
 	for i, part := range strings.Split(page, "```") {
 		expression := span
@@ -67,7 +68,7 @@ func commandsIn(page string) (all []string) {
 	return all
 }
 
-// existing reports a verb or flag that does not exist.
+// existing returns an error if a command has a verb or a flag that does not exist.
 func existing(root *cobra.Command, command string) error {
 	words := strings.Fields(command)
 	c := root
@@ -103,7 +104,8 @@ var foreignFlags = map[string]string{
 	"help": "all", "private-key": "ocm",
 }
 
-// TestFlags: each flag that the guides name in a sentence is one of our programs, unless the page is about others.
+// TestFlags checks that each flag in a sentence of the guides belongs to a program of this project, unless the page is
+// about other programs.
 func TestFlags(t *testing.T) {
 	known := pflag.NewFlagSet("all", pflag.ContinueOnError)
 	config.NewManager().Register(known)
@@ -146,7 +148,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestExisting: what is found, and what is not.
+// TestExisting checks which verbs and flags the function existing reports.
 func TestExisting(t *testing.T) {
 	for page, want := range map[string]string{
 		"Use `klm runtime remove RUNTIME --cluster-is-gone`.":  "",

@@ -18,18 +18,19 @@ import (
 // apiFolder is the folder of the package that lists every reason and event.
 const apiFolder = "api/v1beta2"
 
-// code is what the source says about one reason or event: a value of type string that users see.
+// code is a reason or an event: the value of type string that users see, with the places where the source produces and
+// declares it.
 type code struct {
 	documented bool     // a constant Reason… or Event… of package v1beta2 has the value
 	uses       []string // places in the source that produce the value
 	libraries  []string // packages with a constant of their own for the value
 }
 
-// codes returns every reason and event by its kind and value, such as "Reason Applying". A use is a place that produces
-// the value. Comparisons, cases and keys of maps only read the value and do not count.
+// codes returns every reason and event by its kind and value, such as "Reason Applying". A use of a constant is a place
+// that produces its value. Comparisons, cases and keys of maps only read the value and do not count.
 //
-// The list is in package v1beta2. Libraries that must not import that package have constants of their own, in a block
-// whose comment begins with "Reasons of an Error".
+// The list of all values is in package v1beta2. A library that must not import that package has its own constants, in a
+// block whose comment begins with "Reasons of an Error".
 func codes(t *testing.T) map[string]*code {
 	t.Helper()
 	files := productFiles(t)
@@ -126,8 +127,8 @@ func declaredCodes(f *ast.File, folder string) map[string]string {
 	return found
 }
 
-// produced calls use with folder and name of each constant that a file uses, other than in comparisons, cases, keys of
-// maps, and declarations.
+// produced calls use with the folder and the name of each constant that a file uses, except in comparisons, cases, keys
+// of maps, and declarations.
 func produced(f *ast.File, folder string, use func(name string, pos token.Pos)) {
 	const module = "github.com/kyma-fleet/lifecycle-manager/"
 	folders := map[string]string{} // by the name of the import
@@ -218,7 +219,7 @@ func TestReasonsAreConstants(t *testing.T) {
 	fields := []string{"Code", "Reason", "reason", "code"}
 	literal := func(f goFile, e ast.Expr) {
 		lit, is := e.(*ast.BasicLit)
-		// words in lower case are labels of metrics
+		// Words in lower case are labels of metrics, not reasons.
 		if is && lit.Kind == token.STRING && len(lit.Value) > 2 && unicode.IsUpper(rune(lit.Value[1])) {
 			t.Errorf("%s: reason %s is a literal: use a constant of %s", f.positions.Position(e.Pos()), lit.Value,
 				apiFolder)

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// flagsPage returns the page of the flags of the manager and the agent. The page of klm contains the flags of klm.
+// flagsPage returns the page of the flags of the manager and the agent. The flags of klm are on the page of klm.
 func flagsPage(string) (string, error) {
 	var b strings.Builder
 	b.WriteString(head("Flags", "internal/config"))

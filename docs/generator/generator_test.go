@@ -68,7 +68,7 @@ func registeredMetrics(t *testing.T) map[string][]string {
 	return all
 }
 
-// describer is a registry that records the descriptions of all collectors.
+// describer is a registry that only records the descriptions of its collectors.
 type describer struct {
 	prometheus.Registerer
 	described []string

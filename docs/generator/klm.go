@@ -31,7 +31,7 @@ func klmPage(string) (string, error) {
 }
 
 // collectVerbs appends all commands that have no subcommands to all, sorted by name. The reference shows the
-// subcommands of klm completion, one for each shell, as values of an argument.
+// subcommands of klm completion (one for each shell) as the values of an argument.
 func collectVerbs(c *cobra.Command, all *[]*cobra.Command) {
 	for _, sub := range c.Commands() {
 		if !sub.IsAvailableCommand() || sub.Name() == "help" {

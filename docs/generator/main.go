@@ -3,13 +3,14 @@
 //
 // The command also writes the remedies of all reasons as Go code, for klm why.
 //
-// Use: `make references`, in the root of the repository. A test of this package fails if a page differs from the code.
+// Run `make references` in the root of the repository to write all pages. A test of this package fails if a page
+// differs from the code.
 //
-// How it works: each page is the result of a function that returns Markdown. Flags come from the flag sets of
-// internal/config, verbs from the commands of internal/cli, and kinds from the embedded CRDs. Metrics, reasons and
-// conditions are parsed from the source files, because the text of the page is in their comments.
+// Each page is the result of one function that returns Markdown. Flags come from the flag sets of internal/config,
+// verbs from the commands of internal/cli, and kinds from the embedded CRDs. Metrics, reasons and conditions are parsed
+// from the source files, because the text of the page is in their comments.
 //
-// What it does not do: it does not write lifecycles.md. The page lifecycles.md is written by hand, and arch_test.go
+// The command does not write the page lifecycles.md. The page lifecycles.md is written by hand, and arch_test.go
 // compares it with the code.
 package main
 

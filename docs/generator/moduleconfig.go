@@ -78,7 +78,7 @@ func typeText(e ast.Expr) string {
 	return ""
 }
 
-// typeNames are the types of keys for readers.
+// typeNames are the names of types that readers see.
 var typeNames = map[string]string{"bool": "boolean", "[]Link": "list of links", "[]Kind": "list of kinds",
 	"map[string]string": "map of strings", "Manager": "map", "ChartSettings": "map", "Upgrade": "map",
 	"[]Risk": "list of risks"}

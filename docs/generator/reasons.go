@@ -58,8 +58,8 @@ func splitRemedy(doc string) (means, do string) {
 	return means, do
 }
 
-// remedies returns the Go file with the remedy of each reason of a blocker. klm why prints the remedy beside a message
-// that has none.
+// remedies returns a Go file with the remedy of each reason of a blocker. The command klm why prints this remedy if a
+// message has none.
 func remedies(root string) (string, error) {
 	sections, err := constants(apiFile(root, "reasons.go"))
 	if err != nil {
