@@ -21,7 +21,7 @@ import (
 
 // Inputs are the inputs of Advance.
 type Inputs struct {
-	// Rollout is the rollout with its previous status. It is not changed.
+	// Rollout is the rollout with its previous status. Advance does not change Rollout.
 	Rollout *v1beta2.ModuleRollout
 	// Runtimes are all runtimes that have the module in the channel, in any order.
 	Runtimes []Runtime
@@ -54,7 +54,7 @@ type Result struct {
 	Next time.Duration
 }
 
-// Advance returns the next status of a rollout. It admits runtimes, ends stages, and halts or holds the rollout.
+// Advance returns the next status of a rollout. Advance admits runtimes, ends stages, and halts or holds the rollout.
 func Advance(in Inputs) (Result, error) {
 	a, err := newAdvance(in)
 	if err != nil {
@@ -81,7 +81,7 @@ func (a *advance) inFlight() []string {
 	return all
 }
 
-// advance is one call of Advance.
+// advance has the data of one call of Advance.
 type advance struct {
 	Inputs
 	spec     *v1beta2.ModuleRolloutSpec
@@ -113,8 +113,8 @@ type member struct {
 	blocked    *channel.Blocker
 }
 
-// isHurt reports whether the update may repair a runtime. Such runtimes are admitted first. They are the runtimes with
-// an earlier attempt, and in a rollout to a lower version the runtimes whose module does not work.
+// isHurt reports whether the update may repair a runtime. Such runtimes are admitted first. They are the runtimes in
+// which an earlier attempt has failed, and in a rollout to a lower version the runtimes whose module does not work.
 func (a *advance) isHurt(m *member) bool {
 	if a.spec.IsBack() {
 		return !evidence.IsWell(m.State)
@@ -131,7 +131,7 @@ func (m *member) isCorrected(from string) bool {
 // tally has the numbers of one stage.
 type tally struct {
 	counts v1beta2.RolloutCounts
-	// pending is the number of runtimes that were admitted and have not begun yet. They count as updating.
+	// pending is the number of runtimes that were admitted and have not begun yet. These runtimes count as updating.
 	pending int
 	// idle is the number of updates that use no slot.
 	idle int
@@ -205,14 +205,14 @@ func (a *advance) enter(stage int) {
 	}
 }
 
-// after requests another call after a delay.
+// after requests another call of Advance after a delay.
 func (a *advance) after(d time.Duration) {
 	if d > 0 && (a.next == 0 || d < a.next) {
 		a.next = d
 	}
 }
 
-// judgeAll finds the verdict on each runtime, and counts.
+// judgeAll finds the verdict on each runtime, and counts the verdicts of each stage.
 func (a *advance) judgeAll() {
 	began := a.startedAt()
 	for i := range a.Runtimes {
@@ -263,7 +263,7 @@ func (a *advance) compare(t *tally, r *Runtime, began time.Time) {
 		t.silent++
 	case evidence.IsWell(r.State):
 	case cause == evidence.CauseVersion && r.State == v1beta2.StateError,
-		// Half the deadline, because an outage is not noticed in all runtimes at the same time.
+		// The limit is half of the deadline, because an outage is not noticed in all runtimes at the same time.
 		cause == evidence.CauseUnclear && a.Now.Sub(r.Since) >= a.deadline/2:
 		t.failing++
 	}
@@ -293,7 +293,7 @@ func (a *advance) findPending() {
 	}
 }
 
-// release takes all admissions back.
+// release removes all admissions.
 func (a *advance) release() {
 	a.admitted, a.admittedNow = place.Admitted{}, nil
 	for i := range a.members {
@@ -425,10 +425,10 @@ func (t *tally) add(o *tally) {
 	t.silent += o.silent
 }
 
-// block adds a blocker of the rollout.
+// block adds a reason why the rollout cannot continue to the status.
 func (a *advance) block(b v1beta2.RolloutBlocker) { a.blockers = append(a.blockers, b) }
 
-// command returns the klm command that does something with the rollout.
+// command returns the klm command that applies a verb to the rollout.
 func (a *advance) command(verb string) string {
 	return fmt.Sprintf("klm rollout %s %s", verb, a.Rollout.Name)
 }

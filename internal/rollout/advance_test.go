@@ -22,7 +22,7 @@ import (
 // start is the time at which the rollouts of the tests begin.
 var start = time.Date(2026, 11, 2, 8, 0, 0, 0, time.UTC)
 
-// world is a fleet with one rollout. It simulates the manager.
+// world is a fleet with one rollout. The type world simulates the manager.
 type world struct {
 	t        *testing.T
 	rollout  *v1beta2.ModuleRollout

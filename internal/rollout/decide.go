@@ -127,7 +127,7 @@ func EndsByResumption(code string) bool {
 		code == v1beta2.ReasonPolicyDeleted
 }
 
-// resume lets a halted rollout continue after a person has resumed it. The failures until then are acknowledged: only
+// resume continues a halted rollout after a person has resumed it. The failures until then are acknowledged: only
 // further failures count.
 func (a *advance) resume() {
 	// Acknowledged failures that have ended are dropped, so that a later failure counts as a further one. An
@@ -172,7 +172,7 @@ func (a *advance) checkFailures() {
 	}
 }
 
-// stageOverBudget returns the first stage with more failures than allowed and acknowledged, or -1.
+// stageOverBudget returns the first stage in which more runtimes have failed than are allowed or acknowledged, or -1.
 func (a *advance) stageOverBudget() int {
 	for i := range a.stages {
 		c := &a.stages[i].counts
@@ -200,7 +200,7 @@ func (a *advance) haltIf(worse bool, code, found, others string) {
 	a.block(v1beta2.RolloutBlocker{Code: code, Message: found, Remedy: remedy})
 }
 
-// hold reports whether no runtime may be admitted now for another reason than a failure of the version.
+// hold reports whether a reason other than a failure of the version forbids admissions now.
 func (a *advance) hold() bool {
 	if a.spec.State == v1beta2.RolloutPaused {
 		a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonRolloutPaused, Object: "ModuleRollout " + a.Rollout.Name,

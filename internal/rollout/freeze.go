@@ -9,7 +9,7 @@ import (
 )
 
 // DeferralLimit returns the time until which admins of runtimes may defer a rollout, or zero. r is the rollout, or nil
-// if it was not made yet. In that case policy is the policy with which the rollout will be made, or nil if there is
+// if it was not made yet. If r is nil, policy is the policy from which the rollout will be made, or nil if there is
 // none.
 func DeferralLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) time.Time {
 	most := time.Duration(0)

@@ -90,7 +90,7 @@ type Move struct {
 	IsBack bool
 	// OnlyFailed means that only runtimes in which From has failed are taken back.
 	OnlyFailed bool
-	// Urgency is how urgent the move is.
+	// Urgency is the urgency of the move.
 	Urgency urgency.Urgency
 	// Policy is the policy, nil if there is none.
 	Policy *v1beta2.RolloutPolicy
@@ -148,8 +148,8 @@ func New(m Move) *v1beta2.ModuleRollout {
 const stageBack = "back"
 
 // stagesBack returns the only stage of a rollout to a lower version. The stage contains all runtimes and has the limits
-// of the last stage of the policy. It has no soak and no gates, because runtimes must get the lower version back faster
-// than they got the higher one.
+// of the last stage of the policy. This stage has no soak and no gates, because runtimes must get the lower version
+// back faster than they got the higher one.
 func stagesBack(policy *v1beta2.RolloutPolicy) []v1beta2.ModuleRolloutStage {
 	if len(policy.Spec.Stages) == 0 {
 		return nil

@@ -17,7 +17,7 @@ import (
 )
 
 // invariants are checked after every pass of a coordinator; 2, 5, 6 and 15 during the actions, 22 and 23 at the end of
-// a run. Each was seen to fail with a mutation of the code, with -rapid.steps=80:
+// a run. Each invariant has failed with a mutation of the code, with -rapid.steps=80:
 //
 //	    mutation                                                                    checks until it failed
 //	1   one slot more in a stage / in the fleet / in a minute (admitStage)          49 / 16 / 5

@@ -73,7 +73,7 @@ type part struct {
 	rollout string
 	excused bool
 	blocked string // the reason why its window is closed, or a person has paused it; "" if nothing is
-	// deferred is the time until which its admin has deferred updates; zero: they are not deferred
+	// deferred is the time until which the admin has deferred updates; zero means that updates are not deferred.
 	deferred time.Time
 }
 
@@ -250,7 +250,7 @@ func (m *model) crash(t *rapid.T) {
 	m.left = -1
 }
 
-// run makes the same calls as the rollout controller for one channel.
+// run calls the same functions as the rollout controller does for one channel.
 func (m *model) run(view stored) {
 	m.before, m.after, m.result, m.seen = nil, nil, nil, nil
 	save := func(change func(api *stored)) bool {

@@ -59,7 +59,8 @@ type Recorded struct {
 	Why   string
 }
 
-// Record compares the version in the spec of a release with the status of the channel. The first row that fits decides:
+// Record compares the version in the spec of a release with the status of the channel. The first row whose condition is
+// true decides:
 //
 //	1  the channel has no status                      the version that the fleet has is the proven one; see initial
 //	2  the active rollout has ended                   its outcome is recorded; after Completed its version is the proven one
@@ -187,9 +188,9 @@ func (r *Recorded) setBack(c Channel, target string) {
 	addMove(s, c.move(target, v1beta2.RolloutCompleted))
 }
 
-// takesBack reports whether the active rollout is halted and takes runtimes back without an action by a person. It does
-// so only if no person has paused or resumed the rollout or moved the channel. If a rollout has the phase TakenBack and
-// is still the active one, a manager process ended it and stopped before it recorded that.
+// takesBack reports whether the active rollout is halted and takes runtimes back without an action by a person.
+// takesBack returns true only if no person has paused or resumed the rollout or moved the channel. If a rollout has the
+// phase TakenBack and is still the active one, a manager process ended it and stopped before it recorded that.
 func (c *Channel) takesBack(s *v1beta2.ChannelStatus) bool {
 	r := c.Active
 	return r != nil && r.Spec.TakesBack() && !r.Status.HaltedAt.IsZero() &&

@@ -26,7 +26,7 @@ const (
 	ConditionStalled     = "Stalled"
 )
 
-// report completes the next status.
+// report completes the next status of the rollout with counts, reasons and the message.
 func (a *advance) report() {
 	s := &a.status
 	s.Admitted, s.Runtimes = a.admitted.Encode(), a.total.counts

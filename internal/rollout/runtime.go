@@ -30,7 +30,7 @@ type Runtime struct {
 	Reason, Message string
 	Since           time.Time
 	// UnreachableSince is the time since which the runtime cannot be used. It is zero if the runtime can be used.
-	// UnreachableReason is the reason.
+	// UnreachableReason is the reason why it cannot be used.
 	UnreachableSince  time.Time
 	UnreachableReason string
 	// Started is the time at which a rollout ordered Ordered, zero if no rollout did.
@@ -109,7 +109,7 @@ type judgement struct {
 	next time.Duration
 }
 
-// judge returns the verdict on one runtime. The first row that fits decides:
+// judge returns the verdict on one runtime. The first row whose condition is true decides:
 //
 //	1  the runtime has a higher version; on the     OutOfScope
 //	   way back: neither the version that is taken
@@ -151,7 +151,7 @@ func (a *advance) judge(r *Runtime) judgement {
 	return is
 }
 
-// judgeUpdate is judge for a runtime that has the new version: rules 3 to 11.
+// judgeUpdate returns the verdict on a runtime that has the new version: rows 3 to 11 of the table of judge.
 func (a *advance) judgeUpdate(r *Runtime) judgement {
 	isSilent := !r.UnreachableSince.IsZero()
 	if r.IsReady && (!isSilent || r.Started.IsZero() || r.UnreachableSince.Before(r.Started)) {

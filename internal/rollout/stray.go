@@ -12,13 +12,13 @@ import (
 type Stray struct {
 	// Rollout is the rollout.
 	Rollout *v1beta2.ModuleRollout
-	// Phase is the phase with which it ends, and Why the message for users.
+	// Phase is the phase with which the rollout ends, and Why is the message for users.
 	Phase v1beta2.RolloutPhase
 	Why   string
 }
 
-// Strays returns the active rollouts of a module that are not the rollout of a channel. The first row that fits
-// decides:
+// Strays returns the active rollouts of a module that are not the rollout of a channel. The first row whose condition
+// is true decides:
 //
 //	1  it is being deleted                                  Aborted; it is made again when it does not exist any more
 //	2  the status of the release names it                   no stray

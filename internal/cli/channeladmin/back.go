@@ -216,7 +216,8 @@ type withdrawal struct {
 	Note string `json:"note,omitempty"`
 }
 
-// readHolders finds the runtimes that have a version. A withdrawal must not fail if the runtimes cannot be listed.
+// readHolders finds the runtimes that have a version. If the runtimes cannot be listed, readHolders returns a note
+// instead of an error, so that the withdrawal does not fail.
 func (w *withdrawal) readHolders(ctx context.Context, c *connection.Cluster, o withdrawOptions) {
 	_, err := fleetlist.ListAs(ctx, c, "manifests", v1beta2.LabelModuleName+"="+o.module,
 		func(m *v1beta2.Manifest) {
@@ -233,10 +234,10 @@ func (w *withdrawal) readHolders(ctx context.Context, c *connection.Cluster, o w
 	w.Holders = slices.Compact(w.Holders)
 }
 
-// Names implements [console.Report].
+// Names returns the lines that -o name prints.
 func (w withdrawal) Names() []string { return []string{w.Object} }
 
-// Show implements [console.Report].
+// Show writes the report as text for people.
 func (w withdrawal) Show(p *console.Page) {
 	p.Line("%s", w.Result)
 	if w.Note != "" {

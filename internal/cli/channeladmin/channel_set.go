@@ -123,7 +123,7 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 	return a.Print(r)
 }
 
-// effectsOf returns the effects of a change of a channel, and the catalog before the change.
+// effectsOf returns the effects that a change of a channel has on runtimes, and the catalog before the change.
 func effectsOf(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions) (
 	*Effects, *connection.Catalog, error) {
 	s, err := c.Catalog(ctx)
@@ -149,7 +149,7 @@ func effectsOf(ctx context.Context, a *console.App, c *connection.Cluster, o set
 	return r, s, r.addPlan(ctx, c, w)
 }
 
-// confirm shows the effects of the change, and asks for confirmation if runtimes are affected.
+// confirm shows the effects that the change has on runtimes, and asks for confirmation if runtimes are affected.
 func (r *Effects) confirm(a *console.App, yes bool) error {
 	affected := len(r.Runtimes)
 	question := fmt.Sprintf("Remove the channel of %s?", console.Count(affected, "runtime"))
@@ -189,7 +189,7 @@ func (r *Effects) moving() map[string]bool {
 	return all
 }
 
-// isRemoval reports whether the channel is removed.
+// isRemoval reports whether the command removes the channel.
 func (r *Effects) isRemoval() bool { return r.Version == "" }
 
 // waitForVersion waits until runtimes have the version of the channel and the module is Ready there. waitForVersion
@@ -225,8 +225,8 @@ func waitForVersion(ctx context.Context, a *console.App, c *connection.Cluster, 
 	return ctx.Err()
 }
 
-// versionProgress returns a text about the runtimes that have the version, and the number of runtimes that do not have
-// it.
+// versionProgress returns a text about the runtimes that have the new version, and the number of runtimes that do not
+// have this version.
 func versionProgress(fleet map[string]*fleetlist.Member, runtimes map[string]bool, o setOptions) (
 	text string, missing int) {
 	states := map[string]int{}
@@ -306,13 +306,14 @@ func withAssignment(s *connection.Catalog, o setOptions) *connection.Catalog {
 	return after
 }
 
-// preview has the catalog after the change. The requests of runtimes are resolved with this catalog.
+// preview has the catalog as it will be after the change of the channel. The requests of runtimes are resolved with
+// this catalog.
 type preview struct {
 	setOptions
 	after   channel.Catalog
 	release *v1beta2.ModuleReleaseMeta // after the change
 	now     time.Time
-	// unknown states why the maintenance windows are not known; "" if they are known.
+	// unknown states why klm does not know the maintenance windows; "" if klm knows them.
 	unknown string
 }
 
@@ -490,7 +491,8 @@ type Effects struct {
 	Reason  string                 `json:"reason,omitempty"`
 	// WayBack is a text about whether runtimes can be taken back from the version.
 	WayBack string `json:"wayBack,omitempty"`
-	// Pinned is the number of runtimes that have pinned a version of the module. They take no part in the rollout.
+	// Pinned is the number of runtimes that have pinned a version of the module. These runtimes take no part in the
+	// rollout.
 	Pinned int `json:"pinned,omitempty"`
 
 	members    *plan.Fleet       // decides which runtimes take part in a rollout of the channel
@@ -526,7 +528,7 @@ func (e *effect) order() int {
 	return slices.Index([]string{"blocked", "waits", "moves", "stays"}, e.Effect)
 }
 
-// Names implements [console.Report].
+// Names returns the lines that -o name prints.
 func (r *Effects) Names() []string {
 	var all []string
 	for _, e := range r.Runtimes {
@@ -561,7 +563,7 @@ func (r *Effects) summary() string {
 		r.Module, r.From, r.Version)
 }
 
-// Show implements [console.Report].
+// Show writes the report as text for people.
 func (r *Effects) Show(p *console.Page) {
 	counts := map[string]int{}
 	for _, e := range r.Runtimes {

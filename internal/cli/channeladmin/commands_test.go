@@ -25,7 +25,8 @@ import (
 const release = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modulereleasemetas/sample"
 
 // newControlPlane starts a control plane with the catalog of package fixture and two runtimes: one follows channel
-// regular of module sample, the other has pinned a version. A third runtime is being deleted.
+// regular of module sample, the other has pinned a version. The control plane has a third runtime, which is being
+// deleted.
 func newControlPlane(t *testing.T) *fixture.Server {
 	t.Helper()
 	follows := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"},
@@ -351,7 +352,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestPlan checks the plan of a rollout in progress: it names the runtimes that cannot begin, with the reasons.
+// TestPlan checks the plan of a rollout in progress: the plan names the runtimes that cannot begin, with the reasons.
 func TestPlan(t *testing.T) {
 	active := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "sample-regular-r2", Namespace: "kcp-system"},
 		Spec: v1beta2.ModuleRolloutSpec{Module: "sample", Channel: "regular", Revision: 2, From: "1.0.0", To: "2.0.0",

@@ -60,8 +60,9 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 	return c
 }
 
-// Preview returns the plan of a move of a channel. If the name of a ModuleRollout is given instead, Preview returns the
-// plan of the rest of that rollout. The report has no plan if no runtime changes its version.
+// Preview returns the plan of the rollout that follows if a channel is moved to another version. If the name of a
+// ModuleRollout is given instead, Preview returns the plan of the rest of that rollout. The report has no plan if no
+// runtime changes its version.
 func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module, channel, version, rollout string) (
 	*Effects, error) {
 	o := setOptions{module: module, channel: channel, version: version, ChangeFlags: console.ChangeFlags{DryRun: true}}
@@ -72,7 +73,7 @@ func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module,
 	return r, err
 }
 
-// planRollout shows the plan of the rest of a rollout.
+// planRollout shows the plan of a rollout in progress: the stages and runtimes that are left.
 func planRollout(ctx context.Context, a *console.App, o setOptions, name string) error {
 	c, err := connection.RolloutControlPlane(ctx, a)
 	if err != nil {
@@ -85,7 +86,7 @@ func planRollout(ctx context.Context, a *console.App, o setOptions, name string)
 	return a.Print(r)
 }
 
-// restOfRollout returns the plan of the rest of a rollout.
+// restOfRollout returns the plan of a rollout in progress: the stages and runtimes that are left.
 func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions, name string) (
 	*Effects, error) {
 	active, err := c.Rollout(ctx, name)
@@ -172,7 +173,8 @@ func (w *preview) fleetOf(manifests []*v1beta2.Manifest, kymas map[string]*v1bet
 	return fleet, all
 }
 
-// addPlan adds the stages of the rollout that the manager will make. Without a RolloutPolicy, a rollout has no stages.
+// addPlan adds to the report the stages of the rollout that the manager will make. Without a RolloutPolicy, a rollout
+// has no stages.
 func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview) error {
 	if r.isRemoval() {
 		return nil
@@ -219,7 +221,8 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 	return nil
 }
 
-// addWayBack adds whether runtimes can be taken back from the version, and the action of the policy after a halt.
+// addWayBack adds to the report whether runtimes can be taken back from the version, and the action of the policy after
+// a halt.
 func (r *Effects) addWayBack(after *channel.Catalog) {
 	spec := &r.plan.Rollout.Spec
 	if spec.IsBack() || spec.From == "" {
@@ -265,7 +268,7 @@ func (r *Effects) setPlan() {
 	r.sort()
 }
 
-// showRemedies shows what to do about each reason, if its messages do not state it.
+// showRemedies shows for each reason what to do, if the messages with this reason contain no instruction.
 func (r *Effects) showRemedies(p *console.Page) {
 	shown := map[string]bool{}
 	for _, e := range r.Runtimes {
@@ -276,7 +279,7 @@ func (r *Effects) showRemedies(p *console.Page) {
 	}
 }
 
-// isStaged reports whether the version reaches the runtimes in stages.
+// isStaged reports whether the rollout has stages.
 func (r *Effects) isStaged() bool { return r.plan != nil && len(r.plan.Stages) > 0 }
 
 // showStages shows the stages of the rollout.
@@ -339,7 +342,7 @@ func (r *Effects) showStages(p *console.Page) {
 	}
 }
 
-// showForecast shows the time at which all runtimes are expected to have the version, and the obstacles.
+// showForecast shows the time at which all runtimes are expected to have the version, and what may delay this time.
 func (r *Effects) showForecast(p *console.Page) {
 	if r.Hold != nil {
 		p.Wrap("", "Nobody begins now: "+r.Hold.Message+"; what to do: "+r.Hold.Remedy)
@@ -374,7 +377,7 @@ func have(n int) string {
 	return "have"
 }
 
-// waitForRollout waits until the manager has made the rollout, and with --wait until it has reached all runtimes.
+// waitForRollout waits until the manager has made the rollout, and with --wait until all runtimes have the version.
 func waitForRollout(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions, name string) error {
 	if o.NoWait {
 		return nil

@@ -27,7 +27,7 @@ func (f *urgencyFlags) registerUrgency(c *cobra.Command) {
 	console.CompleteFlag(c, "urgency", console.FixedNames("hotfix", "emergency"))
 }
 
-// parseUrgency reads the flags about the urgency.
+// parseUrgency returns the urgency that the flags state.
 func (f *urgencyFlags) parseUrgency() error {
 	u := &f.urgency
 	switch strings.ToLower(f.urgencyName) {
@@ -67,7 +67,8 @@ func (o *setOptions) checkUrgency(release *v1beta2.ModuleReleaseMeta) error {
 	return nil
 }
 
-// annotate sets the line about the move in the annotation of a release. A normal move has no line.
+// annotate sets the line about the urgency of a move in the annotation of a ModuleReleaseMeta. A move without urgency
+// has no line.
 func (o *setOptions) annotate(release *v1beta2.ModuleReleaseMeta) {
 	line := ""
 	if o.urgency.Is != "" {
@@ -84,7 +85,7 @@ func (o *setOptions) annotate(release *v1beta2.ModuleReleaseMeta) {
 	release.Annotations[v1beta2.AnnotationUrgency] = value
 }
 
-// urgencyChange returns the merge patch of the annotations, or nil if they do not change.
+// urgencyChange returns the merge patch of the annotations, or nil if the annotations do not change.
 func (o *setOptions) urgencyChange(annotations map[string]string) map[string]any {
 	after := &v1beta2.ModuleReleaseMeta{}
 	before, found := annotations[v1beta2.AnnotationUrgency]
@@ -102,7 +103,7 @@ func (o *setOptions) urgencyChange(annotations map[string]string) map[string]any
 	return nil
 }
 
-// asUrgent returns how urgent the move is, for a question.
+// asUrgent returns a text about how urgent the move is, for the question to the user.
 func (r *Effects) asUrgent() string {
 	switch r.Urgency {
 	case v1beta2.UrgencyHotfix:
@@ -113,7 +114,7 @@ func (r *Effects) asUrgent() string {
 	return ""
 }
 
-// urgencyText states which steps an urgent rollout leaves out, and the reason for the urgency.
+// urgencyText returns a text with the steps that an urgent rollout leaves out, and the reason for the urgency.
 func urgencyText(spec *v1beta2.ModuleRolloutSpec) string {
 	text := "It is a hotfix: it has the stages and soaks that spec.hotfix of the RolloutPolicy allows"
 	if spec.Urgency == v1beta2.UrgencyEmergency {

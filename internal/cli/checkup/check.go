@@ -99,7 +99,7 @@ func (r checkReport) count(of result) (n int) {
 	return n
 }
 
-// Names implements [console.Report].
+// Names returns the lines that -o name prints.
 func (r checkReport) Names() []string {
 	var all []string
 	for _, l := range r {
@@ -110,7 +110,7 @@ func (r checkReport) Names() []string {
 	return all
 }
 
-// Show implements [console.Report].
+// Show writes the report as text for people.
 func (r checkReport) Show(p *console.Page) {
 	for _, l := range r {
 		text := fmt.Sprintf("%-8s %s: %s", l.Result, l.Check, l.Message)
@@ -221,7 +221,8 @@ func (r *checker) checkCRDs(ctx context.Context) {
 	}
 }
 
-// right is a permission of the user. A permission for a namespaced resource is checked in the namespace of the manager.
+// right is a permission that the user may need. A permission for a namespaced resource is checked in the namespace of
+// the manager.
 type right struct {
 	verb, group, resource string
 	cluster               bool
@@ -362,7 +363,7 @@ func (r *checker) checkFlags(ctx context.Context) {
 	}
 }
 
-// checkNamed checks whether an object that a flag names exists. Only its metadata is used.
+// checkNamed checks whether an object that a flag names exists. checkNamed reads only the metadata of the object.
 func (r *checker) checkNamed(ctx context.Context, flag, resource, kind, name string) {
 	err := r.GetJSON(ctx, "/api/v1/namespaces/"+r.Namespace+"/"+resource+"/"+name, &metav1.PartialObjectMetadata{})
 	switch {
@@ -375,7 +376,8 @@ func (r *checker) checkNamed(ctx context.Context, flag, resource, kind, name str
 	}
 }
 
-// checkRegistryOf checks the registry that the Secret with the login names. The login itself is not used.
+// checkRegistryOf checks the registry that the Secret with the login names. checkRegistryOf does not use the login
+// itself.
 func (r *checker) checkRegistryOf(ctx context.Context, name string) {
 	s := &corev1.Secret{}
 	if err := r.GetJSON(ctx, "/api/v1/namespaces/"+r.Namespace+"/secrets/"+name, s); err != nil {
@@ -397,8 +399,8 @@ func (r *checker) checkRegistryOf(ctx context.Context, name string) {
 	}
 }
 
-// checkRegistry sends a request to the registry from here. The manager may reach the registry over another network
-// path.
+// checkRegistry sends a request to the registry from this computer. The manager may reach the registry over a network
+// path that differs from that of this computer.
 func (r *checker) checkRegistry(ctx context.Context, host string) {
 	location := host
 	if !strings.Contains(host, "://") {

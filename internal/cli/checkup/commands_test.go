@@ -51,7 +51,7 @@ func installedCRDs(t *testing.T) []client.Object {
 	return all
 }
 
-// changed removes a field of one CRD.
+// changed removes the schema from the last version of one CRD.
 func changed(all []client.Object, name string) []client.Object {
 	i := slices.IndexFunc(all, func(o client.Object) bool { return o.GetName() == name })
 	u := all[i].(*unstructured.Unstructured)

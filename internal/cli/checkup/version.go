@@ -100,10 +100,10 @@ func (r *versionReport) read(ctx context.Context, c *connection.Cluster, namespa
 	return err
 }
 
-// Names implements [console.Report].
+// Names returns the lines that -o name prints.
 func (r *versionReport) Names() []string { return []string{r.Client.Version} }
 
-// Show implements [console.Report].
+// Show writes the report as text for people.
 func (r *versionReport) Show(p *console.Page) {
 	rows := [][]string{{"klm", r.Client.String()}}
 	if r.Manager != nil {

@@ -196,7 +196,7 @@ func New(config *rest.Config, context, namespace string) (*Cluster, error) {
 	return c, nil
 }
 
-// clientKinds returns the kinds that klm uses. With these, klm needs no discovery requests.
+// clientKinds returns the kinds that klm uses. Because klm knows these kinds, it needs no discovery requests.
 func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	kinds := runtime.NewScheme()
 	err := errors.Join(corev1.AddToScheme(kinds), authenticationv1.AddToScheme(kinds),

@@ -11,7 +11,7 @@
 // The kubeconfig is found as kubectl finds it. klm requests the kinds of our API group that the cluster serves: a
 // cluster that serves Manifests is a control plane, any other cluster is a runtime. [Cluster.Explain] turns errors of
 // API servers into messages with an exit code. [WaitForKyma] waits for a change of a Kyma by a watch. If watches are
-// forbidden, it reads the Kyma every two seconds.
+// forbidden, WaitForKyma reads the Kyma every two seconds.
 //
 // # What it does not do
 //

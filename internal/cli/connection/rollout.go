@@ -54,7 +54,7 @@ func (c *Cluster) Policies(ctx context.Context) ([]v1beta2.RolloutPolicy, error)
 	return list.Items, c.Explain(c.List(ctx, list, c.InNamespace()), "reading the RolloutPolicies")
 }
 
-// Rollout reads a ModuleRollout. If it does not exist, the error suggests similar names.
+// Rollout reads a ModuleRollout. If the ModuleRollout does not exist, the error suggests similar names.
 func (c *Cluster) Rollout(ctx context.Context, name string) (*v1beta2.ModuleRollout, error) {
 	r := &v1beta2.ModuleRollout{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, r)
@@ -65,7 +65,8 @@ func (c *Cluster) Rollout(ctx context.Context, name string) (*v1beta2.ModuleRoll
 	return r, c.Explain(err, "reading ModuleRollout "+name)
 }
 
-// rolloutNames returns the names of all ModuleRollouts. If they cannot be listed, rolloutNames returns none.
+// rolloutNames returns the names of all ModuleRollouts. If the ModuleRollouts cannot be listed, rolloutNames returns
+// none.
 func (c *Cluster) rolloutNames(ctx context.Context) []string {
 	rollouts, err := c.Rollouts(ctx, labels.Everything())
 	if err != nil {

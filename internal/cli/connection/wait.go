@@ -23,7 +23,7 @@ type Progress struct {
 	Text string
 }
 
-// WaitForKyma calls check each time a Kyma has changed. The argument of check is nil if the Kyma does not exist.
+// WaitForKyma calls check each time a Kyma has changed. If the Kyma does not exist, WaitForKyma calls check with nil.
 // WaitForKyma returns when check reports that the change is done or blocked, or at the timeout. WaitForKyma prints the
 // text of the progress each time the text has changed.
 func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration,

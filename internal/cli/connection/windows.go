@@ -80,8 +80,8 @@ func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (p *channe
 	return p, "", nil
 }
 
-// policyOf returns the name of the ConfigMap with the maintenance policy, and the key in this ConfigMap. Both come from
-// the flag, or from the volume that contains the file with the policy.
+// policyOf returns the name of the ConfigMap with the maintenance policy, and the key in this ConfigMap. policyOf takes
+// both from the flag of the manager, or from the volume that contains the file with the policy.
 func policyOf(d *appsv1.Deployment) (name, key string) {
 	if name, _ = ManagerFlag(d, PolicyFlag); name != "" {
 		return name, channel.PolicyKey

@@ -117,7 +117,8 @@ func TestReadInput(t *testing.T) {
 	}
 }
 
-// TestGroup checks that a group shows its help, and suggests a similar command if the given one is unknown.
+// TestGroup checks that a group of commands shows its help, and suggests a similar command if the given command is
+// unknown.
 func TestGroup(t *testing.T) {
 	run := func(args ...string) error {
 		var out bytes.Buffer

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Confirm shows a question to the user. Confirm returns an error unless the answer is yes.
+// Confirm asks the user a question. Confirm returns an error unless the answer is yes.
 func (a *App) Confirm(question string) error {
 	fmt.Fprintf(a.Err, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(a.In).ReadString('\n')

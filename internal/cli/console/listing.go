@@ -79,8 +79,8 @@ func (l *Listing) Value(filter string) string {
 	return ""
 }
 
-// Accepts reports whether one of the values is a value of the filter. Upper and lower case are the same. A filter that
-// is not set accepts everything.
+// Accepts reports whether the filter contains one of the values. Accepts ignores the case of letters. A filter that is
+// not set accepts everything.
 func (l *Listing) Accepts(filter string, values ...string) bool {
 	wanted := l.Value(filter)
 	if wanted == "" {
@@ -113,7 +113,7 @@ func (l *Listing) AcceptsVersion(filter, version string) bool {
 }
 
 // List prints a listing: the rows that read returns and that keep accepts, in the order of --sort-by. With --watch,
-// List shows them again after each change, until ctx ends.
+// List prints the rows again after each change, until ctx ends.
 func List[T any, R interface {
 	~[]T
 	Report
@@ -181,7 +181,8 @@ func Arrange[T any, R ~[]T](l *Listing, all R, keep func(*T) bool) (R, error) {
 	return kept, nil
 }
 
-// compareValues compares numbers and versions by their values, and everything else as text. Missing values are last.
+// compareValues compares numbers and versions by their values, and everything else as text. A missing value is higher
+// than all other values.
 func compareValues(a, b string) int {
 	if a == noValue || b == noValue {
 		return cmp.Compare(strconv.FormatBool(a == noValue), strconv.FormatBool(b == noValue))

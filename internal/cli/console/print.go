@@ -84,7 +84,7 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Page collects the text of a report for people.
+// Page collects the text that the report shows to people.
 type Page struct {
 	strings.Builder
 	Wide, colours bool

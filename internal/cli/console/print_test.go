@@ -182,7 +182,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// full is an output that cannot be written.
+// full is a writer whose every write fails.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }

@@ -24,7 +24,7 @@ func pathOf(flag, text string) (*jsonpath.JSONPath, error) {
 	return p, nil
 }
 
-// fieldsOf returns a value as the fields of its JSON.
+// fieldsOf converts a value to JSON and returns the decoded fields.
 func fieldsOf(value any) (fields any, err error) {
 	data, err := json.Marshal(value)
 	if err == nil {
@@ -36,7 +36,8 @@ func fieldsOf(value any) (fields any, err error) {
 	return fields, nil
 }
 
-// asItems wraps a list as kubectl does, so that {.items[*].name} can be written beside {[*].name}.
+// asItems puts a list into the field items as kubectl does, so that users can write {.items[*].name} as well as
+// {[*].name}.
 func asItems(fields any, template string) any {
 	if list, is := fields.([]any); is && strings.Contains(template, ".items") {
 		return map[string]any{"items": list}

@@ -47,11 +47,11 @@ func (n *negated) String() string { return strconv.FormatBool(!bool(*n)) }
 
 func (n *negated) Type() string { return "bool" }
 
-// IsBoolFlag lets the flag be given without a value.
+// IsBoolFlag returns true, so that users can give the flag without a value.
 func (n *negated) IsBoolFlag() bool { return true }
 
-// ChangeFlags are the flags of commands that change something. They state whether the command asks for confirmation,
-// whether it only shows the change, and whether it waits until the change is done.
+// ChangeFlags are the flags of commands that change something. These flags state whether the command asks for
+// confirmation, whether it only shows the change, and whether it waits until the change is done.
 type ChangeFlags struct {
 	WaitFlags
 	Yes, DryRun bool

@@ -52,7 +52,7 @@ func (o *clusterOptions) register(f *pflag.FlagSet) {
 // maxSecretFile limits the bytes of a file with a secret.
 const maxSecretFile = 4096
 
-// complete reads the files, and checks the address.
+// complete reads the files that the flags name, and checks the address of the dashboard.
 func (o *clusterOptions) complete() (host string, err error) {
 	at, err := url.Parse(o.url)
 	if err != nil || at.Host == "" || at.Path != "" && at.Path != "/" {
@@ -76,7 +76,7 @@ func (o *clusterOptions) complete() (host string, err error) {
 	return at.Host, nil
 }
 
-// readSecret reads the file of a flag.
+// readSecret reads the secret from the file that a flag names.
 func readSecret(flag, file string) ([]byte, error) {
 	if file == "" {
 		return nil, console.Fail(console.ExitUsage, "%s is required in a cluster", flag)
@@ -120,8 +120,8 @@ func runInCluster(ctx context.Context, a *console.App, o options) error {
 	})
 }
 
-// door is the handler of all requests: probes, the sign-in, and the pages behind it. While the provider does not
-// answer, the handler returns a page that says that nobody can sign in.
+// door is the handler of all requests: of probes, of the sign-in, and of the pages for people who have signed in. While
+// the provider does not answer, the handler returns a page that says that nobody can sign in.
 type door struct {
 	index   *fleetindex.Index
 	host    string // the only accepted header Host, but for probes
@@ -132,7 +132,7 @@ type door struct {
 // providerInterval is the time between two attempts to read the configuration of the provider.
 const providerInterval = 5 * time.Second
 
-// open reads the configuration of the provider, until that succeeds or ctx ends.
+// open tries to read the configuration of the provider until this succeeds or ctx ends.
 func (d *door) open(ctx context.Context, a *console.App, o signin.Options, pages http.Handler) {
 	for {
 		s, err := signin.New(ctx, o)

@@ -103,7 +103,8 @@ func newHost(t *testing.T, flags ...string) *host {
 	return h
 }
 
-// rightFor returns the verb and the resource that a request needs, or "" if it is about nothing in a namespace.
+// rightFor returns the verb and the resource for which a request needs a permission, or "" if the request concerns no
+// resource in a namespace.
 func rightFor(r *http.Request) string {
 	_, rest, found := strings.Cut(r.URL.Path, "/namespaces/")
 	parts := strings.Split(rest, "/") // namespace, resource, name
@@ -291,7 +292,7 @@ func TestProviderDown(t *testing.T) {
 	}
 }
 
-// TestInClusterFlags has flags with which the dashboard does not start.
+// TestInClusterFlags checks that the dashboard does not start with wrong flags.
 func TestInClusterFlags(t *testing.T) {
 	folder := t.TempDir()
 	file := func(name string, size int) string {
@@ -369,7 +370,7 @@ func TestRole(t *testing.T) {
 			t.Errorf("the dashboard sends %q, which its Role does not have", right)
 		}
 	}
-	// A kind that is followed may also be read by name.
+	// The dashboard may also get by name the objects of each kind that it watches.
 	byName := []string{"get modulerollouts", "get moduletemplates", "get rolloutpolicies"}
 	for right := range allowed {
 		if !h.own[right] && !slices.Contains(byName, right) {

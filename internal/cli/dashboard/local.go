@@ -66,14 +66,14 @@ func (h *localHost) authenticate(w http.ResponseWriter, r *http.Request) *pagese
 	return nil
 }
 
-// refused is the page for a browser without the cookie.
+// refused answers with the page for a browser that has no valid cookie.
 const refused = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Not logged in · Lifecycle Manager</title>
 <link rel="stylesheet" href="/assets/style.css"><div class="problem"><h1>This browser is not logged in</h1>
 <p>The address that klm dashboard has printed works once, and this request has no valid token.</p>
 <p class="remedy">Use the browser that opened it first, or end the command and start klm dashboard again.</p></div></html>
 `
 
-// use reports whether the token is valid, and makes it invalid.
+// use reports whether the token is valid, and makes the token invalid for later requests.
 func (h *localHost) use(token string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 const (
 	// reviewAge is the time for which an answer of the API server about the permissions of a person is used.
 	reviewAge = time.Minute
-	// reviewTimeout limits one question about rights.
+	// reviewTimeout is the deadline of one request to the API server about a permission.
 	reviewTimeout = 10 * time.Second
 	// maxViewers limits the persons whose rights are remembered.
 	maxViewers = 1000
@@ -76,7 +76,7 @@ func (v *viewers) authenticate(w http.ResponseWriter, r *http.Request) *pageserv
 	return viewer
 }
 
-// of returns the viewer with the rights of a person, or nil if the person may not see the fleet.
+// of returns a viewer with the permissions of a person, or nil if the person may not see the fleet.
 func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.User) (*pageserver.Viewer, error) {
 	key := user.Name + "\x00" + strings.Join(user.Groups, "\x00")
 	v.mu.Lock()
@@ -109,7 +109,8 @@ func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.Use
 	return rights.viewer, nil
 }
 
-// allow adds the actions that a person has the rights for. A retry annotates a Kyma, or the Manifest of a module.
+// allow adds to the viewer the actions for which a person has the permissions. For a retry, a person needs the
+// permission to annotate Kymas and Manifests.
 func allow(ctx context.Context, c *connection.Cluster, user signin.User, to *pageserver.Viewer) (err error) {
 	may := func(verb string, resources ...string) bool {
 		for _, resource := range resources {

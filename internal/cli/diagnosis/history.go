@@ -39,7 +39,7 @@ func HistoryOf(k *v1beta2.Kyma, module string) (History, error) {
 	return all, nil
 }
 
-// Names implements [console.Report].
+// Names returns the lines that -o name prints.
 func (h History) Names() []string {
 	var all []string
 	for _, c := range h {
@@ -48,7 +48,7 @@ func (h History) Names() []string {
 	return all
 }
 
-// Show implements [console.Report].
+// Show writes the report as text for people.
 func (h History) Show(p *console.Page) {
 	if len(h) == 0 {
 		p.Line("no version of a module has changed since changes are recorded")

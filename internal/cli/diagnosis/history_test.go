@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// TestHistory compares the table of all changes, of those of one module, and of a Kyma without any.
+// TestHistory checks the tables of all changes, of the changes of one module, and of a Kyma without changes.
 func TestHistory(t *testing.T) {
 	at := func(minutes int) metav1.Time {
 		return metav1.NewTime(time.Date(2026, time.November, 23, 9, minutes, 0, 0, time.UTC))

@@ -15,7 +15,7 @@ type ModuleList []ModuleRow
 // ModuleRow is the row of one module in the Kyma of a runtime.
 type ModuleRow struct {
 	Name string `json:"name"`
-	// the channel that is followed; "" if the module is pinned
+	// The channel that the module follows; "" if the module is pinned.
 	Channel string `json:"channel,omitempty"`
 	Pinned  string `json:"pinned,omitempty"`  // the version that the module is pinned to
 	Version string `json:"version,omitempty"` // the installed version
@@ -61,7 +61,7 @@ func ModuleRowOf(k *v1beta2.Kyma, name string) ModuleRow {
 	return row
 }
 
-// versions returns the version for people. While the version changes, the text has both versions.
+// versions returns the version of a module as a text for people. While the version changes, the text has both versions.
 func (m *ModuleRow) versions() string {
 	switch {
 	case m.To == "" || m.State == v1beta2.StateDeleting || m.State == v1beta2.StateUnmanaged:
@@ -72,7 +72,7 @@ func (m *ModuleRow) versions() string {
 	return m.From + " → " + m.To
 }
 
-// Names implements [console.Report].
+// Names returns the lines that -o name prints.
 func (l ModuleList) Names() []string {
 	var all []string
 	for _, m := range l {
@@ -81,7 +81,7 @@ func (l ModuleList) Names() []string {
 	return all
 }
 
-// Show implements [console.Report].
+// Show writes the report as text for people.
 func (l ModuleList) Show(p *console.Page) {
 	if len(l) == 0 {
 		p.Line("no modules: klm catalog lists the available modules, klm module enable MODULE enables one")

@@ -93,8 +93,8 @@ type NextTry struct {
 	Retry bool `json:"retry,omitempty"`
 }
 
-// nextTry returns the time or the event at which the manager tries again to resolve a blocker, or nil if nothing is
-// known. In a runtime, klm retry cannot be used.
+// nextTry returns the time or the event at which the manager tries again to resolve a blocker, or nil if klm does not
+// know it. In a runtime, klm retry cannot be used.
 func (f *Facts) nextTry(reason string, state v1beta2.State, since time.Time) *NextTry {
 	next := nextTry(reason, state, since, f.Now)
 	if next != nil && f.Cluster.OwnKyma != "" {
@@ -136,7 +136,7 @@ func nextTry(reason string, state v1beta2.State, since, now time.Time) *NextTry 
 	return timed("the manager tries again", since, now, 100, maxFailureDelay)
 }
 
-// timed returns the next try for a delay that grows with the time since the first failure.
+// timed returns the time of the next try, if the delay between tries grows with the time since the first failure.
 func timed(what string, since, now time.Time, percent int, limit time.Duration) *NextTry {
 	delay := limit
 	if !since.IsZero() {

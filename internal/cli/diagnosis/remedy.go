@@ -14,7 +14,7 @@ var instructions = []string{
 	"revert", "run", "set", "sign", "simplify", "take", "update", "upgrade", "use", "wait", "write",
 }
 
-// clauseEnd separates the clauses of a message.
+// clauseEnd matches the end of a clause of a message.
 var clauseEnd = regexp.MustCompile(`[:;,.] |[:;.]$| or | and `)
 
 // duty are the words with which a message describes what a person has to do.

@@ -46,7 +46,8 @@ type Module struct {
 	Next      string        `json:"next,omitempty"`
 	State     v1beta2.State `json:"state"`
 	Kind      string        `json:"sort,omitempty"` // mandatory, pinned, unmanaged, removing
-	// Target is control-plane if the objects of the module are on the control plane. Empty: they are in the runtime.
+	// Target is control-plane if the objects of the module are on the control plane. If Target is empty, the objects
+	// are in the runtime.
 	Target v1beta2.Target `json:"target,omitempty"`
 	// Rollout states what the runtime waits for while its channel moves to another version; "" if it does not wait.
 	Rollout string `json:"rollout,omitempty"`
@@ -62,7 +63,7 @@ type Blocker struct {
 	Message string    `json:"message"`
 	// Remedy is the instruction for the reason; "" if the message has an instruction.
 	Remedy string `json:"remedy,omitempty"`
-	// NextTry is nil if nothing is known about it.
+	// NextTry is nil if klm does not know the next try.
 	NextTry *NextTry `json:"nextTry,omitempty"`
 }
 
@@ -232,7 +233,7 @@ func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module
 		m.Rollout = w.Message
 	}
 	m.Desired, m.Next, m.Channel, m.Kind = d.Version, d.Next, cmp.Or(d.Channel, m.Channel), ""
-	// the manager has more information than klm, such as the maintenance windows
+	// The manager has more information than klm, for example the maintenance windows.
 	managerBlocks := entry != nil && entry.Reason != "" && entry.State == v1beta2.StateWarning
 	if d.Blocker != nil || managerBlocks {
 		m.Next = ""
@@ -474,7 +475,7 @@ func (r *Report) Err() error {
 	return console.Fail(console.ExitNotReady, "%s: in the way: %s", r.Runtime, strings.Join(reasons, ", "))
 }
 
-// Names implements [console.Report].
+// Names returns the lines that -o name prints.
 func (r *Report) Names() []string {
 	var all []string
 	for _, b := range r.Blockers {
@@ -483,7 +484,7 @@ func (r *Report) Names() []string {
 	return all
 }
 
-// Show implements [console.Report].
+// Show writes the report as text for people.
 func (r *Report) Show(p *console.Page) {
 	asOf, column := "", "STATE"
 	if r.Manager != nil {
@@ -567,7 +568,8 @@ func (r *Report) Show(p *console.Page) {
 	}
 }
 
-// showMessage writes the message of a blocker. A command at its end has a line of its own, so that it can be copied.
+// showMessage writes the message of a blocker to the page. If the message ends with a command, the command has its own
+// line, so that users can copy it.
 func showMessage(p *console.Page, message string) {
 	const command = ": kubectl "
 	if i := strings.LastIndex(message, command); i >= 0 {

@@ -2,7 +2,7 @@ package diagnosis
 
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
-// Step is one of the steps that a module takes until it has its version. State is done, held, or later.
+// Step is one of the steps that a module takes until it has its version. The state of a step is done, held, or later.
 type Step struct{ Name, State string }
 
 // stepNames are the steps that a module takes until it has its version. stepOf maps a reason to the step that it

@@ -70,7 +70,8 @@ type retryOptions struct {
 	state  v1beta2.State
 }
 
-// args checks the arguments. With --state or --selector there is no RUNTIME; a single argument is then the module.
+// args checks the arguments of klm retry. With --state or --selector there is no RUNTIME; a single argument is then the
+// module.
 func (o *retryOptions) args(_ *cobra.Command, args []string) error {
 	selects := o.state != "" || o.Selector != ""
 	switch {
@@ -112,7 +113,7 @@ func (o *retryOptions) splitModule(ctx context.Context, c *connection.Cluster, a
 	return args[:1]
 }
 
-// plan checks the retry of one runtime or one of its modules.
+// plan checks whether one runtime or one of its modules can be retried.
 func (o *retryOptions) plan(ctx context.Context, _ *console.App, c *connection.Cluster, name string) (
 	p fleetlist.Plan, err error) {
 	k, err := c.Kyma(ctx, name)
@@ -240,7 +241,7 @@ type retriedRuntime struct {
 	Message string        `json:"message,omitempty"`
 }
 
-// Names implements [console.Report].
+// Names returns the lines that -o name prints.
 func (r retryReport) Names() []string {
 	var all []string
 	for _, m := range r {
@@ -249,7 +250,7 @@ func (r retryReport) Names() []string {
 	return all
 }
 
-// Show implements [console.Report].
+// Show writes the report as text for people.
 func (r retryReport) Show(p *console.Page) {
 	if len(r) == 0 {
 		p.Line("no runtime is in this state: there is nothing to retry")
@@ -264,12 +265,12 @@ type retryDryRun struct{ retryReport }
 // MarshalJSON encodes the same fields as without --dry-run.
 func (r retryDryRun) MarshalJSON() ([]byte, error) { return json.Marshal(r.retryReport) }
 
-// Show implements [console.Report].
+// Show writes the report as text for people.
 func (r retryDryRun) Show(p *console.Page) {
 	p.Line("%s would be tried again", console.Count(len(r.retryReport), "runtime"))
 }
 
-// list writes the runtimes that will be retried.
+// list writes a list of the runtimes that will be retried.
 func (r retryReport) list(p *console.Page) {
 	const limit = 20
 	var rows [][]string

@@ -86,7 +86,8 @@ func read(ctx context.Context, a *console.App, o options) (*report, error) {
 	return readControlPlane(ctx, a, c, o, month, filter)
 }
 
-// readContexts returns the report about several control planes. A module need not exist in all of them.
+// readContexts returns the report about several control planes. A module may be missing in some of these control
+// planes.
 func readContexts(ctx context.Context, a *console.App, o options, m calendar.Month, filter *console.Listing) (*report,
 	error) {
 	found, missing := make([]*report, len(o.contexts)), make([]error, len(o.contexts))
@@ -177,7 +178,7 @@ func readControlPlane(ctx context.Context, a *console.App, c *connection.Cluster
 	return r, nil
 }
 
-// noteOf converts an error about a missing right into a note about the data that cannot be shown. It returns every
+// noteOf converts an error about a missing right into a note about the data that cannot be shown. noteOf returns every
 // other error unchanged.
 func noteOf(what string, err error) (note string, other error) {
 	if console.ExitCode(err) == console.ExitForbidden {

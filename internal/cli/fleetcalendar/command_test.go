@@ -23,7 +23,7 @@ import (
 
 func commands(a *console.App) []*cobra.Command { return []*cobra.Command{Command(a)} }
 
-// at returns a time in August 2026. In these tests the present day is Saturday, 1 August.
+// at returns a time in August 2026. In these tests, the clock shows Saturday, 1 August.
 func at(day, hour int) metav1.Time {
 	return metav1.NewTime(time.Date(2026, 8, day, hour, 0, 0, 0, time.UTC))
 }
@@ -238,7 +238,7 @@ func TestFormats(t *testing.T) {
 	fixture.GoldenFormats(t, "calendar", r)
 }
 
-// forbid refuses to read resources.
+// forbid makes the server refuse to read these resources.
 func forbid(resources ...string) func(*fixture.Server) {
 	return func(s *fixture.Server) {
 		s.Intercept = func(w http.ResponseWriter, r *http.Request) bool {

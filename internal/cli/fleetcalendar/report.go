@@ -33,7 +33,8 @@ type planeReport struct {
 	Windowed int    `json:"windowed"`
 }
 
-// table shows a table. In a report about several control planes, the first column of each row is the context.
+// table writes a table to the page. In a report about several control planes, the first column of each row is the
+// context.
 func (r *report) table(p *console.Page, header []string, rows [][]string, contexts []string) {
 	if len(r.ControlPlanes) > 0 {
 		header = append([]string{"CONTEXT"}, header...)
@@ -58,7 +59,7 @@ func (r *report) Names() []string {
 // levels are the symbols of an hour: the first stands for no runtime, the last for all runtimes with windows.
 var levels = [calendar.Levels + 1]string{"· ", "▁▁", "▂▂", "▃▃", "▄▄", "▅▅", "▆▆", "▇▇", "██"}
 
-// Show implements [console.Report].
+// Show writes the report as text for people.
 func (r *report) Show(p *console.Page) {
 	p.Line("%s, %s: %s of %s%s", r.Begins.Format("January 2006"), r.TimeZone, console.Count(r.Runtimes, "runtime"),
 		r.Cluster, r.filters())
@@ -133,7 +134,7 @@ func (r *report) showDays(p *console.Page) {
 	}
 }
 
-// showWindows shows the groups of runtimes with the same windows, and those without.
+// showWindows shows the groups of runtimes that have the same maintenance windows, and the runtimes without a window.
 func (r *report) showWindows(p *console.Page) {
 	if len(r.Windows) > 0 && p.Wide {
 		var rows [][]string
@@ -163,7 +164,7 @@ func (r *report) showWindows(p *console.Page) {
 	}
 }
 
-// someNames returns names, and how many are left out.
+// someNames returns a text with the first names, and with the number of names that are left out.
 func someNames(names []string, all int) string {
 	text := strings.Join(names, " ")
 	if more := all - len(names); more > 0 {
@@ -229,7 +230,7 @@ func (r *report) showStages(p *console.Page) {
 	}
 }
 
-// CountsOf returns how many runtimes a stage has, and how many of them wait.
+// CountsOf returns a text with the number of runtimes of a stage and the number of these runtimes that wait.
 func CountsOf(s *calendar.Stage) string {
 	switch {
 	case s.Runtimes == 0:
@@ -240,7 +241,8 @@ func CountsOf(s *calendar.Stage) string {
 	return fmt.Sprint(s.Runtimes)
 }
 
-// TimesOf returns when a stage begins and ends. A forecast has a tilde.
+// TimesOf returns a text with the times at which a stage begins and ends. A time that is a forecast begins with a
+// tilde.
 func TimesOf(s *calendar.Stage, at func(time.Time) string) (begins, ends string) {
 	forecast := func(t time.Time, is bool) string {
 		if is && !t.IsZero() {

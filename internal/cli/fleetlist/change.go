@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Verb is a change of runtimes: of those whose names are arguments, or of those that a label selector matches.
+// Verb is a command that changes runtimes: those whose names are arguments, or those that a label selector matches.
 type Verb struct {
 	console.ChangeFlags
 	// Question is the question before the change, with %s for the runtimes: "Remove %s?".
@@ -34,13 +34,14 @@ type Verb struct {
 
 // Plan is the change of one runtime after its check.
 type Plan struct {
-	// Would is the outcome if the change is not made, because of --dry-run.
+	// Would is the outcome that --dry-run prints instead of making the change.
 	Would console.Outcome
-	// Do makes the change. Do is nil if there is nothing to change; Would is then the outcome in any case.
+	// Do makes the change. Do is nil if there is nothing to change; then Would is the outcome also without --dry-run.
 	Do func(ctx context.Context, a *console.App) (console.Outcome, error)
 }
 
-// parallel is the number of runtimes that are changed at the same time. They include those that klm waits for.
+// parallel is the number of runtimes that are changed at the same time. This number includes the runtimes for which klm
+// waits.
 const parallel = 16
 
 // Register adds the flags and the completion of names to a command.
@@ -129,7 +130,7 @@ func (v *Verb) plan(ctx context.Context, a *console.App, c *connection.Cluster, 
 	return plans, failed
 }
 
-// do asks, and makes the changes.
+// do asks for confirmation, and makes the changes.
 func (v *Verb) do(ctx context.Context, a *console.App, plans []Plan) (
 	done console.Outcomes, failed []error, err error) {
 	var open []Plan
@@ -188,7 +189,7 @@ func (v *Verb) confirm(a *console.App, open []Plan) error {
 	return a.Confirm(fmt.Sprintf(v.Question, console.Count(len(open), "runtime")))
 }
 
-// lines is a writer that puts a prefix before the data of each call of Write. Several goroutines may use it.
+// lines is a writer that puts a prefix before the data of each call of Write. Several goroutines may use one writer.
 type lines struct {
 	mu     sync.Mutex
 	to     io.Writer

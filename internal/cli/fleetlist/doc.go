@@ -1,5 +1,5 @@
-// Package fleetlist lists and watches all Kymas of a control plane, quickly and with little memory. It also has the
-// filters of such lists, and the frame of the commands that change several runtimes.
+// Package fleetlist lists and watches all Kymas of a control plane, quickly and with little memory. The package also
+// has the filters of such lists, and the common part of the commands that change several runtimes.
 //
 // # Use
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Filters are the filters of a listing of runtimes that all its readers have.
+// Filters are the filters that every listing of runtimes has.
 var Filters = []string{console.FilterLabels, console.FilterModule, console.FilterVersion, console.FilterChannel,
 	console.FilterState, console.FilterReason}
 

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// Follower receives the Kymas of a fleet and their changes. Its functions are called one at a time.
+// Follower receives the Kymas of a fleet and their changes. Only one of its functions is called at a time.
 type Follower struct {
 	// Changed receives the same as the channel of [Watch].
 	Changed func(Change)
@@ -63,7 +63,7 @@ func Follow(ctx context.Context, c *connection.Cluster, f Follower) error {
 type tableFollower struct {
 	c *connection.Cluster
 	// at has the index of each column of columnNames in the last list: the events of a watch may have no column
-	// definitions. It is nil if the CRD does not have them.
+	// definitions. at is nil if the CRD does not have these columns.
 	at []int
 }
 
@@ -110,7 +110,7 @@ func (t *tableFollower) watch(ctx context.Context, o metav1.ListOptions, opened 
 	})
 }
 
-// members returns the Kymas of a table. Those whose columns are incomplete are read by name.
+// members returns the Kymas of a table. members reads Kymas by name if their columns are incomplete.
 func (t *tableFollower) members(ctx context.Context, read *table) (all []Member, err error) {
 	var incomplete []string
 	for i := range read.Rows {

@@ -25,7 +25,7 @@ import (
 // in the API server.
 const PageSize = 500
 
-// Member has the fields of a Kyma that are decoded when a whole fleet is listed. Times are not parsed.
+// Member has the fields of a Kyma that are decoded when a whole fleet is listed. Times are kept as text.
 type Member struct {
 	Metadata memberMeta `json:"metadata"`
 	Spec     struct {
@@ -62,11 +62,11 @@ type memberMeta struct {
 	Annotations memberAnnotations `json:"annotations"`
 }
 
-// memberAnnotations are the annotations of a Kyma that are kept.
+// memberAnnotations are the annotations of a Kyma that a Member contains.
 type memberAnnotations struct {
 	Paused *string `json:"operator.kyma-project.io/paused"`
 	// Deferring contains the annotations that defer updates, unparsed, and the annotation with the last request if that
-	// request defers updates. It is nil for nearly all Kymas, and empty for a member of [ListBrief].
+	// request defers updates. Deferring is nil for nearly all Kymas, and empty for a member of [ListBrief].
 	Deferring map[string]string `json:"-"`
 }
 

@@ -119,7 +119,7 @@ type table struct {
 	Rows              []tableRow         `json:"rows"`
 }
 
-// tableRow is the row of one Kyma. Object is nil if the request was made without it.
+// tableRow is the row of one Kyma. Object is nil if the request did not ask for the objects.
 type tableRow struct {
 	Cells  []any `json:"cells"`
 	Object *struct {
@@ -226,7 +226,7 @@ func (r *tableRow) cells(at []int) func(column int) any {
 	}
 }
 
-// setMetadata adds the metadata of the Kyma to what its columns have.
+// setMetadata adds the fields of a Member that come from the metadata of the Kyma.
 func (m *Member) setMetadata(of *memberMeta) {
 	paused := m.Metadata.Annotations.Paused
 	m.Metadata = *of

@@ -6,8 +6,9 @@
 //
 // # How it works
 //
-// The command lists the Kymas page by page, and counts them (tally.go). It reads the whole status of the worst runtimes
-// only. With several contexts, each control plane is counted by itself, and the reports are added up (merge.go).
+// The command lists the Kymas page by page, and counts them (tally.go). The command reads the whole status only of the
+// worst runtimes. With several contexts, each control plane is counted by itself, and the reports are added up
+// (merge.go).
 //
 // # What it does not do
 //

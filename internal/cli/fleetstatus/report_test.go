@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
-// fleet has five runtimes, which all differ.
+// fleet returns five runtimes with different states and versions.
 func fleet() []*fleetlist.Member {
 	var all []*fleetlist.Member
 	for n, state := range []v1beta2.State{v1beta2.StateReady, v1beta2.StateError, v1beta2.StateWarning,
@@ -81,7 +81,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestContexts reads three control planes as one fleet.
+// TestContexts checks that klm status reads three control planes as one fleet.
 func TestContexts(t *testing.T) {
 	plane := func(name string) *fixture.Server {
 		k := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"},

@@ -75,7 +75,7 @@ func (o *takeOptions) plan(ctx context.Context, a *console.App, c *connection.Cl
 	return p, nil
 }
 
-// take makes a runtime the owner of its cluster.
+// take makes the Kyma of a runtime the owner of the cluster of this runtime.
 func (o *takeOptions) take(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma) (
 	done console.Outcome, err error) {
 	done.Object = "kyma/" + k.Name

@@ -226,8 +226,8 @@ func (in *installer) preview(ctx context.Context, a *console.App) error {
 	return a.Print(r)
 }
 
-// confirm shows the changes of an existing installation, and asks. It does not ask if nothing changes, or if there is
-// no installation.
+// confirm shows how an existing installation will change, and asks for confirmation. confirm does not ask if nothing
+// changes, or if there is no installation.
 func (in *installer) confirm(ctx context.Context, a *console.App, yes bool) error {
 	if !in.exists {
 		return nil
@@ -252,7 +252,7 @@ func (in *installer) confirm(ctx context.Context, a *console.App, yes bool) erro
 	return a.Confirm(fmt.Sprintf("Change the lifecycle manager in namespace %s of %s?", in.Namespace, in))
 }
 
-// report returns the report of the values.
+// report returns the report about the values of the chart.
 func (in *installer) report() previewReport {
 	r := previewReport{}
 	if in.before != nil {
@@ -392,7 +392,7 @@ type installer struct {
 	values  values
 	// before is the inventory of the installation before, or nil if there is none.
 	before *inventory
-	// exists reports whether a manager is installed. Set by prepare.
+	// exists reports whether a manager is installed. The function prepare sets exists.
 	exists bool
 	// stale are objects that were installed before, still exist, and are not in the objects of this installation.
 	stale []apply.Ref

@@ -148,8 +148,8 @@ func parseFlags(c *corev1.Container) []migratedFlag {
 	return flags
 }
 
-// checkMigration decides about each flag and each environment variable of Kyma's lifecycle-manager. The first row that
-// fits decides:
+// checkMigration decides about each flag and each environment variable of Kyma's lifecycle-manager. The first row whose
+// condition is true decides:
 //
 //	1  the flag was removed                           removed
 //	2  the flag has another meaning                   check

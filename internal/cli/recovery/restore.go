@@ -130,7 +130,7 @@ type writer struct {
 	uids map[string]types.UID // guarded by mu: by name of the Kyma
 }
 
-// run writes all objects, one kind after the other.
+// run restores all objects, one kind after the other.
 func (w *writer) run(ctx context.Context, f *os.File) error {
 	kind := ""
 	group, groupCtx := newGroup(ctx)
@@ -158,7 +158,7 @@ func newGroup(ctx context.Context) (*errgroup.Group, context.Context) {
 	return group, ctx
 }
 
-// write writes one object and its status. An object that was being deleted is deleted again.
+// write restores one object and its status. An object that was being deleted is deleted again.
 func (w *writer) write(ctx context.Context, d document) error {
 	act, live, err := w.decide(ctx, d, w.options.replace)
 	if err != nil {
@@ -211,7 +211,7 @@ func (w *writer) write(ctx context.Context, d document) error {
 	return nil
 }
 
-// own makes the Kyma of a Manifest its owner, as the manager does when it creates a Manifest. A Manifest that a user
+// own makes a Kyma the owner of its Manifest, as the manager does when it creates a Manifest. A Manifest that a user
 // has created has no owner.
 func (w *writer) own(ctx context.Context, o *unstructured.Unstructured) error {
 	labels := o.GetLabels()
@@ -235,7 +235,7 @@ func (w *writer) own(ctx context.Context, o *unstructured.Unstructured) error {
 	return nil
 }
 
-// writeStatus writes the status of an object that has none, or replaces it.
+// writeStatus writes the status of an object; a status that exists is replaced.
 func (w *writer) writeStatus(ctx context.Context, o *unstructured.Unstructured, status map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
@@ -254,7 +254,7 @@ type restoreReport struct {
 	done      bool // the backup is restored; before that, the plan is shown
 }
 
-// MarshalJSON writes the numbers by kind and action.
+// MarshalJSON encodes the numbers of objects by kind and action.
 func (r restoreReport) MarshalJSON() ([]byte, error) {
 	objects := map[string]map[string]int{}
 	for kind, counts := range r.plan.counts {
@@ -269,7 +269,7 @@ func (r restoreReport) MarshalJSON() ([]byte, error) {
 		"objects": objects, "kept": r.plan.examples[keep], "leftOut": r.plan.examples[leftOut]})
 }
 
-// actionKeys are the names of the actions for programs.
+// actionKeys are the names of the actions in the JSON of the report.
 var actionKeys = [actionCount]string{create: "created", addStatus: "statusAdded", unchanged: "unchanged", keep: "kept",
 	replace: "replaced", leftOut: "leftOut"}
 

@@ -36,7 +36,7 @@ type Found struct {
 }
 
 const (
-	// timeLimit is the time for all requests of one removal. A person waits for the answer.
+	// timeLimit is the time for all requests of one removal. The limit is short because a person waits for the answer.
 	timeLimit = 15 * time.Second
 	// kindLimit is the number of objects of a kind that are counted in a runtime.
 	kindLimit = 500
@@ -124,7 +124,7 @@ func OfModule(ctx context.Context, runtime *apply.Cluster, k *v1beta2.Kyma, modu
 	return f
 }
 
-// add counts one object of a module. Namespaces that are never deleted stay, too.
+// add counts one object of a module. add counts namespaces that are never deleted as staying.
 func (f *Found) add(r apply.Ref, stays bool) {
 	if stays || r.Keep || apply.IsProtected(r) {
 		f.Staying++
@@ -164,7 +164,7 @@ func (f *Found) findUsers(ctx context.Context, runtime *apply.Cluster, why error
 	}
 }
 
-// refs returns the inventory of a Manifest. The objects of an unmanaged Manifest stay.
+// refs returns the inventory of a Manifest. refs marks the objects of an unmanaged Manifest as staying.
 func refs(m *v1beta2.Manifest) []apply.Ref {
 	var all []apply.Ref
 	for _, e := range m.Status.Synced {

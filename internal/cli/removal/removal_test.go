@@ -75,7 +75,7 @@ func newRuntime(t *testing.T, lists map[string]string) *apply.Cluster {
 	return c
 }
 
-// text returns what is shown, without line breaks in sentences.
+// text returns the text that is shown to users, without line breaks in sentences.
 func text(f *Found, consent bool) string {
 	p := &console.Page{}
 	f.Show(p, consent, "add --consent")

@@ -23,7 +23,7 @@ import (
 type change struct {
 	reason, stage string
 	yes, dryRun   bool
-	// effect states what the change does, for the question and for --dry-run.
+	// effect is a text about what the change does, for the question and for --dry-run.
 	effect string
 	// question is asked before the change; "" means that nothing is asked. confirmed is the question that was answered
 	// with yes.
@@ -151,7 +151,8 @@ func approve(ctx context.Context, c *connection.Cluster, r *v1beta2.ModuleRollou
 	return nil
 }
 
-// applier changes the copy of a rollout that it gets, or returns why the change makes no sense now.
+// applier changes the copy of a rollout that it gets, or returns an error with the reason why the change makes no sense
+// now.
 type applier func(context.Context, *connection.Cluster, *v1beta2.ModuleRollout, *change) error
 
 // appliers are the changes by their verb.
@@ -172,8 +173,8 @@ func Act(ctx context.Context, c *connection.Cluster, verb, name, stage, reason s
 	return o.effect, err
 }
 
-// try reads a rollout, checks and changes it, and writes it. If another client changes the rollout at the same time,
-// try reads the rollout again and repeats the check.
+// try reads a rollout, checks whether the change makes sense, and writes the changed rollout. If another client changes
+// the rollout at the same time, try reads the rollout again and repeats the check.
 func (o *change) try(ctx context.Context, c *connection.Cluster, name string, apply applier,
 	write func(before, after *v1beta2.ModuleRollout) error) error {
 	const maxTries = 5 // the manager writes the status every few seconds

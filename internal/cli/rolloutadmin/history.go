@@ -110,7 +110,7 @@ func movesOf(r *v1beta2.ModuleReleaseMeta, channel string) (moveList, error) {
 	return all, nil
 }
 
-// outcome returns the outcome for people.
+// outcome returns the outcome of a move as a text for people.
 func (m *moveRow) outcome() string { return cmp.Or(string(m.Outcome), "under way") }
 
 func (l moveList) Names() []string {

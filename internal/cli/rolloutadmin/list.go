@@ -122,7 +122,7 @@ func (r *rolloutRow) isAccepted(l *console.Listing) bool {
 		l.Accepts(console.FilterState, string(r.Phase), string(r.State))
 }
 
-// phase returns the phase for people.
+// phase returns the phase of a rollout as a text for people.
 func (r *rolloutRow) phase() string {
 	phase := cmp.Or(string(r.Phase), string(console.StateNew))
 	var notes []string

@@ -79,11 +79,11 @@ type promotionRow struct {
 	Since   time.Time                  `json:"since,omitzero"`
 	Why     []v1beta2.RolloutBlocker   `json:"blockers,omitempty"` // why not yet
 	Counted *v1beta2.PromotionEvidence `json:"evidence,omitempty"`
-	// WebhookError is why the webhook was not notified of the proposal.
+	// WebhookError is the reason why the webhook was not notified of the proposal.
 	WebhookError string `json:"webhookError,omitempty"`
 }
 
-// readPromotions judges all promotions.
+// readPromotions returns the states of all promotions.
 func readPromotions(ctx context.Context, a *console.App, c *connection.Cluster) (promotionList, error) {
 	s, err := c.Catalog(ctx)
 	if err != nil {

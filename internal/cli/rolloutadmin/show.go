@@ -89,7 +89,8 @@ func watchRollout(ctx context.Context, a *console.App, c *connection.Cluster, na
 type rolloutReport struct {
 	rolloutRow
 	Revision int64 `json:"revision"`
-	// UrgencyReason is the reason for the urgency, and IgnoreWindows means that no maintenance window is waited for.
+	// UrgencyReason is the reason for the urgency, and IgnoreWindows means that updates do not wait for maintenance
+	// windows.
 	UrgencyReason string `json:"urgencyReason,omitempty"`
 	IgnoreWindows bool   `json:"ignoreWindows,omitempty"`
 	Reason        string `json:"reason,omitempty"` // of the state

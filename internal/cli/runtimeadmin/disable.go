@@ -155,7 +155,7 @@ func setName(ctx context.Context, c *connection.Cluster, key, module string, lis
 }
 
 // nameIn changes an annotation of a Kyma that is a list of modules, and reports whether the annotation has changed.
-// Other names in it stay.
+// The other names in the list stay.
 func nameIn(k *v1beta2.Kyma, key, module string, listed bool) bool {
 	var names []string
 	for name := range strings.SplitSeq(k.Annotations[key], ",") {

@@ -59,7 +59,7 @@ func (w *edit) ensureEntry(module string) map[string]any {
 	return entry
 }
 
-// remove removes the entry of a module.
+// remove deletes the entry of a module from spec.modules.
 func (w *edit) remove(module string) {
 	w.modules = slices.DeleteFunc(w.modules, func(m any) bool {
 		entry, ok := m.(map[string]any)

@@ -109,7 +109,7 @@ func resumeModule(ctx context.Context, a *console.App, module string, wait conso
 	return a.Print(console.Outcome{Object: module, Result: done})
 }
 
-// resumeProgress compares the status of a module with that before its pause was ended.
+// resumeProgress compares the status of a module with its status before the pause was ended.
 func resumeProgress(k *v1beta2.Kyma, module string, before *v1beta2.ModuleStatus) connection.Progress {
 	var now *v1beta2.ModuleStatus
 	if k != nil {

@@ -24,7 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 )
 
-// memory reads as the cache of a manager does: it copies objects unless the caller forbids it. It stores statuses.
+// memory reads as the cache of a manager does: it copies objects unless the caller forbids it. memory also stores the
+// statuses that are written.
 type memory struct {
 	client.Client
 	objects map[reflect.Type]map[string]client.Object

@@ -7,7 +7,8 @@
 //
 // # How it works
 //
-// A reconcile is for one module. It runs on the leader only, one at a time, so that there is one coordinator:
+// Each reconcile is about one module. Reconciles run on the leader only, one at a time, so that there is only one
+// coordinator:
 //
 //	1  it compares the versions in the ModuleReleaseMeta with its status, and makes a ModuleRollout for each new move
 //	2  it computes the next status of each active rollout from the Kymas and Manifests in the cache
@@ -69,8 +70,8 @@ const moduleIndex = "rollout.module"
 
 // Options are the dependencies and settings of the coordinator.
 type Options struct {
-	// Client reads ModuleReleaseMetas, ModuleRollouts and RolloutPolicies from the cache, and writes. Its reads include
-	// its own writes.
+	// Client reads ModuleReleaseMetas, ModuleRollouts and RolloutPolicies from the cache, and writes. A read returns
+	// the client's own writes.
 	Client client.Client
 	// Live reads ModuleReleaseMetas from the API server, with their managed fields. nil means that no promotion is
 	// applied, and that the user who has moved a channel is not known.

@@ -34,8 +34,8 @@ func (p *pass) setFlight(r *v1beta2.ModuleRollout, kymas []string) {
 	p.flights[r.Name] = f
 }
 
-// forget removes the flight and the metrics of a rollout that has ended. Its updates that are still in progress do not
-// count in the limits of other rollouts.
+// forget removes the runtimes in flight and the metrics of a rollout that has ended. Its updates that are still in
+// progress do not count in the limits of other rollouts.
 func (p *pass) forget(r *v1beta2.ModuleRollout) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,14 +77,14 @@ func (p *pass) flightOf(ctx context.Context, r *v1beta2.ModuleRollout) (flight, 
 	return f, nil
 }
 
-// unseen records that a rollout cannot be computed now.
+// unseen records that the next status of a rollout cannot be computed now.
 func (p *pass) unseen(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.flights, name)
 }
 
-// count sets the metrics of a rollout. A rollout that has ended has none.
+// count sets the metrics that count the runtimes of a rollout. A rollout that has ended has no metrics.
 func count(r *v1beta2.ModuleRollout) {
 	of := prometheus.Labels{"module": r.Spec.Module, "channel": r.Spec.Channel}
 	metrics.RolloutPhase.DeletePartialMatch(of)
@@ -104,7 +104,7 @@ func count(r *v1beta2.ModuleRollout) {
 	}
 }
 
-// beside describes the updates of the other active rollouts with stages.
+// beside has the numbers of updates of the other active rollouts with stages.
 type beside struct {
 	busy     map[string]bool // runtimes in these updates, which may not take part in another rollout
 	inPolicy int             // number of updates of rollouts with the same policy
@@ -138,7 +138,7 @@ func (p *pass) flightsBeside(ctx context.Context, r *v1beta2.ModuleRollout, poli
 	return is, nil
 }
 
-// keepFlights forgets the flights of rollouts that do not exist any more, or that have ended.
+// keepFlights forgets the runtimes in flight of rollouts that do not exist any more, or that have ended.
 func (p *pass) keepFlights() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -49,7 +49,7 @@ func (p *pass) readGates(ctx context.Context, r *v1beta2.ModuleRollout) map[stri
 	return results
 }
 
-// Read reads one gate. The result is unknown unless the answer is clear.
+// Read returns the result of one gate. If the answer to the request is not clear, the result is unknown.
 func (g *Gates) Read(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1beta2.RolloutGate) (
 	v1beta2.GateState, string) {
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)

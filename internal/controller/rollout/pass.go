@@ -37,7 +37,7 @@ type pass struct {
 	kymas    map[string]*v1beta2.Kyma
 }
 
-// after requests the next reconcile after a delay.
+// after requests the next reconcile of the module after a delay.
 func (p *pass) after(d time.Duration) {
 	if d > 0 && (p.next == 0 || d < p.next) {
 		p.next = max(d, Period)
@@ -102,7 +102,7 @@ func isWorse(a, b v1beta2.RolloutPhase) bool {
 	return slices.Index(order, a) > slices.Index(order, b)
 }
 
-// read reads policies, rollouts and the catalog from the cache.
+// read fills the pass with policies, rollouts and the catalog from the cache.
 func (p *pass) read(ctx context.Context) error {
 	in := client.InNamespace(p.Namespace)
 	var policies v1beta2.RolloutPolicyList
@@ -405,7 +405,8 @@ func (p *pass) runtimes(ctx context.Context, of string, deferUntil time.Time) ([
 	return all, nil
 }
 
-// makeRollout creates a rollout. If it exists already, an earlier pass was interrupted after it had created it.
+// makeRollout creates a rollout. If the rollout exists already, an earlier pass was interrupted after it had created
+// this rollout.
 func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) error {
 	err := p.Client.Create(ctx, made, client.FieldOwner(v1beta2.FieldOwner))
 	if apierrors.IsAlreadyExists(err) {
@@ -534,7 +535,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	return &r.Status, nil
 }
 
-// refuse records that a rollout cannot be planned.
+// refuse records in the status that the stages of a rollout cannot be computed.
 func (p *pass) refuse(ctx context.Context, r *v1beta2.ModuleRollout, why error) (*v1beta2.ModuleRolloutStatus,
 	error) {
 	p.unseen(r.Name)

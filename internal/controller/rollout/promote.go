@@ -21,8 +21,8 @@ import (
 // notifyInterval is the time after which a webhook that did not answer is notified again.
 const notifyInterval = 5 * time.Minute
 
-// promote judges the promotions between the channels of the module, and records them in their next statuses. It returns
-// the promotions that move a channel now.
+// promote judges the promotions between the channels of the module, and records them in their next statuses. promote
+// returns the promotions that move a channel now.
 func (p *pass) promote(ctx context.Context, statuses []v1beta2.ChannelStatus) []*v1beta2.ChannelStatus {
 	var moves []*v1beta2.ChannelStatus
 	next := p.release.DeepCopy()
@@ -73,7 +73,8 @@ func (p *pass) countReady(ctx context.Context, of, version string) (v1beta2.Prom
 	return e, err
 }
 
-// ownersOf reads the field managers that own the version of a channel. The cache does not have them.
+// ownersOf reads the field managers that own the version of a channel. ownersOf asks the API server, because the cache
+// has no managed fields.
 func (p *pass) ownersOf(ctx context.Context, of string) ([]string, error) {
 	if p.Live == nil {
 		return nil, nil

@@ -112,7 +112,7 @@ func (f *fleet) rollout(name string) *v1beta2.ModuleRollout {
 	return r
 }
 
-// pass reconciles the module a few times, because the own writes also trigger reconciles.
+// pass reconciles the module a few times, because the coordinator's own writes also trigger reconciles.
 func (f *fleet) pass() {
 	f.Helper()
 	for range 4 {
@@ -167,7 +167,7 @@ func manifestStatus(version string, state v1beta2.State) v1beta2.ManifestStatus 
 	return s
 }
 
-// objects returns a release with version 1.0.0 in channel regular, and n Kymas that have it.
+// objects returns a release with version 1.0.0 in channel regular, and n Kymas that have this version.
 func objects(n int) []client.Object {
 	all := []client.Object{&v1beta2.ModuleReleaseMeta{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keda"},
@@ -685,7 +685,7 @@ func (f *fleet) restart() {
 	f.Reconciler = r
 }
 
-// once reconciles a module one time.
+// once runs one reconcile of the module.
 func (f *fleet) once(module string) {
 	f.Helper()
 	f.mu.Lock()

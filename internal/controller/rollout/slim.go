@@ -45,7 +45,7 @@ func slimMetadata(m *metav1.ObjectMeta) {
 	m.Annotations = ours(m.Annotations)
 }
 
-// ours returns the entries of labels or annotations that have a key of our API group.
+// ours returns those labels or annotations whose key belongs to our API group.
 func ours(all map[string]string) map[string]string {
 	maps.DeleteFunc(all, func(key, _ string) bool { return !strings.Contains(key, v1beta2.Group) })
 	return all

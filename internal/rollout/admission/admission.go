@@ -24,8 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// Lookups return the objects that decide whether a runtime may begin. Both are required. If a lookup fails, its caller
-// must discard the decisions that were made with it.
+// Lookups return the objects that decide whether a runtime may begin. Both functions are required. If a lookup fails,
+// its caller must discard the decisions that were made with it.
 type Lookups struct {
 	// Rollout returns a ModuleRollout by its name, or nil if there is none. The caller must not change it.
 	Rollout func(name string) *v1beta2.ModuleRollout
@@ -92,8 +92,8 @@ func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string,
 	return turnIn(active, s.Version, release.Name, r)
 }
 
-// turnBack returns the version for a runtime while runtimes are taken back to a lower version. The first row that fits
-// decides:
+// turnBack returns the version for a runtime while runtimes are taken back to a lower version. The first row whose
+// condition is true decides:
 //
 //	1  the module is new in the runtime, or has a lower version     the version in spec
 //	2  the version in spec was already ordered by this rollout      the version in spec
@@ -176,7 +176,7 @@ func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Requ
 	return waiting(keep(r, proven), module, spec.Channel, spec.To, why)
 }
 
-// keep returns the version that a runtime keeps while it waits: rules 6 and 7.
+// keep returns the version that a runtime keeps while it waits: rows 6 and 7 of the table of Of.
 func keep(r channel.Request, proven string) string {
 	if channel.IsLower(proven, r.ManifestVersion) {
 		return r.ManifestVersion
@@ -184,7 +184,7 @@ func keep(r channel.Request, proven string) string {
 	return proven
 }
 
-// waitsIn states what a runtime waits for in a rollout.
+// waitsIn returns a text about what a runtime waits for in a rollout.
 func waitsIn(r *v1beta2.ModuleRollout, at place.Place) string {
 	name := r.Spec.Stages[at.Stage].Name
 	where := fmt.Sprintf("this runtime is in stage %s of ModuleRollout %s (rank %d %%%s)", name, r.Name,

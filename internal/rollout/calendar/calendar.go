@@ -136,7 +136,8 @@ func Zone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// startOf returns the first moment of a date. In some zones a clock change skips midnight.
+// startOf returns the first moment of a date. In some time zones, a change of the clocks skips midnight, and the day
+// begins later.
 func startOf(year int, month time.Month, day int, zone *time.Location) time.Time {
 	t := time.Date(year, month, day, 0, 0, 0, 0, zone)
 	want := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
@@ -245,7 +246,7 @@ type Windows struct {
 	Context string `json:"context,omitempty"`
 	// Rule is the place in the maintenance policy, such as rules[3] or default.
 	Rule string `json:"rule"`
-	// Runtimes is their number, and Names some of them.
+	// Runtimes is the number of these runtimes, and Names are some of their names.
 	Runtimes int      `json:"runtimes"`
 	Names    []string `json:"names,omitempty"`
 	// Begins and Ends are the times of the first window in the month, or of the next window after the month.
@@ -262,7 +263,7 @@ type Unresolved struct {
 	Context string `json:"context,omitempty"`
 	// Reason states why.
 	Reason string `json:"reason"`
-	// Runtimes is their number, and Names some of them.
+	// Runtimes is the number of these runtimes, and Names are some of their names.
 	Runtimes int      `json:"runtimes"`
 	Names    []string `json:"names,omitempty"`
 }

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Part is the calendar of one control plane. Context is its name.
+// Part is the calendar of one control plane. Context is the name of this control plane.
 type Part struct {
 	Context  string
 	Calendar *Calendar
 }
 
-// Merge adds up the calendars of several control planes. All of them are calendars of the month m. Rows have the name
-// of their control plane, and so have the names of freezes and policies that stand alone.
+// Merge adds up the calendars of several control planes. All of them are calendars of the month m. Each row names its
+// control plane; names of freezes and policies outside of rows begin with the name of their control plane.
 func Merge(m Month, parts []Part) *Calendar {
 	sum := &Calendar{Month: m, Days: daysOf(m)}
 	for _, p := range parts {

@@ -107,8 +107,8 @@ const (
 	stageOutstanding = "outstanding"
 )
 
-// addStages adds the stages and the rollouts of the month. A stage without a known time is in the months from the
-// present one on.
+// addStages adds the stages and the rollouts of the month. A stage without a known time is shown in the present month
+// and in all later ones.
 func (c *Calendar) addStages(in Inputs) {
 	isFuture := in.Now.Before(c.Ends)
 	for _, r := range in.Rollouts {
@@ -153,7 +153,7 @@ func boolCompare(a, b bool) int {
 // IsOver reports whether the rollout has ended.
 func (s *Stage) IsOver() bool { return v1beta2.RolloutPhase(s.State).IsOver() }
 
-// stagesOf returns the stages of a rollout that are not over, in their order.
+// stagesOf returns the stages of a rollout that have not ended, in their order.
 func stagesOf(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) []Stage {
 	status := &r.Status
 	all := Stage{Rollout: r.Name, Module: r.Spec.Module, Channel: r.Spec.Channel, From: r.Spec.From, To: r.Spec.To,

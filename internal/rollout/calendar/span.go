@@ -25,8 +25,8 @@ func (d *Day) Spans() []Span {
 // Levels is the number of levels of [Calendar.Level].
 const Levels = 8
 
-// Level returns the share of the runtimes with windows that a number is, from 1 for few to Levels for all of them, and
-// 0 for none.
+// Level converts a number of runtimes into a level: 0 for none, 1 for few, and Levels for all runtimes that have
+// windows.
 func (c *Calendar) Level(runtimes int) int {
 	if runtimes <= 0 || c.Windowed == 0 {
 		return 0

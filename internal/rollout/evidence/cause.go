@@ -21,12 +21,12 @@ import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 type Cause int
 
 const (
-	// CauseUnclear means that the failure may pass. It counts as a failure of the version after the deadline of the
-	// runtime.
+	// CauseUnclear means that the failure may end without an action. The failure counts as a failure of the version
+	// after the deadline of the runtime.
 	CauseUnclear Cause = iota
 	// CauseVersion means that the version has failed.
 	CauseVersion
-	// CauseRuntime means that the runtime cannot be used. It counts as lost after the deadline of the runtime.
+	// CauseRuntime means that the runtime cannot be used. The runtime counts as lost after its deadline.
 	CauseRuntime
 	// CauseControlPlane means that the control plane or a registry has failed. Such a failure counts for no runtime,
 	// and holds the rollout.
@@ -35,7 +35,7 @@ const (
 	CausePerson
 )
 
-// causes are the causes of the reasons that are clear.
+// causes has the cause of each reason that has a clear cause.
 var causes = map[string]Cause{
 	v1beta2.ReasonInvalidYAML: CauseVersion, v1beta2.ReasonInvalidObject: CauseVersion,
 	v1beta2.ReasonDuplicateObject: CauseVersion, v1beta2.ReasonInvalidImage: CauseVersion,

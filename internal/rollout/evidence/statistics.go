@@ -45,7 +45,8 @@ func choose(n, k int) float64 {
 	return lgamma(n) - lgamma(k) - lgamma(n-k)
 }
 
-// Of returns a text about the rate of failures in the whole fleet that the results of n runtimes prove.
+// Of returns a text about the highest rate of failures in the whole fleet that is still possible after the results of n
+// runtimes.
 func Of(failed, n int) string {
 	switch {
 	case n == 0:

@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestFisher compares with probabilities that were counted by hand: of all ways to spread the failures over both
-// groups, the share with at least as many in the first group.
+// TestFisher compares the results with probabilities that were counted by hand: of all ways to distribute the failures
+// over both groups, the share of those with at least as many failures in the first group.
 func TestFisher(t *testing.T) {
 	for _, c := range []struct {
 		a, n, b, m int
@@ -34,7 +34,7 @@ func TestFisher(t *testing.T) {
 	}
 }
 
-// ratio is the probability that none of two failures is among 20 of 10,000 runtimes.
+// ratio is the probability that 20 of 10,000 runtimes contain neither of two failures.
 func ratio() float64 { return 9980.0 / 10000 * 9979 / 9999 }
 
 func TestIsWorse(t *testing.T) {

@@ -14,8 +14,8 @@ type Token string
 
 const tokenLength = 8
 
-// MaxAdmitted is the number of runtimes that may be admitted and not have begun yet. It limits the size of the status;
-// a runtime begins within seconds after its admission, so it does not limit the rollout.
+// MaxAdmitted is the number of runtimes that may be admitted and not have begun yet. MaxAdmitted limits the size of the
+// status; it does not slow down a rollout, because a runtime begins within seconds after its admission.
 const MaxAdmitted = 800
 
 // identify returns the rank of a Kyma in a rollout, and its token.
@@ -36,7 +36,7 @@ func (a Admitted) Encode() string {
 	return all.String()
 }
 
-// Decode reads the result of Encode. Text that is not a token is left out.
+// Decode reads the result of Encode. Decode ignores text that is not a token.
 func Decode(text string) Admitted {
 	all := Admitted{}
 	for i := 0; i+tokenLength <= len(text); i += tokenLength {

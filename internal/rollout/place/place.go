@@ -46,7 +46,7 @@ type stage struct {
 	ranks    int32
 }
 
-// New prepares the stages of a rollout. A selector that is not valid is an error.
+// New prepares the stages of a rollout. New returns an error if a selector is not valid.
 func New(r *v1beta2.ModuleRollout) (*Places, error) {
 	p := &Places{lineage: r.Spec.Lineage}
 	for i := range r.Spec.Stages {

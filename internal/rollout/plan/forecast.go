@@ -19,7 +19,7 @@ const AssumedUpdate = 2 * time.Minute
 // FarAway is the time until a maintenance window above which a plan names the runtime as late.
 const FarAway = 14 * 24 * time.Hour
 
-// horizon is the time that a forecast covers. A runtime that cannot begin within it has no expected time.
+// horizon is the time that a forecast covers. A runtime that cannot begin within the horizon has no expected time.
 const horizon = 366 * 24 * time.Hour
 
 // Late is a runtime that has to wait for a long time for its maintenance window, and has no other blocker.
@@ -115,12 +115,12 @@ func isDeferral(b *channel.Blocker) bool {
 	return b != nil && (b.Code == v1beta2.ReasonUpdateDeferred || b.Code == v1beta2.ReasonDeferralInvalid)
 }
 
-// add adds a runtime that can begin from a time on, and is proven at another one.
+// add adds a runtime with the time from which it can begin, and the time at which it is proven.
 func (f *forecast) add(stage int, opened, proven time.Time) {
 	f.opened[stage], f.proven[stage] = append(f.opened[stage], opened), append(f.proven[stage], proven)
 }
 
-// updateTime returns the median of the times that the updates of the rollout took so far.
+// updateTime returns the median duration of the updates of the rollout so far.
 func updateTime(r *v1beta2.ModuleRollout, seen []rollout.Seen) time.Duration {
 	var all []time.Duration
 	for i := range seen {
@@ -136,7 +136,7 @@ func updateTime(r *v1beta2.ModuleRollout, seen []rollout.Seen) time.Duration {
 	return all[len(all)/2]
 }
 
-// thaw returns the first time, from a time on, at which no freeze is in force.
+// thaw returns the first time after a given time at which no freeze is in force.
 func (f *forecast) thaw(at time.Time) time.Time {
 	const most = 100 // a policy has at most 32 freezes
 	for range most {
@@ -149,8 +149,8 @@ func (f *forecast) thaw(at time.Time) time.Time {
 	return at
 }
 
-// findBegin sets the first time, not before at, at which the runtime of a candidate can begin. It returns false if
-// there is no such time within the horizon.
+// findBegin sets the first time, not before at, at which the runtime of a candidate can begin. findBegin returns false
+// if there is no such time within the horizon.
 func (f *forecast) findBegin(c *candidate, at time.Time) bool {
 	const most = 100
 	if isDeferral(c.Blocker) {

@@ -30,7 +30,7 @@ func windows(t *testing.T) *channel.Policy {
 	return p
 }
 
-// inRegion sets the window of a runtime. The region "" needs none.
+// inRegion sets the window of a runtime. A runtime in region "" needs no window.
 func inRegion(p *channel.Policy, r *rollout.Runtime, region string, clock *time.Time) {
 	switch region {
 	case "":
@@ -249,7 +249,7 @@ func TestForecastIsExecuted(t *testing.T) {
 	}
 }
 
-// execute advances a rollout until it has ended, and returns when each runtime has begun.
+// execute advances a rollout until it has ended, and returns the time at which each runtime has begun.
 func execute(t *testing.T, r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, all []rollout.Runtime,
 	clock *time.Time, step time.Duration) map[string]time.Time {
 	t.Helper()

@@ -9,7 +9,7 @@
 // # How it works
 //
 // The policy of a channel has at most one promotion into the channel, so no channel has two. Judge collects all
-// blockers of a promotion, so that people see all of them at once. The manager and klm call it with the same inputs.
+// blockers of a promotion, so that people see all of them at once. The manager and klm call Judge with the same inputs.
 //
 // If a person moves the channel to another version than the promoted one, this move is a hold. The hold lasts until a
 // person releases it. A move to the promoted version is no hold.
@@ -153,7 +153,7 @@ func Judge(in Inputs) Result {
 }
 
 // Missing returns the promotions of a module that lead to channels which its release does not have, by the name of the
-// channel. Each of them waits for a person.
+// channel. Each of these promotions waits until a person adds the channel.
 func Missing(release *v1beta2.ModuleReleaseMeta,
 	policies []v1beta2.RolloutPolicy) map[string]*v1beta2.ChannelPromotion {
 	all := map[string]*v1beta2.ChannelPromotion{}
@@ -189,7 +189,7 @@ func (j *judge) after(d time.Duration) {
 	}
 }
 
-// result completes the next state.
+// result completes the next state of the promotion.
 func (j *judge) result(was *v1beta2.ChannelPromotion, state v1beta2.PromotionState,
 	p *v1beta2.RolloutPromotion) Result {
 	j.next.State, j.next.Blockers, j.next.Since = state, j.blockers, metav1.NewTime(j.Now)
@@ -372,8 +372,8 @@ func (o Order) Line(channel string) string {
 	return fmt.Sprintf("%s Release %d", channel, o.Released)
 }
 
-// OrderOf returns the orders about a channel in the annotation of a release. A line that cannot be read is an error;
-// then no version is promoted.
+// OrderOf returns the orders about a channel in the annotation of a release. If the line cannot be read, OrderOf
+// returns an error, and no version is promoted.
 func OrderOf(release *v1beta2.ModuleReleaseMeta, channel string) (Order, error) {
 	for line := range strings.Lines(release.Annotations[v1beta2.AnnotationPromotion]) {
 		line = strings.TrimSpace(line)

@@ -26,7 +26,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// maxUrgencyReason is the number of characters of a reason.
+// maxUrgencyReason is the maximum number of characters of a reason.
 const maxUrgencyReason = 1024
 
 // ignoreWindows is the word in a line of the annotation that lets updates ignore maintenance windows.
@@ -34,7 +34,7 @@ const ignoreWindows = "ignoreWindows"
 
 // Urgency is the urgency of one move of a channel. The zero value is a normal move.
 type Urgency struct {
-	// Is is UrgencyHotfix or UrgencyEmergency, or "" for a normal move.
+	// The field Is contains UrgencyHotfix or UrgencyEmergency, or "" for a normal move.
 	Is v1beta2.RolloutUrgency
 	// Reason is the reason, for users.
 	Reason string

@@ -49,16 +49,16 @@ func FilterOf(q url.Values, allowed ...string) (*Filter, error) {
 	return f, nil
 }
 
-// IsSet reports whether anything is filtered.
+// IsSet reports whether the filter has a condition.
 func (f *Filter) IsSet() bool { return len(f.Values) > 0 }
 
-// Matches reports whether a runtime matches.
+// Matches reports whether a runtime meets all conditions of the filter.
 func (f *Filter) Matches(m *fleetlist.Member) bool {
 	return (f.Name == "" || strings.Contains(m.Metadata.Name, f.Name)) &&
 		(f.selector.Empty() || f.selector.Matches(labels.Set(m.Metadata.Labels))) && m.Matches(f.Listing)
 }
 
-// Apply returns the runtimes that match.
+// Apply returns those of the runtimes that meet all conditions of the filter.
 func (f *Filter) Apply(members []*fleetlist.Member) []*fleetlist.Member {
 	if !f.IsSet() {
 		return members

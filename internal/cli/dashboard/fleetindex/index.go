@@ -11,10 +11,10 @@
 //
 // # How it works
 //
-// A watch receives the Kymas as rows of a Table. Only their columns and labels are kept. Equal strings are in memory
-// once. Each of ModuleReleaseMetas, ModuleTemplates, ModuleRollouts and RolloutPolicies has a watch of its own; the
-// number of these objects does not grow with the fleet. The Leases of the manager and its maintenance policy are read
-// at intervals.
+// A watch receives the Kymas as rows of a Table. The index keeps only the columns and labels of the Kymas. Equal
+// strings are stored only once. Each of ModuleReleaseMetas, ModuleTemplates, ModuleRollouts and RolloutPolicies has a
+// watch of its own; the number of these objects does not grow with the fleet. The Leases of the manager and its
+// maintenance policy are read at intervals.
 //
 // Changes are collected and then published together as a new [Snapshot]: the first one after publishDelay, and the next
 // ones at most once in publishInterval. A Snapshot is never changed, so pages read it without a lock and without a
@@ -63,7 +63,7 @@ const (
 	maxNames = 1000
 )
 
-// Snapshot is the fleet at one moment. It is never changed.
+// Snapshot is the fleet at one moment. A Snapshot is never changed.
 type Snapshot struct {
 	// Revision grows with each snapshot. Membership is the revision at which a runtime was added or removed last.
 	Revision, Membership uint64
@@ -112,13 +112,13 @@ func (s *Snapshot) Member(name string) (*fleetlist.Member, int) {
 type Delta struct {
 	Revision uint64
 	Topics   []Topic
-	// Names are the runtimes that have changed. All means that they are too many, or that runtimes were added or
-	// removed.
+	// Names are the runtimes that have changed. All means that too many runtimes have changed, or that runtimes were
+	// added or removed.
 	Names []string
 	All   bool
 }
 
-// Index is a fleet in memory. Its methods may be called at the same time.
+// Index is a fleet in memory. Several goroutines may call its methods at the same time.
 type Index struct {
 	snapshot atomic.Pointer[Snapshot]
 	wake     chan struct{}
@@ -196,7 +196,7 @@ func (c *collection[T]) put(name string, o *T) (added bool) {
 	return !is
 }
 
-// end removes the objects that were not in the list, and returns their number.
+// end ends a list: it removes the objects that the list did not contain, and returns their number.
 func (c *collection[T]) end() (removed int) {
 	before := len(c.all)
 	if c.seen != nil {
@@ -206,7 +206,7 @@ func (c *collection[T]) end() (removed int) {
 	return before - len(c.all)
 }
 
-// touch marks a topic as changed. The caller holds the lock.
+// touch marks a topic as changed since the last snapshot. The caller holds the lock.
 func (x *Index) touch(t Topic) {
 	x.dirty[t] = true
 	select {
@@ -215,7 +215,7 @@ func (x *Index) touch(t Topic) {
 	}
 }
 
-// change is called for every event of the Kymas.
+// change updates the index after an event of the watch of Kymas.
 func (x *Index) change(ch fleetlist.Change) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -48,7 +48,7 @@ func (x *Index) Run(ctx context.Context, connect func(context.Context) (*connect
 	<-publishing
 }
 
-// follow follows all collections of a cluster until ctx ends, or until the Kymas may not be read.
+// follow keeps all collections of a cluster up to date until ctx ends, or until the user may not read the Kymas.
 func (x *Index) follow(ctx context.Context, c *connection.Cluster) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -104,7 +104,8 @@ type object[T any] interface {
 	client.Object
 }
 
-// followKind follows a collection that does not grow with the fleet. A collection that cannot be read becomes a note.
+// followKind keeps a collection that does not grow with the fleet up to date. If the collection cannot be read,
+// followKind adds a note about it to the snapshot.
 func followKind[T any, P object[T]](ctx context.Context, x *Index, c *connection.Cluster, resource string,
 	all *collection[T], topic Topic) error {
 	locked := func(do func()) {

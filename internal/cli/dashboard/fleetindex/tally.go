@@ -91,7 +91,7 @@ func TallyOf(members []*fleetlist.Member, withVersions bool) Tally {
 	return t
 }
 
-// sorted returns counts, the largest first.
+// sorted returns the counts in descending order.
 func sorted(counts map[string]int) []Count {
 	var all []Count
 	for name, n := range counts {

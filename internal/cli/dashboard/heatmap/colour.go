@@ -21,7 +21,8 @@ var Colourings = []Named{{"state", "State"}, {byVersion, "Version"}, {"age", "La
 var States = [...]v1beta2.State{v1beta2.StateReady, v1beta2.StateProcessing, v1beta2.StateWarning,
 	v1beta2.StateError, v1beta2.StateDeleting, v1beta2.StateUnmanaged, console.StateNew}
 
-// shapes are the shapes of classes. No two classes of a heat map have the same one, so colours are not needed.
+// shapes are the shapes of classes. Each class of a heat map has its own shape, so a person who cannot distinguish the
+// colours can read the heat map.
 var shapes = [...]string{"square", "ring", "triangle", "cross", "corner", "outline", "dot"}
 
 // StateCell returns the cell of a runtime that is coloured by its own state.

@@ -36,7 +36,7 @@ func (g group) compare(other group) int {
 		strings.Compare(g.name, other.name))
 }
 
-// nobody is the group of runtimes that have no value. It is the last one.
+// nobody is the group of the runtimes that have no value for the grouping. This group is the last one.
 var nobody = group{"none", 1 << 20}
 
 // groupBy returns the function that returns the group of a runtime. If a module is chosen, channel and version are the

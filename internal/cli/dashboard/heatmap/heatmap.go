@@ -97,7 +97,7 @@ func New(fleet *fleetindex.Snapshot, c Choice, now time.Time) (v *View, note str
 	return v, strings.Join(notes, " "), nil
 }
 
-// choose returns a key that is known, or an error.
+// choose returns the chosen key, or an error if the key is unknown.
 func choose(how string, all []Named, key string) (string, error) {
 	if key == "" {
 		return all[0].Key, nil
@@ -130,7 +130,7 @@ func (v *View) missing(key string) string {
 	return ""
 }
 
-// Title returns the title of a key.
+// Title returns the title of the grouping or colouring with a key.
 func Title(all []Named, key string) string {
 	for _, n := range all {
 		if n.Key == key {

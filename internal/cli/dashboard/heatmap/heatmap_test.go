@@ -60,8 +60,8 @@ func fleet(t *testing.T) *fleetindex.Snapshot {
 	return x.Snapshot()
 }
 
-// TestViews has every grouping and every colouring: the groups in their order, and in each the classes of its
-// runtimes.
+// TestViews checks every grouping and every colouring: the order of the groups, and the classes of the runtimes in each
+// group.
 func TestViews(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string

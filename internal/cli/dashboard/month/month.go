@@ -8,7 +8,7 @@
 // # How it works
 //
 // The picture has a line for each day and a cell for each hour. Its coordinates have their own unit, so that a template
-// can make an SVG without a script. The table of days has the numbers of the picture.
+// can make an SVG without a script. The table of days has the same numbers as the picture.
 //
 // # What it does not do
 //
@@ -37,7 +37,7 @@ type View struct {
 	// Title is the name of the month, Label describes the picture, and Sums counts the runtimes.
 	Title, Label, Sums string
 	Picture            Picture
-	// The tables. Days has the numbers of the picture.
+	// The tables. Days has the same numbers as the picture.
 	Days, Freezes, Stages, Deferrals, Windows, Unresolved sheet.Table
 	// HasForecast means that a time of a stage is a forecast.
 	HasForecast bool
@@ -54,7 +54,7 @@ func ViewOf(c *calendar.Calendar, now time.Time) View {
 	return v
 }
 
-// dash returns a text, or – if it is empty.
+// dash returns the text, or – if the text is empty.
 func dash(text string) string {
 	if text == "" {
 		return "–"
@@ -62,7 +62,7 @@ func dash(text string) string {
 	return text
 }
 
-// at returns a time as a text without line breaks, or – for the zero time.
+// at formats a time as a text without line breaks, or as – if the time is zero.
 func (v *View) at(t time.Time) string {
 	if t.IsZero() {
 		return "–"
@@ -125,7 +125,8 @@ func (v *View) addStages() {
 	}
 }
 
-// addWindows adds the groups of runtimes with the same windows, and those without.
+// addWindows adds the groups of runtimes that have the same maintenance windows, and the group of runtimes without a
+// window.
 func (v *View) addWindows() {
 	v.Windows = sheet.Table{Caption: "Windows by rule of the maintenance policy", Columns: []column{{Title: "Rule"},
 		{Title: "Runtimes", IsNumber: true}, {Title: "First window"}, {Title: "Hours", IsNumber: true},

@@ -38,7 +38,8 @@ type PictureDay struct {
 	Y, TextY int
 	IsToday  bool
 	Cells    []PictureCell
-	// Frozen are the times of the day at which a freeze is in force. FrozenY is their vertical place.
+	// Frozen are the times of the day at which a freeze is in force. FrozenY is the vertical place of these times in
+	// the picture.
 	Frozen  []PictureCell
 	FrozenY int
 	// Begins are the stages that begin, or are expected to begin.

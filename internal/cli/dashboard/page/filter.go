@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
 )
 
-// usage returns an error about the URL.
+// usage returns an error that states that the URL of the request is not valid.
 func usage(format string, args ...any) error { return console.Fail(console.ExitUsage, format, args...) }
 
 // filterOf returns the filter in a URL. allowed are the further parameters of the view.

@@ -47,7 +47,7 @@ func (r *request) fleetParams() (v fleetParams, err error) {
 	return v, nil
 }
 
-// cells answers with the data of the heat map.
+// cells answers a request with the data of the heat map.
 func (s *Server) cells(web *pageserver.Request) *pageserver.Answer {
 	v, err := s.request(web).fleetParams()
 	if err != nil {

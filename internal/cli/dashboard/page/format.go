@@ -40,10 +40,10 @@ func orDash(s string) string {
 	return s
 }
 
-// managerLine is the line about the manager, on every page.
+// managerLine is the line on every page that shows whether the manager works.
 type managerLine struct{ State, Text, More string }
 
-// manager returns the line about the manager.
+// manager returns the line that shows whether the manager works.
 func (r *request) manager() managerLine {
 	if r.fleet.Manager == nil {
 		return managerLine{State: string(liveness.Unknown), Text: "whether a manager works is not known yet"}

@@ -45,19 +45,20 @@ var files embed.FS
 
 // Options are the options of the pages.
 type Options struct {
-	// Index contains the data that the pages show. Required.
+	// Index contains the data that the pages show. This field is required.
 	Index *fleetindex.Index
-	// Viewer returns the user of a request. If it returns nil, it has answered the request itself. Required.
+	// Viewer returns the user of a request. If Viewer returns nil, it has already answered the request. This field is
+	// required.
 	Viewer func(http.ResponseWriter, *http.Request) *pageserver.Viewer
-	// Hosts are the values of the header Host that are accepted. Required.
+	// Hosts are the values of the header Host that are accepted. This field is required.
 	Hosts []string
-	// SignOut is the path to which the form for signing out is sent. Default "": there is no such form.
+	// SignOut is the path to which the form for signing out is sent. If SignOut is "", pages have no such form.
 	SignOut string
-	// Program is the name of klm in the commands that are shown. Default klm.
+	// Program is the name of klm in the commands that are shown. The default is klm.
 	Program string
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// MaxStreams is the maximum number of open streams of events. Default: that of package pageserver.
+	// MaxStreams is the maximum number of open streams of events. The default is that of package pageserver.
 	MaxStreams int
 }
 

@@ -16,7 +16,7 @@ type problem struct {
 // link is a link with its text.
 type link struct{ Text, Path string }
 
-// problemPage returns a page about a problem. It is rendered again after every change.
+// problemPage returns a page about a problem. The page is rendered again after every change of the fleet.
 func problemPage(status int, title, message, remedy string, links ...link) content {
 	return content{Title: title, Template: "problem", status: status,
 		Data:   problem{title, message, remedy, links},

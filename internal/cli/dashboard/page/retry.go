@@ -67,7 +67,7 @@ func (s *Server) confirmed(w http.ResponseWriter, r *pageserver.Request, mayAct 
 	return false
 }
 
-// done answers with the effect of a change, or with the reason why the change was not made.
+// done answers the request with the effect of the change, or with the reason why the change was not made.
 func (s *Server) done(w http.ResponseWriter, r *pageserver.Request, effect string, err error, back link) {
 	if err != nil {
 		c := errorPage("Nothing was changed", err)
@@ -83,7 +83,7 @@ func (s *Server) done(w http.ResponseWriter, r *pageserver.Request, effect strin
 			Links:  []link{back}}})
 }
 
-// show answers with a page that was made already.
+// show answers the request with a page that has already been made.
 func (s *Server) show(w http.ResponseWriter, r *pageserver.Request, c content) {
 	s.render(s.request(r), func(*request) content { return c }).Write(w, r)
 }

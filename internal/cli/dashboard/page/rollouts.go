@@ -86,7 +86,7 @@ func (r *request) rollouts() []*v1beta2.ModuleRollout {
 	return all
 }
 
-// phaseOf returns the phase of a rollout for people.
+// phaseOf returns the phase of a rollout as a text for people.
 func phaseOf(o *v1beta2.ModuleRollout) string {
 	phase := cmp.Or(string(o.Status.Phase), string(console.StateNew))
 	if o.Spec.State == v1beta2.RolloutPaused && !o.Status.Phase.IsOver() {
@@ -280,7 +280,7 @@ func (r *request) controlGroup(o *v1beta2.ModuleRollout) table {
 	return t
 }
 
-// forecast returns when a rollout is expected to end, for people.
+// forecast returns a text with the time at which a rollout is expected to end.
 func (r *request) forecast(o *v1beta2.ModuleRollout) string {
 	switch {
 	case o.Status.Phase.IsOver():
@@ -292,7 +292,8 @@ func (r *request) forecast(o *v1beta2.ModuleRollout) string {
 		"and gates pass at once"
 }
 
-// act changes a rollout for a viewer who may change rollouts. The API server decides whether the viewer has the right.
+// act makes the requested change of a rollout for a viewer who may change rollouts. The API server decides whether the
+// viewer has the right.
 func (s *Server) act(w http.ResponseWriter, r *pageserver.Request) {
 	name, verb := r.PathValue("name"), r.PathValue("verb")
 	back := link{"Back to the rollout", "/rollouts/" + name}

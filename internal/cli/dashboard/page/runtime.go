@@ -38,7 +38,7 @@ type runtimePage struct {
 	Read     string // when the objects were read
 }
 
-// command is a command that shows the same.
+// command is the klm command that shows the same as the page.
 type command struct{ Text, Does string }
 
 // chain has the steps that a module takes to its version. The first step that holds the module shows the cause.
@@ -55,7 +55,7 @@ type obstacle struct {
 	Anchor                                       string
 }
 
-// factsOf returns the facts about a runtime. It reads them unless they were read less than ondemandAge ago.
+// factsOf returns the facts about a runtime. factsOf reads the facts again if they are older than ondemandAge.
 func (r *request) factsOf(name, module string) (*diagnosis.Facts, error) {
 	c := r.fleet.Cluster
 	if c == nil {
@@ -249,8 +249,8 @@ func (r *request) objectTable(m *v1beta2.Manifest) (table, error) {
 	return r.arrange(t, rows)
 }
 
-// objectState returns the facts that the Manifest has recorded about one object. They do not include the readiness of
-// the object: the condition of the module names the first objects that are not ready.
+// objectState returns the facts that the Manifest has recorded about one object. These facts do not include the
+// readiness of the object: the condition of the module names the first objects that are not ready.
 func objectState(o *v1beta2.Resource) string {
 	if o.Pending {
 		return "being applied"

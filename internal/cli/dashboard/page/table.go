@@ -17,7 +17,7 @@ type (
 // arrange sorts and pages a table by the URL of the request.
 func (r *request) arrange(t table, rows []row) (table, error) { return sheet.Arrange(r.URL, t, rows) }
 
-// with returns the URL of the request with other parameters. An empty value removes one.
+// with returns the URL of the request with changed parameters. A parameter with an empty value is removed.
 func (r *request) with(pairs ...string) string { return sheet.With(r.URL, pairs...) }
 
 // stateBar returns the bar of runtimes by state, out of a total.

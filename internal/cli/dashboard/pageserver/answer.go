@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Answer is an answer that can be sent several times.
+// Answer is the answer to a request for a page; it can be sent several times.
 type Answer struct {
 	status        int
 	kind, tag     string
@@ -31,7 +31,7 @@ func NewAnswer(status int, kind string, body []byte) *Answer {
 	return &Answer{status: status, kind: kind, plain: body, packed: pack(body)}
 }
 
-// Problem returns an answer that is only a text.
+// Problem returns an answer that contains only a text about a problem.
 func Problem(status int, message string) *Answer {
 	return &Answer{status: status, kind: "text/plain; charset=utf-8", plain: []byte(message + "\n"), IsPersonal: true}
 }

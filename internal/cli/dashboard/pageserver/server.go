@@ -42,26 +42,28 @@ type Viewer struct {
 	// Acts is the cluster with which the viewer makes changes. nil means that the viewer may only read.
 	Acts *connection.Cluster
 	// MayMove reports whether the viewer may change rollouts. MayApprove reports whether the viewer may also approve
-	// and resume rollouts. MayRetry reports whether the viewer may request retries of runtimes. All three need Acts.
+	// and resume rollouts. MayRetry reports whether the viewer may request retries of runtimes. A viewer needs Acts for
+	// all three.
 	MayMove, MayApprove, MayRetry bool
 }
 
 // Options are the options of a server.
 type Options struct {
-	// Index contains the data that the pages show. Required.
+	// Index contains the data that the pages show. This field is required.
 	Index *fleetindex.Index
-	// Viewer returns the user of a request. If it returns nil, it has answered the request itself. Required.
+	// Viewer returns the user of a request. If Viewer returns nil, it has already answered the request. This field is
+	// required.
 	Viewer func(http.ResponseWriter, *http.Request) *Viewer
 	// Hosts are the values of the header Host that are accepted. A request from a page of another site whose host name
-	// resolves to this server has another value. Required.
+	// resolves to this server has another value. This field is required.
 	Hosts []string
-	// Assets are the files that are served below /assets/, without a viewer: they are public. Required.
+	// Assets are the files that are served below /assets/, without a viewer: they are public. This field is required.
 	Assets fs.FS
-	// Cell returns the cell of a runtime in the heat map, for events. Required.
+	// Cell returns the cell of a runtime in the heat map, for events. This field is required.
 	Cell func(*fleetlist.Member) byte
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// MaxStreams is the maximum number of open streams of events. Default 2,000.
+	// MaxStreams is the maximum number of open streams of events. The default is 2,000.
 	MaxStreams int
 }
 
@@ -119,8 +121,8 @@ func (s *Server) Handle(pattern string, next func(http.ResponseWriter, *Request)
 }
 
 // Pages answers the requests that match a pattern. An answer is made once for each snapshot and URL, and kept for a few
-// seconds for all viewers with the same permissions. Therefore it must not contain the name of a viewer, only the
-// placeholder [Answer.Name].
+// seconds for all viewers with the same permissions. Therefore the answer must not contain the name of a viewer, only
+// the placeholder [Answer.Name].
 func (s *Server) Pages(pattern string, render func(*Request) *Answer) {
 	s.Handle(pattern, func(w http.ResponseWriter, r *Request) {
 		key := fmt.Sprint(r.URL.RequestURI(), " ", r.Viewer.Name != "", " ", r.Viewer.Acts != nil,
@@ -142,7 +144,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // inserted into a page without escaping is not executed.
 const Policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 
-// secure sets the headers of all answers, and refuses other hosts.
+// secure sets the security headers of all answers, and refuses requests whose header Host is not an accepted value.
 func (s *Server) secure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -201,7 +203,8 @@ func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request) {
 	a.Write(w, &Request{Request: r, Viewer: &Viewer{}})
 }
 
-// refuse answers without a page. It is for requests that are refused before the viewer is authenticated.
+// refuse answers a request with an error text, without a page. refuse is for requests that are refused before the
+// viewer is authenticated.
 func refuse(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)

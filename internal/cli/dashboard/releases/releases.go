@@ -132,8 +132,8 @@ func UrgencyOf(o *v1beta2.ModuleRollout) string {
 	return fmt.Sprintf("%s: %s. Reason: %s", o.Spec.Urgency, leaves, o.Spec.UrgencyReason)
 }
 
-// WayBackOf returns whether runtimes can be taken back to the former version. It uses the finding of the coordinator,
-// or until the coordinator has one, the declaration of the new version.
+// WayBackOf returns whether runtimes can be taken back to the former version. WayBackOf uses the finding of the
+// coordinator in the status of the rollout; without such a finding, it uses the declaration of the new version.
 func WayBackOf(catalog *connection.Catalog, o *v1beta2.ModuleRollout, program string) WayBack {
 	if o.Spec.From == "" || o.Spec.IsBack() {
 		return WayBack{}

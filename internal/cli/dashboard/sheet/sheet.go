@@ -186,7 +186,7 @@ func Compare(a, b string) int {
 	return cmp.Or(connection.CompareVersions(a, b), strings.Compare(a, b))
 }
 
-// With returns an address with other parameters. An empty value removes one.
+// With returns an address with changed parameters. A parameter with an empty value is removed.
 func With(address *url.URL, pairs ...string) string {
 	q := address.Query()
 	for i := 0; i < len(pairs); i += 2 {
@@ -205,7 +205,7 @@ func PathWith(path string, q url.Values) string {
 	return path + "?" + q.Encode()
 }
 
-// Count returns a number with its noun, such as 1,234 runtimes.
+// Count returns a text with a number and its noun, such as 1,234 runtimes.
 func Count(n int, noun string) string {
 	if n != 1 {
 		noun += "s"

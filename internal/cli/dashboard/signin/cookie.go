@@ -22,7 +22,7 @@ const (
 // name and attributes.
 const maxCookie = 3800
 
-// name returns the name of a cookie.
+// name returns the name of a cookie, with the prefix __Host- if the dashboard uses https.
 func (s *SignIn) name(cookie string) string {
 	if s.secure {
 		return "__Host-" + cookie
@@ -74,7 +74,7 @@ func (s sealer) write(w http.ResponseWriter, c http.Cookie, value any) error {
 	return nil
 }
 
-// read decrypts the cookie name of the request into value.
+// read finds the cookie of the request by its name, and decrypts it into value.
 func (s sealer) read(r *http.Request, name string, value any) error {
 	c, err := r.Cookie(name)
 	if err != nil {

@@ -16,9 +16,9 @@
 //
 // # What it does not do
 //
-// The package decides no permissions. It returns the name and the groups as the API server would see them, and its
-// caller asks the API server about permissions. It keeps no refresh token: after the end of the session, the visitor is
-// sent to the provider again.
+// The package decides no permissions. The package returns the name and the groups as the API server would see them, and
+// its caller asks the API server about permissions. The package keeps no refresh token: after the end of the session,
+// the visitor is sent to the provider again.
 package signin
 
 import (
@@ -62,12 +62,12 @@ type Options struct {
 	UsernameClaim, GroupsClaim string
 	// UsernamePrefix and GroupsPrefix are put in front of names and groups, as the API server does.
 	UsernamePrefix, GroupsPrefix string
-	// Key encrypts cookies: 32 bytes. Replicas share it. Another key ends all sessions.
+	// Key encrypts cookies: 32 bytes. All replicas need the same key. If the key changes, all sessions end.
 	Key []byte
 	// Lifetime limits a session, 1 minute to 24 hours. The default is 8 hours.
 	Lifetime time.Duration
-	// Client sends the requests to the provider. The default has a timeout of 10 seconds. Answers of more than 1 MiB
-	// are refused with any client.
+	// Client sends the requests to the provider. The default has a timeout of 10 seconds. With any client, answers of
+	// more than 1 MiB are refused.
 	Client *http.Client
 	// Now is the clock. The default is time.Now.
 	Now func() time.Time
@@ -244,7 +244,8 @@ func (s *SignIn) session(r *http.Request) (User, bool) {
 	return u, true
 }
 
-// attempt is one visit to the provider. Its cookie binds the answer to the browser that has asked.
+// attempt is one visit to the provider. The cookie of the attempt binds the answer of the provider to the browser that
+// began the sign-in.
 type attempt struct {
 	State    string
 	Nonce    string

@@ -56,7 +56,7 @@ func (s *site) pass(d time.Duration) {
 	s.now = s.now.Add(d)
 }
 
-// browser keeps cookies and follows redirects.
+// browser is a client that keeps cookies and follows redirects.
 func browser(t *testing.T) *http.Client {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -192,7 +192,7 @@ func TestRefusedTokens(t *testing.T) {
 	}
 }
 
-// TestCallback has answers that do not belong to a sign-in of this browser.
+// TestCallback checks that answers that do not belong to a sign-in of this browser are refused.
 func TestCallback(t *testing.T) {
 	s := newSite(t, nil)
 	begin := func() (*http.Client, string) {
@@ -239,7 +239,7 @@ func TestCallback(t *testing.T) {
 	}
 }
 
-// TestForgedCookies has sessions that the dashboard did not issue.
+// TestForgedCookies checks that sessions that the dashboard did not issue are refused.
 func TestForgedCookies(t *testing.T) {
 	s := newSite(t, nil)
 	forge := func(key byte, name string, u User) string {
@@ -279,7 +279,7 @@ func TestForgedCookies(t *testing.T) {
 	}
 }
 
-// TestLocalPage has addresses to which a visitor returns.
+// TestLocalPage checks to which page a visitor returns after the sign-in.
 func TestLocalPage(t *testing.T) {
 	for address, want := range map[string]string{
 		"/":                                  "/",
@@ -363,7 +363,7 @@ func TestCookieAttributes(t *testing.T) {
 	}
 }
 
-// TestHugeAnswer has a provider whose answers do not end.
+// TestHugeAnswer checks that an answer of the provider that does not end is refused.
 func TestHugeAnswer(t *testing.T) {
 	p := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		chunk := []byte(strings.Repeat(" ", 64<<10))
