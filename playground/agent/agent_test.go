@@ -34,7 +34,7 @@ const deadline = 60 * time.Second
 
 var (
 	host *cluster.Host
-	// shared by the tests that do not change the API server; each test has its own namespace
+	// Tests that do not change the API server share this cluster; each test has its own namespace.
 	api *cluster.Cluster
 )
 
@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 // ownSecret is the Secret with the certificate of the agent, which the agent watches besides its watch list.
 const ownSecret = "skr-webhook-tls"
 
-// world is a runtime with an agent, and the control plane that the agent connects to.
+// world has a runtime with an agent, and the control plane to which the agent connects.
 type world struct {
 	*listener
 	authority  *authority
@@ -139,7 +139,7 @@ func newWorld(t testing.TB, c *cluster.Cluster, name string, list protocol.Watch
 	return w
 }
 
-// client returns a client without a rate limit.
+// client returns a Kubernetes client without a rate limit.
 func client(c *cluster.Cluster) *kubernetes.Clientset {
 	cfg := c.Config()
 	cfg.QPS = -1
@@ -293,8 +293,8 @@ func (w *world) awaitWatchlist(t testing.TB, list protocol.Watchlist) {
 	})
 }
 
-// requests returns the number of requests of the agent with this verb since the mark, for each resource. The watches of
-// its own list and Secret are left out.
+// requests returns the number of requests with this verb that the agent has sent since the mark, for each resource. The
+// result does not include the watches of the agent's own ConfigMap and Secret.
 func (w *world) requests(c *cluster.Cluster, since cluster.Mark, verb string) map[string]int {
 	counts := map[string]int{}
 	for _, r := range c.Requests(since) {
@@ -395,8 +395,8 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestListenerDown: changes while the listener is down are reported when it is up again. If another process responds,
-// recent reports are repeated.
+// TestListenerDown: changes while the listener is down are reported when it is up again. If another listener process
+// responds after that, the agent repeats its recent reports.
 func TestListenerDown(t *testing.T) {
 	t.Parallel()
 	const name, objects = "down", 200

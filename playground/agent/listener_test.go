@@ -130,7 +130,7 @@ func newListener(t testing.TB, a *authority) *listener {
 	return l
 }
 
-// up starts listening, on the same address as before.
+// up starts to listen on the same address as before.
 func (l *listener) up(t testing.TB) {
 	t.Helper()
 	socket, err := net.Listen("tcp", l.address)

@@ -110,7 +110,7 @@ func BenchmarkLatency(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// settle waits until a new heartbeat reports no pending events and no problem.
+// settle waits until a new heartbeat of the agent reports no pending events and no problem.
 func (w *world) settle(t testing.TB) {
 	t.Helper()
 	w.mu.Lock()
@@ -191,7 +191,7 @@ func freePort(b testing.TB) string {
 	return port
 }
 
-// memory returns a memory field of the process's status, in MB.
+// memory returns a field about memory from the status of the agent's process, in MB.
 func (p *process) memory(b testing.TB, field string) float64 {
 	b.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
@@ -211,7 +211,7 @@ func (p *process) memory(b testing.TB, field string) float64 {
 func (p *process) peak(b testing.TB) float64    { return p.memory(b, "VmHWM") }
 func (p *process) current(b testing.TB) float64 { return p.memory(b, "VmRSS") }
 
-// metric returns a metric without labels.
+// metric returns the value of a metric of the agent that has no labels.
 func (p *process) metric(b testing.TB, name string) float64 {
 	b.Helper()
 	answer, err := http.Get("http://" + p.metrics + "/metrics")

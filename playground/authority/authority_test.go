@@ -29,7 +29,7 @@ import (
 // deadline is the timeout of every wait. A wait takes at most a few seconds.
 const deadline = 60 * time.Second
 
-// shared by all tests; each has a namespace of its own
+// All tests share this cluster; each test has its own namespace.
 var (
 	api  *cluster.Cluster
 	kube client.WithWatch // client with all permissions
@@ -121,7 +121,7 @@ func authorityClient(t *testing.T, namespace string) client.WithWatch {
 	return c
 }
 
-// startReplicas starts n replicas at the same time. They end with the test.
+// startReplicas starts n replicas at the same time. The replicas end with the test.
 func startReplicas(t *testing.T, namespace string, n int, seen func() (map[string][]string,
 	bool)) []*authority.Authority {
 	t.Helper()

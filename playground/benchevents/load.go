@@ -35,7 +35,7 @@ type agent struct {
 	taken     int // size of the last answer in bytes
 }
 
-// record is the overhead of a TLS 1.3 record, in bytes.
+// record is the number of bytes that TLS 1.3 adds to the data of a record.
 const record = 22
 
 func dial(address string, config *tls.Config) (*agent, error) {
@@ -263,7 +263,7 @@ func (b *bench) connect(t *tally) error {
 	})
 }
 
-// each calls work with 0 to n-1, from parallel goroutines.
+// each calls work with the numbers 0 to n-1, in parallel goroutines.
 func each(parallel, n int, work func(int) error) error {
 	var (
 		next  atomic.Int64
@@ -281,7 +281,7 @@ func each(parallel, n int, work func(int) error) error {
 	return errors.Join(errs...)
 }
 
-// steady sends events at a fixed rate. The agents take turns.
+// steady sends events of all agents at a fixed rate. The agents take turns.
 func (b *bench) steady(ctx context.Context, t *tally, rate int, length time.Duration) error {
 	start := time.Now()
 	return each(agents, agents, func(i int) error {
@@ -324,7 +324,7 @@ func (b *bench) most(ctx context.Context, t *tally, length time.Duration) error 
 	})
 }
 
-// heartbeats sends beats heartbeats from each agent.
+// heartbeats sends a number of heartbeats from each agent; beats is this number.
 func (b *bench) heartbeats(t *tally) error {
 	return each(under, beats*agents, func(i int) error {
 		a := b.agents[i%agents]

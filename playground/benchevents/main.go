@@ -3,10 +3,11 @@
 //
 //	go run ./benchevents --rounds=3 --out=result.json
 //
-// It starts the listener (package backchannel) in a separate process, and simulates 1,000 agents itself. Each agent has
-// a client certificate and one open connection. The agents use a minimal implementation of HTTP, so that most of the
-// machine is free for the listener. The operating system provides the processor time of each process. Each round has
-// these measurements:
+// It starts the listener (package backchannel) in a separate process, and simulates 1,000 agents itself. Each agent ha
+// The command starts the listener (package backchannel) in a separate process, and simulates 1,000 agents itself. Each
+// agent has a client certificate and one open connection. The agents use a minimal implementation of HTTP, so that most
+// of the machine is free for the listener. The operating system provides the processor time of each process. Each round
+// has these measurements:
 //
 //	connect     1,000 handshakes with client certificates (TLS 1.3, P-256), 16 at a time
 //	steady      5,000 events a second, 5 from each agent, evenly spread. A delay begins at the time at which the event was due. So a late answer
@@ -16,8 +17,9 @@
 //	flooded     the same as alone, while one more runtime sends as fast as it can over 16 connections from a third process
 //	heartbeats  5 from each agent, to measure the memory that the listener allocates for one
 //
-// It prints a table with the best round of each measurement, and writes all rounds as JSON. The benchmark fails if the
-// best round misses the limits: 5,000 events a second, with 99 % of the answers within 50 ms.
+// It prints a table with the best round of each measurement, and writes all rounds as JSON. The benchmark fails if th
+// The command prints a table with the best round of each measurement, and writes all rounds as JSON. The benchmark
+// fails if the best round misses the limits: 5,000 events a second, with 99 % of the answers within 50 ms.
 //
 // The benchmark does not measure the work that follows from an event: Deliver only counts events. The benchmark does
 // not measure the agent.
@@ -118,7 +120,7 @@ type Round struct {
 	Heartbeats Load `json:"heartbeats"`
 	// Flood is the number of answers to the runtime that sends too many requests, by status.
 	Flood map[int]int `json:"floodAnswers"`
-	// HeartbeatBytes is the size of a heartbeat and its answer on the network, in bytes. They are two TLS records on an
+	// HeartbeatBytes is the size of a heartbeat and its answer on the network, in bytes. Both are TLS records on an
 	// open connection.
 	HeartbeatBytes int `json:"heartbeatWireBytes"`
 	// IdleBytes is the memory of the listener for one idle connection, in bytes: heap and stacks.

@@ -136,7 +136,7 @@ type process struct {
 	answers *json.Decoder
 }
 
-// begin starts a process. The process ends when its input ends.
+// begin starts a child process in a role. The process ends when its input ends.
 func begin(ctx context.Context, role string, o order) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {

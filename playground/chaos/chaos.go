@@ -6,24 +6,26 @@
 //	report, err := chaos.Run(ctx, chaos.Options{Dir: "…", Bin: "bin", Seed: 1, For: time.Minute})
 //	fmt.Print(report)
 //
-// The command playground chaos does the same. An error means that the run could not be done. A failure of the manager
-// is in the report.
+// The command playground chaos does the same. Run returns an error only if it cannot do the run. If the manager breaks
+// a promise, the report has a failure.
 //
 // # How it works
 //
 // A run has rounds. A plan has the requests and the faults of a round, computed from the seed and the number of the
 // round (plan.go). The requests are first made without faults, one after the other; then all runtimes are removed, and
-// the same requests are made while faults are injected (fault.go, request.go). At the end of the round all faults are
-// ended. The state of all clusters must then become equal to that of the first part (picture.go). After that the
-// manager must not write, and its goroutines and memory must be near those of the first part. Finally, all runtimes are
-// removed, and the state of the clusters must equal their state before the first round.
+// the same requests are made while faults are injected (fault.go, request.go). At the end of a round, the run ends all
+// faults. The state of all clusters must then become equal to the state at the end of the first part (picture.go).
+// After that, the manager must not write, and the numbers of its goroutines and of its bytes of memory must be near
+// those of the first part. Finally, all runtimes are removed, and the state of the clusters must equal their state
+// before the first round.
 //
 // During the whole run, every change in etcd is checked against the promises (promise.go): objects of users are not
 // changed or deleted, modules that are not requested otherwise are not deleted, no module gets an older version, no
 // object is deleted that another module contains, and every object is in an inventory before it is created. etcd has
 // the changes of all clusters in one order, also while API servers are stopped, so no change is missed.
 //
-// A seed repeats the order of events and their parameters. It does not repeat the interleaving of processes.
+// A run with the same seed has the same events in the same order, with the same parameters. The interleaving of
+// processes differs from run to run.
 //
 // # What it does not do
 //
@@ -53,22 +55,24 @@ import (
 type Options struct {
 	// Dir is the folder of the landscape. Dir is created and removed. Bin is the folder with the programs.
 	Dir, Bin string
-	// Runtimes are the names of the runtimes. Default: runtime-a, runtime-b and runtime-c. Only the Kyma of the last
-	// one is deleted by requests.
+	// Runtimes are the names of the runtimes. The default is runtime-a, runtime-b and runtime-c. Requests delete only
+	// the Kyma of the last runtime.
 	Runtimes []string
 	// Seed selects the plan.
 	Seed uint64
-	// For is the period in which new rounds are started. At least one round is started. Default: one round.
+	// For is the period in which new rounds are started. At least one round is started. The default is one round.
 	For time.Duration
-	// Round is the period of one round in which faults begin. Default: one minute.
+	// Round is the period of one round in which faults begin. The default is one minute.
 	Round time.Duration
-	// Pace multiplies the number of events per second and divides the duration of faults. Default: 1.
+	// Pace multiplies the number of events per second and divides the duration of faults. The default is 1.
 	Pace float64
-	// Heal is the maximum time from the end of the faults until the desired state is reached. Default: five minutes.
+	// Heal is the maximum time from the end of the faults until the desired state is reached. The default is five
+	// minutes.
 	Heal time.Duration
-	// Idle is the period after that in which the manager must not write. Default: five seconds.
+	// Idle is the time for which the manager must not write after the desired state is reached. The default is five
+	// seconds.
 	Idle time.Duration
-	// Only lists the names of the faults that are injected. Empty means all faults.
+	// The field Only has the names of the faults that are injected. Empty means all faults.
 	Only []string
 	// Say is called with every event. nil means that events are not reported.
 	Say func(format string, args ...any)
@@ -404,7 +408,7 @@ func (r *run) inject(ctx context.Context, begin time.Time, e event) error {
 	return nil
 }
 
-// lock returns the lock of a part of the system that only one fault may use at a time.
+// lock returns the lock of a part of the system, because only one fault at a time may use this part.
 func (r *run) lock(thing string) *sync.Mutex {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -414,7 +418,7 @@ func (r *run) lock(thing string) *sync.Mutex {
 	return r.locked[thing]
 }
 
-// sleep waits for a time, or until the context ends.
+// sleep waits for a duration, or until the context ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(max(d, 0)):

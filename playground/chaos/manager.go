@@ -23,7 +23,7 @@ type supervisor struct {
 	exits []error    // errors of managers that ended without a fault
 }
 
-// watch runs until the context ends.
+// watch starts the manager again each time it ends by itself, until the context ends.
 func (s *supervisor) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
@@ -55,7 +55,7 @@ func (s *supervisor) watch(ctx context.Context) {
 	}
 }
 
-// kill ends the manager like a crash.
+// kill kills the process of the manager, as a crash would.
 func (s *supervisor) kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

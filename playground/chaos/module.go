@@ -131,7 +131,7 @@ func publish(ctx context.Context, l *landscape.Landscape) error {
 	return nil
 }
 
-// original is the text in the ConfigMap of a module as it was published.
+// original returns the text in the ConfigMap of a module as it was published.
 const original = "something"
 
 func component(module string) string { return "kyma-project.io/module/" + module }

@@ -177,8 +177,8 @@ func deleteAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, err
 	return restore, client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, s))
 }
 
-// rotateAccess replaces the credential by another one. At the end of the fault, the first credential is restored, and
-// then the other credential is revoked.
+// rotateAccess replaces the credential in the access Secret of a runtime by another credential. At the end of the
+// fault, the first credential is restored, and then the other credential is revoked.
 func rotateAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
 	const user = "rotated"
 	_, restore, err := r.accessSecret(ctx, e.Target)

@@ -19,7 +19,8 @@ import (
 // fields that differ from run to run, and nil for any other object.
 type picture map[string]any
 
-// incidental are the prefixes of keys that differ from run to run although the desired state is the same.
+// incidental are the prefixes of the keys of objects that differ from run to run although the desired state is the
+// same.
 var incidental = []string{"ranges/", "ipaddresses/", "servicecidrs/", "controllerrevisions/", "csinodes/",
 	"priorityclasses/", "flowschemas/", "prioritylevelconfigurations/", "configmaps/kube-system/",
 	"apiregistration.k8s.io/", "certificatesigningrequests/"}
@@ -53,7 +54,7 @@ func content(o cluster.Stored) any {
 		return nil
 	}
 	if o.Object.GetLabels()[v1beta2.LabelManagedBy] == "" && o.Object.GetKind() != v1beta2.KindKyma ||
-		// this namespace keeps its labels when the last Kyma is removed
+		// This namespace keeps its labels when the last Kyma is removed.
 		o.Key == "namespaces/"+v1beta2.RuntimeNamespace {
 		return nil
 	}

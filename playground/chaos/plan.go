@@ -32,7 +32,7 @@ func (e event) String() string {
 	return strings.TrimSpace(text + " " + e.Text)
 }
 
-// change is the desired state after a request. The field that concerns the request is set.
+// change is the desired state after a request. Only the field that the request changes is set.
 type change struct {
 	modules  []v1beta2.Module          // of a runtime
 	channels map[string]string         // of a module
@@ -47,7 +47,7 @@ type plan struct {
 }
 
 // channelNames are the channels of every module, from the slowest to the fastest. A channel never has a newer version
-// than a faster one.
+// than a faster channel.
 var channelNames = []string{"regular", "fast", "rapid"}
 
 // model is the desired state of the fleet while a plan is made.
@@ -104,7 +104,7 @@ func (m *model) register(name string) {
 	m.runtimes[name] = map[string]v1beta2.Module{steady: {Name: steady}}
 }
 
-// request returns the next request. Some consist of two.
+// request returns the next random request of a user. Some requests consist of two requests.
 func (m *model) request(r *rand.Rand, at time.Duration, runtimes []string) []event {
 	name := runtimes[r.IntN(len(runtimes))]
 	module := varied[r.IntN(len(varied))]
@@ -197,7 +197,7 @@ func (m *model) list(name string) []v1beta2.Module {
 	})
 }
 
-// wantedVersions returns the versions that all runtimes have when all requests so far are fulfilled.
+// wantedVersions returns the versions that each runtime must have when all requests so far are fulfilled.
 func (m *model) wantedVersions() map[string]map[string]int {
 	all := map[string]map[string]int{}
 	for name, modules := range m.runtimes {
@@ -209,8 +209,8 @@ func (m *model) wantedVersions() map[string]map[string]int {
 	return all
 }
 
-// planFaults returns faults until the end of the span. A fault does not begin before the end of another fault that
-// needs the same thing.
+// planFaults returns random faults until the end of the time span. A fault does not begin before the end of another
+// fault that uses the same part of the system.
 func planFaults(r *rand.Rand, span time.Duration, runtimes []string, pace float64) []event {
 	var all []event
 	free := map[string]time.Duration{} // time at which a part of the system is free again

@@ -39,8 +39,8 @@ func newPromises(namespace string, say func(string, ...any)) *promises {
 		newest:  map[string]int{}, manifests: map[string]*unstructured.Unstructured{}}
 }
 
-// wanted reports whether the changes of a key are checked. Keys that change all the time and concern no promise are
-// left out.
+// wanted reports whether the changes of an object in etcd are checked, given its key. Keys that change all the time and
+// concern no promise are left out.
 func wanted(_, key string) bool {
 	for _, prefix := range []string{"events/", "leases/", "masterleases/", "minions/", "pods/", "endpointslices/",
 		"services/endpoints/", "replicasets/"} {
@@ -51,7 +51,7 @@ func wanted(_, key string) bool {
 	return true
 }
 
-// protect adds objects that must not be deleted. If exact is true, they must not be changed either.
+// protect adds objects that must not be deleted. If exact is true, the objects must not be changed either.
 func (p *promises) protect(exact bool, objects ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *promises) release(objects ...string) {
 	}
 }
 
-// allowDeletion allows that an object is deleted once, although another module contains it: a user deletes it.
+// allowDeletion allows one deletion of an object that another module contains, because a user deletes the object.
 func (p *promises) allowDeletion(object string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +116,7 @@ func (p *promises) observe(c cluster.Change) {
 	p.checkOwners(c)
 }
 
-// observeManifest records a Manifest.
+// observeManifest records which objects a Manifest contains.
 func (p *promises) observeManifest(c cluster.Change) {
 	name, is := strings.CutPrefix(c.Key, v1beta2.GroupVersion.Group+"/manifests/"+p.namespace+"/")
 	switch {

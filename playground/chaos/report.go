@@ -22,14 +22,15 @@ type Report struct {
 	Faults, Requests map[string]int
 	// Healing has the time from the end of the faults to the desired state, for each round.
 	Healing []time.Duration
-	// Changes is the number of observed changes in etcd. Created is the number of objects of modules among them.
+	// Changes is the number of observed changes in etcd. Created is the number of changes that created an object of a
+	// module.
 	Changes, Created int
 	// Exits is the number of times that the manager ended by itself, for example because the control plane did not
 	// answer.
 	Exits int
 	// Usage has the usage of the manager before and after the faults, for each round.
 	Usage [][2]usage
-	// Failures are all violations. The run has passed if there are none.
+	// Failures are all violations of the promises. The run has passed if there are no failures.
 	Failures []string
 	// Log is the end of the manager's log, if there are failures.
 	Log string

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// given contains the addresses that FreeAddress has returned.
+// The variable given contains the addresses that FreeAddress has returned.
 var given sync.Map
 
 // FreeAddress returns a loopback address, HOST:PORT, on which no process listens now. FreeAddress never returns the

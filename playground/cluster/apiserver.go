@@ -45,8 +45,8 @@ const (
 )
 
 // kubernetesVersion returns the version of Kubernetes that this program contains, as in "v1.37.1". Kubernetes itself
-// gets its version only from the flags of its own release build. A test binary does not have this information. There
-// the version ends in ".0".
+// gets its version only from the flags of its own release build. A test binary does not have this information. In a
+// test binary, the version ends in ".0".
 var kubernetesVersion = sync.OnceValue(func() string {
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range build.Deps {
@@ -63,7 +63,7 @@ type released struct {
 	basecompatibility.EffectiveVersion
 }
 
-// Info implements basecompatibility.EffectiveVersion. The path /version returns its result.
+// Info implements basecompatibility.EffectiveVersion. The API server returns the result of Info at the path /version.
 func (r released) Info() *apimachineryversion.Info {
 	info := *r.EffectiveVersion.Info()
 	info.GitVersion = kubernetesVersion()
@@ -156,7 +156,7 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 	if s.client, err = kubernetes.NewForConfig(admin); err != nil {
 		return nil, fmt.Errorf("setting up the API server: %w", err)
 	}
-	// the server must run longer than its users, so only stop ends it
+	// The server must run longer than its users, so only stop ends it.
 	serving, cancel := context.WithCancel(context.WithoutCancel(life))
 	s.cancel = func() {
 		cancelLife()

@@ -17,8 +17,8 @@ const maxRequests = 200_000
 // Request is one request as the API server recorded it.
 type Request struct {
 	Time time.Time // time of receipt
-	// Verb is get, list, watch, create, update, patch, delete or deletecollection. For other paths it is the HTTP
-	// method in lower case.
+	// Verb is get, list, watch, create, update, patch, delete or deletecollection. For paths that are no resources,
+	// Verb is the HTTP method in lower case.
 	Verb        string
 	Path        string // path of the request with the query
 	Group       string // "" is the core group, or not an API object
@@ -34,7 +34,7 @@ type Request struct {
 // Mark is a point in the sequence of a cluster's requests.
 type Mark int
 
-// Mark returns the point after all requests so far.
+// Mark returns the point in the sequence after all requests so far.
 func (c *Cluster) Mark() Mark {
 	if c.audit == nil {
 		return 0
@@ -88,7 +88,7 @@ func (a *auditLog) EvaluatePolicyRule(authorizer.Attributes) audit.RequestAuditC
 		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived}}
 }
 
-// ProcessEvents implements audit.Sink. A long-running request has two events. Any other request has one event.
+// ProcessEvents implements audit.Sink. A long-running request has two events. Every other request has one event.
 func (a *auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

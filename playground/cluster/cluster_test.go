@@ -46,16 +46,16 @@ import (
 // processImage is the image that the tests' host runs as a process: this test binary.
 const processImage = "example.com/team/process"
 
-// hostVerb makes the test binary a host that gets killed.
+// If the first argument is hostVerb, the test binary is a host, which the test kills.
 const hostVerb = "run-as-host"
 
-// processVerb makes the test binary the process of a pod.
+// If the first argument is processVerb, the test binary is the process of a pod.
 const processVerb = "run-as-pod"
 
 // deadline is the timeout of every wait. A wait takes at most a few seconds.
 const deadline = 60 * time.Second
 
-// the clusters that tests share; a test works in a namespace of its own
+// Tests share these clusters; each test works in its own namespace.
 var (
 	host *Host
 	one  *Cluster
@@ -71,7 +71,7 @@ func TestMain(m *testing.M) {
 		hostOfOne()
 		return
 	}
-	// Most tests wait for a cluster most of the time, so more of them fit than there are processors.
+	// Most tests wait for a cluster most of the time, so more tests run in parallel than there are processors.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)

@@ -12,11 +12,11 @@
 //
 // A cluster has a kube-apiserver with all default features: RBAC, ServiceAccount tokens bound to objects, admission
 // with webhooks and policies, CustomResourceDefinitions with CEL, server-side apply, aggregated discovery and the watch
-// cache. It has the controllers for namespaces, garbage collection, Deployments, ReplicaSets, StatefulSets, DaemonSets,
-// Jobs, CronJobs, ServiceAccounts and their tokens, endpoints and aggregated ClusterRoles. It has the scheduler, and
-// one node that is always Ready. All clusters of a Host share one etcd, and each cluster has its own prefix in it. Each
-// cluster has its own certificate authority and its own key for tokens, so the credentials of one cluster are not valid
-// in another.
+// cache. A cluster has the controllers for namespaces, garbage collection, Deployments, ReplicaSets, StatefulSets,
+// DaemonSets, Jobs, CronJobs, ServiceAccounts and their tokens, endpoints and aggregated ClusterRoles. A cluster has
+// the scheduler, and one node that is always Ready. All clusters of a Host share one etcd, and each cluster has its own
+// prefix in it. Each cluster has its own certificate authority and its own key for tokens, so the credentials of one
+// cluster are not valid in another.
 //
 // Clients reach a cluster through a TCP proxy whose address never changes. A cluster can therefore be stopped (Stop),
 // cut off (Cut), slowed (Slow) and healed (Mend, Start) without a change of its clients. The cluster's own parts and

@@ -46,8 +46,8 @@ const (
 // Options configure a Host. The zero value is ready for use.
 type Options struct {
 	// Dir is the folder for data, certificates and logs. Dir is created if it does not exist. An existing folder must
-	// be empty or the folder of a Host. Only one Host at a time can use it. The data in it is kept over restarts. If
-	// Dir is empty, the Host uses a temporary folder, and Close removes this folder.
+	// be empty or the folder of a Host. Only one Host at a time can use a folder. The data in the folder is kept over
+	// restarts. If Dir is empty, the Host uses a temporary folder, and Close removes this folder.
 	Dir string
 	// Images selects the pods that run as local processes. The key is an image repository without tag and digest, as in
 	// "example.com/team/operator". Pods with any other image are simulated.
@@ -60,8 +60,8 @@ type Options struct {
 	Bare bool
 	// Reusable makes Host.Reset possible: the host stores the state of each cluster after its first start.
 	Reusable bool
-	// Log receives the log of the servers. Default: the file servers.log in Dir. Kubernetes has one log for the whole
-	// process.
+	// Log receives the log of the servers. The default is the file servers.log in Dir. Kubernetes has one log for the
+	// whole process.
 	Log io.Writer
 }
 
@@ -76,7 +76,7 @@ type Image struct {
 	Env []string
 }
 
-// Host runs several clusters with one etcd in this process. Its methods may be called concurrently.
+// Host runs several clusters with one etcd in this process. Several goroutines may call its methods at the same time.
 type Host struct {
 	options Options
 	dir     string
@@ -126,8 +126,8 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 		h.log = h.logFile
 	}
 	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(h.log))))
-	// a server has failed, and this ends the process: print the reason, because the log of the server may be removed
-	// soon
+	// A server has failed and ends the process. The reason is printed, because the log of the server may be removed
+	// soon.
 	klog.OsExit = func(code int) {
 		fmt.Fprintln(os.Stderr, "playground: an API server gave up; the end of its log:\n"+h.logTail())
 		os.Exit(code)
@@ -268,7 +268,7 @@ func (h *Host) Start(ctx context.Context, name string) (*Cluster, error) {
 }
 
 // starting is locked while an API server starts. An API server uses two processors while it starts, and ends the
-// process if it is not ready within half a minute, so several must not start at a time.
+// process if it is not ready within half a minute. Therefore only one API server may start at a time.
 var starting = make(chan struct{}, 1)
 
 // Close stops all clusters and etcd. Close returns when all processes and listeners have ended. If Dir was empty, all
@@ -331,7 +331,7 @@ func (h *Host) Names() []string {
 // Dir returns the folder of the host. The logs of pods are in its subfolder "logs".
 func (h *Host) Dir() string { return h.dir }
 
-// Cluster is one Kubernetes cluster. Its methods may be called concurrently.
+// Cluster is one Kubernetes cluster. Several goroutines may call its methods at the same time.
 type Cluster struct {
 	host  *Host
 	name  string

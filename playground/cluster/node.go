@@ -225,7 +225,7 @@ func (n *node) address(object *corev1.Pod) string {
 		high, low := n.next>>8, n.next&0xff
 		n.next = (n.next + 1) & 0xffff
 		ip := fmt.Sprintf("10.%d.%d.%d", n.subnet, high, low)
-		// the other values could be a network address, the reserved address, or a broadcast address
+		// The other values could be a network address, the reserved address, or a broadcast address.
 		if low > 0 && low < 0xfe && n.ips[ip] == "" {
 			n.ips[ip] = object.UID
 			return ip
@@ -233,8 +233,9 @@ func (n *node) address(object *corev1.Pod) string {
 	}
 }
 
-// loopback returns the address on this machine on which the process of a pod listens. For the pod address 10.x.y.z it
-// is 127.x.y.z. Kubernetes refuses 127.x.y.z in endpoints, so pods cannot have this address in their status.
+// loopback returns the address on this machine on which the process of a pod listens. For the pod address 10.x.y.z,
+// loopback returns 127.x.y.z. Kubernetes refuses 127.x.y.z in endpoints, so pods cannot have this address in their
+// status.
 func loopback(podIP string) string { return "127." + strings.TrimPrefix(podIP, "10.") }
 
 // isPodIP reports whether an address is in the range that nodes of this package give to pods.
@@ -335,10 +336,10 @@ func (p *pod) update(object *corev1.Pod) {
 	p.triggerReport()
 }
 
-// kill ends a pod whose object no longer exists.
+// kill ends a pod whose object no longer exists in the API server.
 func (p *pod) kill() { p.forget() }
 
-// current returns the latest known version of the object of the pod.
+// current returns the latest known version of the pod's object in the API server.
 func (p *pod) current() *corev1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -362,7 +363,7 @@ func (p *pod) triggerReport() {
 }
 
 // run runs the pod. run runs the init containers one after the other, and then all other containers. At the end of the
-// pod, or when the pod is deleted, it writes the last status and removes the pod.
+// pod, or when the pod is deleted, run writes the last status and removes the pod.
 func (p *pod) run() {
 	defer p.forget()
 	p.ip = p.node.address(p.current())

@@ -189,8 +189,8 @@ func (p *pod) terminate(ctx context.Context, exited <-chan struct{}, c *containe
 	}
 }
 
-// shutdownGraceEnd returns a channel that is closed some time after p.gone has ended. From then on, the node does not
-// wait for the pod any more. This happens if the node shuts down while the pod has a long grace period.
+// shutdownGraceEnd returns a channel that is closed some time after p.gone has ended. After that time, the node does
+// not wait for the pod any more. The node stops waiting only if it shuts down while the pod has a long grace period.
 func (p *pod) shutdownGraceEnd() <-chan struct{} {
 	done := make(chan struct{})
 	context.AfterFunc(p.gone, func() { time.AfterFunc(stopGrace, func() { close(done) }) })
@@ -416,7 +416,7 @@ func (p *pod) envFrom(ctx context.Context, source corev1.EnvFromSource) (map[str
 	return values, err
 }
 
-// field returns a field of the pod as the downward API does. For the pod IP, it returns the address on which the
+// field returns a field of the pod as the downward API does. For the pod IP, field returns the address on which the
 // process can listen.
 func (p *pod) field(object *corev1.Pod, path, ip string) (string, error) {
 	switch path {
@@ -479,7 +479,7 @@ func (p *pod) configMap(ctx context.Context, namespace, name string) (map[string
 	return data, nil
 }
 
-// files writes the files that the processes of a pod need.
+// files is the writer of the files that the processes of a pod need.
 type files struct {
 	pod    *pod
 	tokens map[string]token // the key is the path in the folder
@@ -551,7 +551,7 @@ func linkMounts(root *os.Root, containers []corev1.Container) error {
 	return nil
 }
 
-// volume writes one volume. A volume of a kind that needs a real node is an empty folder.
+// volume writes the files of one volume. A volume of a kind that needs a real node is an empty folder.
 func (f *files) volume(ctx context.Context, root *os.Root, dir string, v *corev1.Volume) error {
 	switch {
 	case v.Secret != nil:
@@ -618,7 +618,7 @@ func (f *files) keys(ctx context.Context, root *os.Root, dir, kind, name string,
 	return nil
 }
 
-// fields writes fields of the pod.
+// fields writes the fields of the pod that a downwardAPI volume lists.
 func (f *files) fields(root *os.Root, dir string, items []corev1.DownwardAPIVolumeFile) error {
 	for _, item := range items {
 		if item.FieldRef == nil {
@@ -710,5 +710,5 @@ func (f *forker) start(command *exec.Cmd) (err error) {
 	return err
 }
 
-// close ends the thread. All processes must have ended before.
+// close ends the thread of the forker. All processes that the forker has started must have ended before.
 func (f *forker) close() { f.once.Do(func() { close(f.requests) }) }

@@ -203,8 +203,8 @@ func (p *proxy) accept(listener net.Listener) {
 	}
 }
 
-// track records a connection for breakLocked. If the origin of the connection is no longer valid, track resets the
-// connection and returns false. track calls valid with the mutex locked.
+// track records a connection, so that breakLocked can reset it. If the origin of the connection is no longer valid,
+// track resets the connection and returns false. track calls valid with the mutex locked.
 func (p *proxy) track(conn net.Conn, valid func() bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -94,8 +94,7 @@ func changeCluster(t *testing.T, c *Cluster, round int) {
 	must[*corev1.Namespace](t)(client.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "test"}}, metav1.CreateOptions{}))
 	definition := &unstructured.Unstructured{}
-	// the limit differs between the rounds, so a schema that is left from the first round would be detected in the
-	// second round
+	// The limit differs between the rounds, so the second round detects a schema that is left from the first round.
 	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(crd, "10", fmt.Sprint(10*(round+1)))),
 		&definition.Object); err != nil {
 		t.Fatal(err)
@@ -131,7 +130,7 @@ func changeCluster(t *testing.T, c *Cluster, round int) {
 	}
 	must[*corev1.Node](t)(client.CoreV1().Nodes().Patch(ctx, running.Spec.NodeName, "application/merge-patch+json",
 		[]byte(`{"metadata": {"labels": {"test": "1"}}, "spec": {"unschedulable": true}}`), metav1.PatchOptions{}))
-	// an object that is being deleted when the reset begins
+	// This object is being deleted when the reset begins.
 	if err := errors.Join(objects.Resource(kinds).Delete(ctx, definition.GetName(), metav1.DeleteOptions{}),
 		client.CoreV1().Namespaces().Delete(ctx, "test", metav1.DeleteOptions{})); err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ import (
 // image is the image of the manager in all tests.
 const image = landscape.ManagerImage + ":0.1.0"
 
-// bin is the folder with the programs under test; set by TestMain.
+// bin is the folder with the programs under test. TestMain sets bin.
 var bin string
 
 func TestMain(m *testing.M) {

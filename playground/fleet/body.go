@@ -385,7 +385,8 @@ func indexOrAdd(list *[]int, value int) int {
 	return len(*list) - 1
 }
 
-// readFields copies the fields that are often needed from the text to the body. The text still has its tokens.
+// readFields copies the fields that are often needed from the text to the body. The text still contains tokens in place
+// of the values of one cluster.
 func (f *Fleet) readFields(v *body, text []byte, s *shape) {
 	if at := strings.Index(v.text, `"metadata":{`); at >= 0 {
 		v.meta.from = at + len(`"metadata":`)
@@ -455,7 +456,7 @@ func (s *bodies) intern(v *body) *body {
 	return v
 }
 
-// len returns the number of different bodies.
+// len returns the number of different bodies in the set.
 func (s *bodies) len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,16 +28,16 @@ var verbose = flag.Bool("answers", false, "print the answers of the real API ser
 // step is a request that the test sends to a simulated cluster and to a real API server.
 type step struct {
 	name string
-	// do is METHOD PATH. In do and in send, {uid NAME} and {version NAME} are replaced by the UID and the
-	// resourceVersion in the answer to an earlier step that keeps NAME.
+	// The field do has the method and the path of the request, as METHOD PATH. In do and in send, {uid NAME} and
+	// {version NAME} are replaced by the UID and the resourceVersion in the answer to an earlier step that keeps NAME.
 	do string
-	// send is the body. kind is its format: "apply", "merge", "json-patch", "strategic", or a content type. An empty
-	// kind is JSON.
+	// The field send is the body of the request, and kind is its format: "apply", "merge", "json-patch", "strategic",
+	// or a content type. An empty kind is JSON.
 	send, kind string
 	// accept is the requested format. "" is JSON, and "metadata" is metadata only.
 	accept string
 	keep   string
-	// until is a text that the final answer contains. The request is repeated until then.
+	// until is a text that the final answer contains. The request is repeated until the answer contains this text.
 	until string
 	// raw limits the comparison to status and content type. why gives the reason.
 	raw bool
@@ -68,7 +68,7 @@ func (s *server) fill(text string) string {
 	})
 }
 
-// ask sends the request of a step once.
+// ask sends the request of a step to the server once.
 func (s *server) ask(ctx context.Context, one step) (a answer, data []byte, err error) {
 	method, path, _ := strings.Cut(s.fill(one.do), " ")
 	req, err := http.NewRequestWithContext(ctx, method, s.base+path, strings.NewReader(s.fill(one.send)))

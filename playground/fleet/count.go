@@ -17,7 +17,7 @@ type counters struct {
 	markIn, markOut int64
 }
 
-// tally is the number of requests of one sort. A sort is a verb and a resource.
+// tally is the number of requests with the same verb and resource. Such a pair of verb and resource is called a sort.
 type tally struct {
 	sort  uint32 // a number of sorts
 	count uint32
@@ -59,7 +59,7 @@ type Counts struct {
 	// have a key of one word. The key is "unauthorized", "unknown" for a path that does not exist, or the effect of a
 	// Fault: "cut", "throttled" or "failed".
 	Requests map[string]int
-	// In and Out are the bytes that the cluster received and sent. They are counted on the wire, with TLS.
+	// In and Out are the bytes that the cluster received and sent. These bytes are counted on the wire, with TLS.
 	In, Out int64
 }
 
@@ -96,7 +96,7 @@ func (c *counters) add(sort uint32) {
 	c.requests = append(c.requests, tally{sort, 1})
 }
 
-// total returns the number of requests of all sorts except the sort but.
+// total returns the number of requests of all sorts, without those of the sort in the argument but.
 func (c *counters) total(but uint32) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -90,7 +90,8 @@ func (f *Fleet) askBuiltins(ctx context.Context) error {
 	return nil
 }
 
-// groupsOf returns the API groups of a surface. The built-in groups are first.
+// groupsOf returns the API groups of a surface, which is the set of custom kinds of a cluster. The built-in groups are
+// first.
 func (f *Fleet) groupsOf(s *surface) []apidiscoveryv2.APIGroupDiscovery {
 	groups := slices.Clone(f.groups)
 	for _, d := range s.definitions {
@@ -110,7 +111,8 @@ func (f *Fleet) groupsOf(s *surface) []apidiscoveryv2.APIGroupDiscovery {
 	return groups
 }
 
-// addVersions adds the versions of a definition to the versions of its group. The newest stable version comes first.
+// addVersions adds the versions of a CustomResourceDefinition to the versions of its group. The newest stable version
+// comes first.
 func addVersions(versions []apidiscoveryv2.APIVersionDiscovery, d *definition) []apidiscoveryv2.APIVersionDiscovery {
 	for _, v := range d.crd.Spec.Versions {
 		if !v.Served {
@@ -131,7 +133,7 @@ func addVersions(versions []apidiscoveryv2.APIVersionDiscovery, d *definition) [
 	return versions
 }
 
-// describe returns the entry of a definition in aggregated discovery.
+// describe returns the entry of a CustomResourceDefinition in aggregated discovery.
 func describe(d *definition, v *apiextensionsv1.CustomResourceDefinitionVersion) apidiscoveryv2.APIResourceDiscovery {
 	names := &d.crd.Status.AcceptedNames
 	r := apidiscoveryv2.APIResourceDiscovery{
@@ -241,7 +243,7 @@ func plainGroup(g apidiscoveryv2.APIGroupDiscovery) metav1.APIGroup {
 	return plain
 }
 
-// plainResources returns the resources of a definition in the form of discovery that is not aggregated.
+// plainResources returns the resources of a CustomResourceDefinition in the form of discovery that is not aggregated.
 func plainResources(d *definition, version string) []metav1.APIResource {
 	names, namespaced := &d.crd.Status.AcceptedNames, d.crd.Spec.Scope == apiextensionsv1.NamespaceScoped
 	var all []metav1.APIResource

@@ -27,9 +27,9 @@
 // the same request for the same body costs a look-up, where the handlers need a millisecond.
 //
 // Package fleet itself implements reads: lists with pages and selectors, metadata only, and other versions (read.go).
-// It implements watches, each of which reads the log of the cluster's newest changes at its own pace (watch.go), and
-// discovery (discover.go). It also implements the few controllers without which no object would become ready or
-// disappear (settle.go, status.go): CRDs become established, workloads become available after a delay, Jobs complete,
+// The package also implements watches, each of which reads the log of the cluster's newest changes at its own pace
+// (watch.go), and discovery (discover.go). The package also implements the few controllers that make objects ready and
+// delete them (settle.go, status.go): CRDs become established, workloads become available after a delay, Jobs complete,
 // claims are bound, dependents are deleted with their owners, and namespaces and CRDs are deleted with their contents.
 // One timer serves all clusters. An idle cluster has no goroutine.
 //
@@ -41,7 +41,7 @@
 // run can be repeated.
 //
 // The conformance test sends about two hundred requests to a simulated cluster and to a real API server, and compares
-// the answers. It also makes the apply engine of this project install, heal and remove a module in both.
+// the answers. The test also lets the apply engine of this project install, heal and remove a module in both servers.
 //
 // # What it does not do
 //

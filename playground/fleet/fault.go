@@ -29,10 +29,10 @@ const (
 // Fault is a set of failures of a cluster. All fields that are set apply together. The seed of the fleet, the index of
 // the cluster, and the number of requests since the fault began decide which requests fail.
 type Fault struct {
-	// Dead is the way in which the cluster is unreachable. Empty: the cluster is reachable.
+	// Dead is the way in which the cluster is unreachable. If Dead is empty, the cluster is reachable.
 	Dead Death
-	// Up and Down make Dead periodic: the cluster is reachable for Up, then unreachable for Down, and so on. Down 0:
-	// the cluster is unreachable all the time.
+	// Up and Down make Dead periodic: the cluster is reachable for Up, then unreachable for Down, and so on. If Down is
+	// 0, the cluster is unreachable all the time.
 	Up, Down time.Duration
 	// Delay is added to every request. Later events of a watch are not delayed.
 	Delay time.Duration

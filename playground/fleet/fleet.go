@@ -42,8 +42,8 @@ type Options struct {
 	// one listener, and each cluster has its own address. OwnPorts costs a file descriptor and a goroutine per cluster.
 	// On systems other than Linux there is no network 127.0.0.0/8, so OwnPorts is always on.
 	OwnPorts bool
-	// Changed, if not nil, is called for every change of an object, in the order of the cluster's changes. The cluster
-	// is locked during the call, so Changed must neither block nor call methods of the cluster.
+	// The function Changed is called for every change of an object, in the order of the cluster's changes, unless it is
+	// nil. The cluster is locked during the call, so Changed must neither block nor call methods of the cluster.
 	Changed func(Change)
 }
 
@@ -66,8 +66,8 @@ type Change struct {
 type Operator struct {
 	// Kind is the kind of the custom resources, in all versions.
 	Kind schema.GroupKind
-	// Namespace and Deployment name a Deployment that must be available before State is set. Empty: no Deployment is
-	// required.
+	// Namespace and Deployment name a Deployment that must be available before State is set. If both are empty, no
+	// Deployment is required.
 	Namespace, Deployment string
 	// After is the time from the creation or change of the custom resource until State is set.
 	After time.Duration
@@ -75,7 +75,7 @@ type Operator struct {
 	State string
 }
 
-// Fleet is a number of clusters. Its methods may be called concurrently.
+// Fleet is a number of clusters. Several goroutines may call its methods at the same time.
 type Fleet struct {
 	options  Options
 	seed     uint64
@@ -190,7 +190,7 @@ type Stats struct {
 	Remembered, Computed int
 }
 
-// Stats returns the counts of the fleet. It visits every cluster.
+// Stats returns the counts of the fleet. Stats visits every cluster.
 func (f *Fleet) Stats() Stats {
 	s := Stats{Bodies: f.bodies.len(), Connections: int(f.network.connections.Load()),
 		Watches: int(f.network.watches.Load())}
@@ -205,7 +205,7 @@ func (f *Fleet) Stats() Stats {
 	return s
 }
 
-// populate creates the clusters, with the namespaces that every cluster has.
+// populate creates the clusters, and the namespaces that every cluster has.
 func (f *Fleet) populate() error {
 	f.clusters = make([]*Cluster, f.options.Clusters)
 	empty, err := f.surfaces.surfaceFor(nil)
@@ -230,7 +230,7 @@ func (f *Fleet) populate() error {
 	return nil
 }
 
-// Cluster is one cluster of a fleet. Its methods may be called concurrently.
+// Cluster is one cluster of a fleet. Several goroutines may call its methods at the same time.
 type Cluster struct {
 	fleet   *Fleet
 	index   int

@@ -148,7 +148,7 @@ type surfaces struct {
 	kinds map[string][]*kind  // by the key of the definition; guarded by mu
 }
 
-// surfaceFor returns the surface for a list of definitions. The list must be in the order of the names.
+// surfaceFor returns the surface for a list of CustomResourceDefinitions. The list must be in the order of the names.
 func (s *surfaces) surfaceFor(definitions []*definition) (*surface, error) {
 	var b strings.Builder
 	for _, d := range definitions {
@@ -178,7 +178,8 @@ func (s *surfaces) surfaceFor(definitions []*definition) (*surface, error) {
 	return made, nil
 }
 
-// customKinds returns the kinds of one definition. The API server's own handler of custom resources serves them.
+// customKinds returns the kinds of one CustomResourceDefinition. The API server's own handler of custom resources
+// serves them.
 func (f *Fleet) customKinds(d *definition) ([]*kind, error) {
 	crd := d.crd.DeepCopy()
 	crd.UID = types.UID(d.key)

@@ -163,8 +163,8 @@ func (n *network) makeAuthority() (err error) {
 	return err
 }
 
-// certificate makes the certificate of the cluster to which a client has connected. To make it for each handshake costs
-// less than to keep it in memory.
+// certificate makes the certificate of the cluster to which a client has connected. Making the certificate for each
+// handshake costs less than keeping it in memory.
 func (f *Fleet) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	local, ok := hello.Conn.LocalAddr().(*net.TCPAddr)
 	if !ok {
@@ -189,7 +189,7 @@ type clusterListener struct {
 	cluster *Cluster // nil if the address of the connection identifies the cluster
 }
 
-// Accept implements net.Listener. A failure of one connection does not make it fail.
+// Accept implements net.Listener. After a failure, Accept tries again.
 func (d *clusterListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := d.Listener.Accept()

@@ -44,7 +44,8 @@ func (c *Cluster) get(ctx context.Context, k *kind, p place) *reply {
 	return &reply{code: http.StatusOK, object: shown}
 }
 
-// convert returns an object in the version of k. In most cases this is the stored version.
+// convert returns an object in the version of k. In most cases k has the stored version, and convert returns the object
+// unchanged.
 func (c *Cluster) convert(ctx context.Context, o *object, k *kind) (*object, error) {
 	if o.body.apiVersion == k.apiVersion() {
 		return o, nil
@@ -82,7 +83,8 @@ type selection struct {
 	fields    fields.Selector
 }
 
-// selectionOf parses the selectors of a request. If a selector is invalid, it returns the answer as refusal.
+// selectionOf parses the selectors of a request. If a selector is invalid, selectionOf returns the answer to the
+// request as refusal.
 func selectionOf(k *kind, p place, query url.Values) (s selection, refusal *reply) {
 	s = selection{kind: k, namespace: p.namespace, labels: labels.Everything(), fields: fields.Everything()}
 	var err error

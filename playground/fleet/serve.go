@@ -94,7 +94,7 @@ func (f *Fleet) notServed(w http.ResponseWriter, group string) {
 	if slices.ContainsFunc(f.builtinVersions, func(v builtinVersion) bool { return v.group == group }) {
 		w.Header()["Content-Type"] = []string{jsonType}
 		w.WriteHeader(http.StatusNotFound)
-		// the client may have disconnected
+		// The client may have disconnected.
 		_, _ = io.WriteString(
 			w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","details":{},"code":404}`)
 		return
@@ -271,7 +271,7 @@ func (c *Cluster) handle(ctx context.Context, r *request) (*reply, error) {
 	return c.writeLocked(ctx, r)
 }
 
-// do runs a request and bypasses the network, credentials, faults and counters.
+// do runs a request without the network, credentials, faults and counters.
 func (c *Cluster) do(ctx context.Context, method, uri, contentType, agent string, body []byte) (*reply, error) {
 	path, _, _ := strings.Cut(uri, "?")
 	p, ok := parsePath(path)

@@ -45,7 +45,7 @@ const (
 	finalizerInstances  = "customresourcecleanup.apiextensions.k8s.io"
 )
 
-// readNeeds sets v.needs: the tasks that controllers have to do for an object. text is the JSON of the object, with
+// readNeeds sets v.needs, the tasks that controllers have to do for an object. text is the JSON of the object, with
 // tokens.
 func (f *Fleet) readNeeds(v *body, text []byte) {
 	group, _, _ := strings.Cut(v.apiVersion, "/")
@@ -311,7 +311,8 @@ func (c *Cluster) checkOwnersLocked(o *object) {
 	c.deleteLocked(o)
 }
 
-// endForegroundLocked deletes the dependents of an object. When no dependent is left, it deletes the object.
+// endForegroundLocked deletes the dependents of an object. When no dependent is left, endForegroundLocked deletes the
+// object.
 func (c *Cluster) endForegroundLocked(o *object) {
 	dependents := c.dependentsLocked(o)
 	if len(dependents) == 0 {
@@ -343,8 +344,8 @@ func (c *Cluster) orphanLocked(o *object) {
 	}
 }
 
-// endDefinitionLocked deletes the custom resources of a definition. When no custom resource is left, it deletes the
-// definition.
+// endDefinitionLocked deletes the custom resources of a definition. When no custom resource is left,
+// endDefinitionLocked deletes the definition.
 func (c *Cluster) endDefinitionLocked(o *object) {
 	names := o.body.definition.crd.Spec
 	resource := c.fleet.resources.idOf(schema.GroupResource{Group: names.Group, Resource: names.Names.Plural})
@@ -356,8 +357,8 @@ func (c *Cluster) endDefinitionLocked(o *object) {
 	}
 }
 
-// endNamespaceLocked deletes the objects in a namespace. When no object is left, it deletes the namespace. Until then,
-// the status of the namespace lists the remaining objects.
+// endNamespaceLocked deletes the objects in a namespace. When no object is left, endNamespaceLocked deletes the
+// namespace. Until then, the status of the namespace lists the remaining objects.
 func (c *Cluster) endNamespaceLocked(o *object) {
 	inside := func() (all []*object) {
 		for _, one := range c.objects {
@@ -423,7 +424,8 @@ func countsText(counts map[string]int, format string) string {
 	return strings.Join(parts, ", ")
 }
 
-// operateLocked runs the task of an Operator: it sets status.state once the Deployment of the Operator is available.
+// operateLocked runs the task of an Operator: it sets status.state of a custom resource when the Deployment of the
+// Operator is available.
 func (c *Cluster) operateLocked(o *object) {
 	operator := c.fleet.operatorOf(o.body)
 	if operator.Deployment != "" {
@@ -507,8 +509,8 @@ func (a *agenda) add(c *Cluster, at time.Time) {
 	}
 }
 
-// next removes and returns a cluster that has a due task. If no cluster has one, it returns nil and the time until the
-// next task.
+// next removes and returns a cluster that has a due task. If no cluster has a due task, next returns nil and the time
+// until the next task.
 func (a *agenda) next(now time.Time) (*Cluster, time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -104,7 +104,7 @@ type oneObject struct {
 
 var errOneObject = errors.New("this storage has one object and cannot do that")
 
-// transactionOf returns the transaction in ctx if it is for the resource of s. Otherwise it returns an empty
+// transactionOf returns the transaction in ctx if it is for the resource of s. Otherwise transactionOf returns an empty
 // transaction.
 func (s *oneObject) transactionOf(ctx context.Context) *transaction {
 	if t, ok := ctx.Value(transactionKey{}).(*transaction); ok && t.resource == s.resource {

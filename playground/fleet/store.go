@@ -54,8 +54,8 @@ type objectKey struct {
 
 func (o *object) key() objectKey { return objectKey{o.resource, o.body.namespace, o.body.name} }
 
-// searchLocked returns the index of an object in c.objects and true. If there is no such object, it returns the index
-// for an insertion and false.
+// searchLocked returns the index of an object in c.objects and true. If there is no such object, searchLocked returns
+// the index for an insertion and false.
 func (c *Cluster) searchLocked(resource resourceID, namespace, name string) (int, bool) {
 	return slices.BinarySearchFunc(c.objects, objectKey{resource, namespace, name}, func(o *object, k objectKey) int {
 		return o.compare(k.resource, k.namespace, k.name)
@@ -93,7 +93,7 @@ func (c *Cluster) putLocked(resource resourceID, before *object, made *shape, fr
 	if found {
 		c.objects[i] = o
 	} else {
-		// small steps save memory: there are thousands of clusters with few objects each
+		// The slice grows in small steps to save memory, because there are thousands of clusters with few objects each.
 		if len(c.objects) == cap(c.objects) {
 			c.objects = slices.Grow(c.objects, max(4, len(c.objects)/8))
 		}
@@ -146,12 +146,12 @@ func (c *Cluster) trimLocked(n int) {
 		return
 	}
 	c.forgotten = c.log[n-1].version
-	// a new array, because the old one would keep the removed events in memory
+	// The log gets a new array, because the old array would keep the removed events in memory.
 	c.log = append([]event(nil), c.log[n:]...)
 }
 
-// reuseValuesLocked returns equal values of a recently changed object if there are any, and v otherwise. So the objects
-// of a module share one list of values.
+// reuseValuesLocked returns equal values of a recently changed object if there are any, and v otherwise. The objects of
+// a module therefore share one list of values.
 func (c *Cluster) reuseValuesLocked(v *values) *values {
 	for i := len(c.log) - 1; i >= max(0, len(c.log)-8); i-- {
 		if o := c.log[i].after; o != nil && slices.Equal(o.values.times, v.times) &&
@@ -225,8 +225,8 @@ func (c *Cluster) appendSpan(dst []byte, o *object, from, to int) []byte {
 	return append(dst, v.text[from:to]...)
 }
 
-// appendEscaped appends a string with JSON escapes and without quotes. If nested is set, it escapes the string twice,
-// for JSON that is the content of a JSON string.
+// appendEscaped appends a string with JSON escapes and without quotes. If nested is set, appendEscaped escapes the
+// string twice, for JSON that is the content of a JSON string.
 func appendEscaped(dst []byte, s string, nested bool) []byte {
 	for i := range len(s) {
 		if s[i] >= ' ' && s[i] <= '~' && s[i] != '"' && s[i] != '\\' {

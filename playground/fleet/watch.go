@@ -87,7 +87,7 @@ func (v *watcher) sendInitial(ctx context.Context, query url.Values) bool {
 	return v.send()
 }
 
-// run sends events as they occur.
+// run sends each event when it occurs.
 func (v *watcher) run(ctx context.Context) {
 	period := v.fleet.options.Bookmarks
 	pause := time.NewTimer(period/2 + rand.N(period))
@@ -130,8 +130,8 @@ func (v *watcher) run(ctx context.Context) {
 	}
 }
 
-// report appends an event with the type that the selection requires. An object that begins to match is ADDED, and an
-// object that no longer matches is DELETED.
+// report appends an event with the type that the selection requires. The type is ADDED for an object that begins to
+// match, and DELETED for an object that no longer matches.
 func (v *watcher) report(ctx context.Context, e *event) {
 	before, after := v.matches(v.Cluster, e.before), v.matches(v.Cluster, e.after)
 	switch {

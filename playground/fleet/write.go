@@ -28,8 +28,8 @@ type request struct {
 	body                         []byte
 }
 
-// sources are the values of a request and of its object. They fill the gaps of the object and the answer that the
-// request produces.
+// sources are the values of a request and of its object. These values fill the gaps of the object and the answer that
+// the request produces.
 type sources struct {
 	now   uint32
 	times []uint32 // the times of the object before the request, each once, in ascending order
@@ -220,7 +220,7 @@ func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from 
 	if live != nil {
 		key.live = live.body
 	}
-	// the handlers generate a different name for each request
+	// The handlers generate a different name for each request.
 	once := r.name == "" || bytes.Contains(body, []byte(`"generateName"`))
 	if !once {
 		if known := c.fleet.memo.get(key); known != nil {
@@ -341,7 +341,7 @@ func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 		body = alignVersions(body, live, from)
 	}
 	body = c.fleet.tokenizeStrings(body, from)
-	// in managedFields that the client read and sent back
+	// The client may have read managedFields with this key and sent them back.
 	if nested := []byte(`k:{\"uid\":\"`); bytes.Contains(body, nested) {
 		for i, value := range from.vars {
 			body = bytes.ReplaceAll(body, append(bytes.Clone(nested), value...),

@@ -102,7 +102,7 @@ type deliveredEvent struct {
 	deleted bool
 }
 
-// hear adds a change to the queue of the agent.
+// hear adds a change of an object to the queue of the agent.
 func (a *agent) hear(change fleet.Change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -120,7 +120,8 @@ func (a *agent) queueLocked() {
 	}
 }
 
-// turn processes the due changes, events and heartbeats of the agent. Then it sets the timer for the next due time.
+// turn processes the changes, events and heartbeats of the agent that are due. Then it sets the timer for the next due
+// time.
 func (a *agent) turn(ctx context.Context) {
 	a.mu.Lock()
 	a.queued, a.taken = false, true
@@ -153,7 +154,8 @@ func (a *agent) turn(ctx context.Context) {
 	a.timer.Reset(wait)
 }
 
-// look processes changes. A change can bring a new certificate, a new watch list, or an event.
+// look processes the changes in the queue of the agent. A change can bring a new certificate, a new watch list, or an
+// event.
 func (a *agent) look(heard []fleet.Change) {
 	setUp := false
 	for _, c := range heard {
@@ -318,8 +320,8 @@ func (a *agent) beat(ctx context.Context) bool {
 	return true
 }
 
-// send sends a request. If there is no connection, it opens one. send reports whether the listener has accepted the
-// request. If not, retryAt is the time of the next attempt.
+// send sends a request to the listener. If there is no connection, it opens one. send reports whether the listener has
+// accepted the request. If the listener has not accepted the request, retryAt is the time of the next attempt.
 func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	got, err := answer{}, error(nil)
 	for range 2 { // the other side may have closed an open connection, so try again once

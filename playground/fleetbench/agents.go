@@ -69,7 +69,7 @@ func (a *agents) target(i int) string {
 // connections returns the number of connections that the agents believe to be open.
 func (a *agents) connections() int { return int(a.open.Load()) }
 
-// beaten returns the number of agents with a heartbeat after since.
+// beaten returns the number of agents whose last heartbeat was after the time since.
 func (a *agents) beaten(since time.Time) int {
 	n := 0
 	for _, one := range a.all {
@@ -80,8 +80,8 @@ func (a *agents) beaten(since time.Time) int {
 	return n
 }
 
-// quiet reports whether no event was delivered within the time for which agents keep events. Then another process of
-// the manager receives no repeated events.
+// quiet reports whether the agents have delivered no event within the time for which they keep events. If quiet returns
+// true, another process of the manager receives no repeated events.
 func (a *agents) quiet() bool { return time.Since(time.Unix(0, a.lastDelivery.Load())) > a.memory }
 
 // close stops all agents.

@@ -37,13 +37,13 @@ type aim struct {
 	what  string
 	limit float64
 	unit  string
-	// least is the minimum number of clusters for which the figure is meaningful. 0 means any number.
+	// least is the minimum number of clusters for which the figure is meaningful; 0 means any number.
 	least int
 	// value returns the figure of a run. value returns false if the run did not measure the figure.
 	value func(r *Run) (float64, bool)
 }
 
-// of returns a function that reads a figure of the scenario with this name.
+// of returns a function that reads one figure of the scenario with this name.
 func of(name string, figure func(s *Scenario) float64) func(r *Run) (float64, bool) {
 	return func(r *Run) (float64, bool) {
 		s := r.scenario(name)

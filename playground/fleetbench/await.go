@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// until calls done every 50 ms until done returns true or an error. until returns an error if that takes longer than
-// most.
+// until calls done every 50 ms until done returns true or an error. If this takes longer than the duration most, until
+// returns an error.
 func until(ctx context.Context, most time.Duration, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("it took longer than %v", most))
 	defer cancel()
@@ -41,7 +41,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // each calls work with 0 to n-1, from as many goroutines as creating says. each returns the first error. After an
-// error, it starts no new call.
+// error, each starts no new call.
 func each(ctx context.Context, n int, work func(i int) error) error {
 	var (
 		next  atomic.Int64

@@ -81,7 +81,7 @@ func (c crew) work(ctx context.Context, sharded bool) error {
 	})
 }
 
-// used returns the sum of the usage of all processes.
+// used returns the sum of the resource usage of all processes of the manager.
 func (c crew) used() (total usage, err error) {
 	for _, m := range c {
 		u, err := usageOf(m.pid())
@@ -97,7 +97,7 @@ func (u *usage) add(other usage) {
 	u.cpu, u.rss, u.peak, u.sockets = u.cpu+other.cpu, u.rss+other.rss, u.peak+other.peak, u.sockets+other.sockets
 }
 
-// look returns the sum of the metrics of all processes.
+// look returns the sum of the metrics of all processes of the manager.
 func (c crew) look(ctx context.Context) (total inside, err error) {
 	for _, m := range c {
 		in, err := m.look(ctx)
@@ -112,7 +112,7 @@ func (c crew) look(ctx context.Context) (total inside, err error) {
 	return total, nil
 }
 
-// kill kills all processes at once.
+// kill kills all processes of the manager at once.
 func (c crew) kill() error {
 	var errs []error
 	for _, m := range c {
@@ -121,7 +121,7 @@ func (c crew) kill() error {
 	return errors.Join(errs...)
 }
 
-// stop asks all processes to end, and waits.
+// stop asks all processes of the manager to end, and waits for their end.
 func (c crew) stop() error {
 	var errs []error
 	for _, m := range c {

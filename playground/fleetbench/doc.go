@@ -3,8 +3,9 @@
 //	go run ./fleetbench --clusters=100,1000 --modules=5 --objects=10 --scenario=all --out=result.json
 //	go run ./fleetbench report --page=page.md result.json …
 //
-// It needs the manager's binary (--manager). It needs Linux, because it reads the usage of processes from /proc. `make
-// fleet-bench` and `make fleet-report` build the binaries. docs/benchmarks.md explains the figures.
+// It needs the manager's binary (--manager). It needs Linux, because it reads the usage of processes from /proc. `mak
+// The command needs the manager's binary (--manager). It needs Linux, because it reads the usage of processes from
+// /proc. `make fleet-bench` and `make fleet-report` build the binaries. docs/benchmarks.md explains the figures.
 //
 // # How it works
 //
@@ -46,7 +47,7 @@
 //
 // # What it does not do
 //
-// It does not profile the manager: --profile is for the control plane and the benchmark. The benchmark fails only if
-// something does not become Ready, never because of a figure. The agents have no limits and no webhooks. On a machine
-// that also does other work, only times change much; requests, writes and memory hardly change.
+// The benchmark does not profile the manager: --profile is for the control plane and the benchmark. The benchmark fails
+// only if something does not become Ready, never because of a figure. The agents have no limits and no webhooks. On a
+// machine that also does other work, times change much; requests, writes and memory hardly change.
 package main

@@ -131,7 +131,7 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,
 			func(u *unstructured.Unstructured) {
 				modules, _, _ := unstructured.NestedSlice(u.Object, "spec", "modules")
-				// a list of maps is always valid here
+				// A list of maps is always valid here.
 				_ = unstructured.SetNestedSlice(u.Object, append(modules, map[string]any{"name": r.extra.name}), "spec",
 					"modules")
 			})

@@ -125,7 +125,8 @@ func (r *rig) heal() {
 	}
 }
 
-// watchDead measures for a while the cost of the dead clusters. Then it heals them and waits until they have caught up.
+// watchDead measures for a while the cost of the dead clusters. Then watchDead heals the dead clusters and waits until
+// they have caught up.
 func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sickness) error {
 	var dead []int
 	for i, how := range sick {

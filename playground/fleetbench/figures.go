@@ -18,8 +18,8 @@ type lead struct {
 	aim   float64
 }
 
-// leading lists the figures of the first panels of the chart, with their aims. They are costs of one runtime or module,
-// so a flat line is good.
+// leading lists the figures of the first panels of the chart, with their aims. Each figure is the cost of one runtime
+// or module, so a flat line is good.
 var leading = []lead{
 	{"install: manager's CPU for a module, by the reference work", 0.6},
 	{"install: requests to runtimes for a module", 19},

@@ -18,7 +18,7 @@ const (
 	requestsPerFive      = "requests per runtime in five minutes"
 )
 
-// idle measures a manager without work. idle waits until the manager is quiet, and then for the time --idle. Then it
+// idle measures a manager without work. idle waits until the manager is quiet, and then for the time --idle. Then idle
 // makes the manager collect garbage, so that only live memory is left.
 func idle(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {

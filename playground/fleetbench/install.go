@@ -65,7 +65,8 @@ func (r *rig) allReady(k *shown) bool {
 	return true
 }
 
-// await waits for all clusters of a race. Its error describes what blocks some of the late clusters.
+// await waits until all clusters of a race have reached their goal. The error of await describes what blocks some of
+// the late clusters.
 func (r *rig) await(ctx context.Context, all *race, what string) error {
 	err := all.wait(ctx)
 	if err == nil {

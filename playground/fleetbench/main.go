@@ -130,7 +130,7 @@ func (o *options) shorten() {
 	o.calm, o.soak = 1500*time.Millisecond, time.Second
 }
 
-// say prints the next stage to standard error.
+// say prints the name of the next stage to standard error.
 func (o *options) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 func run(ctx context.Context, o *options) error {

@@ -64,7 +64,7 @@ func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 	return m, nil
 }
 
-// listenerName is the server name that agents use for the listener. They connect by address.
+// listenerName is the server name that agents use for the listener. The agents connect to the listener by its address.
 const listenerName = "listener.fleet.example.com"
 
 // ready waits until the manager's caches are synced and its readiness probe succeeds.
@@ -86,7 +86,7 @@ func (m *manager) ready(ctx context.Context) error {
 	})
 }
 
-// inside holds figures from the manager's own metrics.
+// inside has figures from the manager's own metrics.
 type inside struct {
 	Live       float64 // bytes of live heap after the last garbage collection
 	Goroutines float64

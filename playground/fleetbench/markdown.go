@@ -18,7 +18,7 @@ const (
 	pageEnd   = "<!-- to here -->"
 )
 
-// report merges the results of several runs and prints them. If page is not empty, it writes the results into that
+// report merges the results of several runs and prints them. If page is not empty, report writes the results into that
 // page, and the chart into the same folder.
 func report(files []string, page string, out io.Writer) error {
 	r, err := gather(files)
@@ -86,7 +86,7 @@ func gather(files []string) (*Result, error) {
 	return all, nil
 }
 
-// put adds a run. If a run of the same fleet exists, put adds the scenarios to that run.
+// put adds a run to the results. If a run of the same fleet exists, put adds the scenarios to that run.
 func (r *Result) put(run Run) {
 	run.Replicas = max(1, run.Replicas)
 	for i := range r.Runs {
@@ -119,7 +119,7 @@ func place(name string) int {
 	return slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
 }
 
-// single returns the runs with one replica. Only these are compared by size.
+// single returns the runs with one replica. Only these runs are compared by size.
 func single(runs []Run) []Run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r Run) bool { return r.Replicas > 1 })
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// written writes results as files and returns their names.
+// written writes results to files and returns the names of the files.
 func written(t *testing.T, all ...Result) []string {
 	t.Helper()
 	var files []string
@@ -136,7 +136,7 @@ func TestReference(t *testing.T) {
 	}
 	runtime.LockOSThread() // whose time is looked at
 	defer runtime.UnlockOSThread()
-	// where time is not measured, this ends with the deadline of the tests
+	// If the system does not measure this time, the loop ends with the deadline of the tests.
 	for begin := threadTime(); threadTime() == begin; {
 		w.once()
 	}

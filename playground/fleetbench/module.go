@@ -39,7 +39,7 @@ type module struct {
 	version string // the version that the channel points at
 }
 
-// newModules returns n modules. The last one is the extra module: no Kyma has it at the beginning.
+// newModules returns n modules. The last one is the extra module, which no Kyma has at the beginning.
 func newModules(n, objects int) []*module {
 	all := make([]*module, n)
 	for i := range all {

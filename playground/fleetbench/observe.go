@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// shown holds the fields of a Kyma that the benchmark needs.
+// shown has the fields of a Kyma that the benchmark needs.
 type shown struct {
 	there   bool
 	state   v1beta2.State
@@ -47,7 +47,7 @@ type observer struct {
 	next   int
 }
 
-// observe starts an observer. The observer runs until the context ends.
+// observe starts an observer of the Kymas. The observer runs until the context ends.
 func observe(ctx context.Context, c client.WithWatch, clusters int) *observer {
 	o := &observer{shown: make([]shown, clusters), follow: map[int]func(int, shown){}}
 	lw := &cache.ListWatch{
@@ -79,14 +79,14 @@ func (o *observer) listen(f func(i int, s shown)) (stop func()) {
 	}
 }
 
-// at returns the present state of the Kyma of a cluster.
+// at returns the latest observed state of the Kyma of a cluster.
 func (o *observer) at(i int) shown {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.shown[i]
 }
 
-// count returns the number of Kymas for which is returns true.
+// count returns the number of Kymas for which the function is returns true.
 func (o *observer) count(is func(s *shown) bool) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -56,7 +56,7 @@ const (
 )
 
 // servePlane runs the process of the control plane until its input ends. Each line of the input is the path of a file.
-// From then on, servePlane writes a processor profile to this file. An empty line ends the profile.
+// After such a line, servePlane writes a processor profile to this file. An empty line ends the profile.
 func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (err error) {
 	debug.SetGCPercent(collectAt)
 	debug.SetMemoryLimit(max(collectFrom, thisMachine(time.Now()).Memory/100*planeShare))

@@ -34,7 +34,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// bin is the folder with the programs under test; set by TestMain.
+// bin is the folder with the programs under test. TestMain sets bin.
 var bin string
 
 func TestMain(m *testing.M) {

@@ -123,7 +123,7 @@ func (g *ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "nobody is behind "+service, http.StatusServiceUnavailable)
 	default:
 		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.TLS.PeerCertificates[0].Raw})
-		// replaces a header from the client
+		// This replaces the header if the client has sent one.
 		r.Header.Set(forwardedCertificate, `Cert="`+strings.ReplaceAll(url.QueryEscape(string(text)), "+", "%20")+`"`)
 		to.ServeHTTP(w, r)
 	}

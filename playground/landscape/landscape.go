@@ -70,8 +70,8 @@ type Options struct {
 	ManagerEnv []string
 	// Say is called with a message about each step. nil discards the messages.
 	Say func(format string, args ...any)
-	// Host runs the clusters. If it is nil, Up opens a host in Dir, and Close closes it. A host of the caller, from
-	// OpenHost, must have no clusters with changes; Close does not close it, and leaves its clusters as they are.
+	// Host runs the clusters. If Host is nil, Up opens a host in Dir, and Close closes this host. A host of the caller,
+	// from OpenHost, must have no clusters with changes; Close does not close it, and leaves its clusters as they are.
 	Host *cluster.Host
 }
 
@@ -120,7 +120,7 @@ func (l *Landscape) Namespace() string {
 	return v1beta2.ControlPlaneNamespace
 }
 
-// Up starts a landscape. If it fails, it stops all parts that it has started.
+// Up starts a landscape. If Up fails, it stops all parts that it has started.
 func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
@@ -233,7 +233,7 @@ func (l *Landscape) Kubeconfig(name string) string {
 }
 
 // StartManager starts the manager as a process with the permissions of its service account. Agents send their reports
-// to it.
+// to this manager.
 func (l *Landscape) StartManager(ctx context.Context) error {
 	var err error
 	if l.HealthAddress, err = cluster.FreeAddress(); err != nil {
@@ -247,7 +247,7 @@ func (l *Landscape) StartManager(ctx context.Context) error {
 }
 
 // StartReplica starts another replica of the manager. StartReplica becomes the leader when the first replica ends.
-// Agents send their reports to it immediately.
+// Agents send their reports to this replica immediately.
 func (l *Landscape) StartReplica(ctx context.Context) error {
 	health, err := cluster.FreeAddress()
 	if err != nil {

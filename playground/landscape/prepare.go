@@ -73,7 +73,7 @@ func (l *Landscape) grantManager(ctx context.Context) error {
 		return err
 	}
 	isNamespace := func(o *unstructured.Unstructured) bool { return o.GetKind() == "Namespace" }
-	// the namespace must be first, because other objects are in it
+	// The namespace must be first, because other objects are in it.
 	if i := slices.IndexFunc(objects, isNamespace); i > 0 {
 		objects[0], objects[i] = objects[i], objects[0]
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// discard is a logger for discarded output.
+// discard is a logger that discards its messages.
 var discard = log.New(io.Discard, "", 0)
 
 // Process is a child process.
@@ -58,7 +58,7 @@ func (p *Process) Err() error {
 	}
 }
 
-// Asked reports whether Stop or Kill was called. The end of the process is then expected.
+// Asked reports whether Stop or Kill was called for the process. The end of the process is then expected.
 func (p *Process) Asked() bool { return p.asked.Load() }
 
 // Stop terminates the process and kills it after 15 s. Stop does nothing if the process has ended already.

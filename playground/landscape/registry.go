@@ -107,8 +107,8 @@ func (l *Landscape) startRegistry() error {
 	return nil
 }
 
-// PushLayer pushes bytes as a layer of a repository and returns the digest of the layer. If tag is not "", it also
-// pushes an image with this one layer. Otherwise the layer can be pulled only by its digest.
+// PushLayer pushes bytes as a layer of a repository and returns the digest of the layer. If tag is not "", PushLayer
+// also pushes an image with this one layer. If tag is "", the layer can be pulled only by its digest.
 func (l *Landscape) PushLayer(ctx context.Context, repository, tag string, data []byte) (string, error) {
 	return l.pushLayer(ctx, repository, tag, empty.Image, static.NewLayer(data, "application/octet-stream"))
 }

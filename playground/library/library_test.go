@@ -32,7 +32,7 @@ import (
 // deadline is the timeout of every wait. A wait takes at most a few seconds.
 const deadline = 60 * time.Second
 
-// shared by all tests; each has a namespace of its own
+// All tests share this cluster; each test has its own namespace.
 var (
 	api   *cluster.Cluster
 	kube  *kubernetes.Clientset
@@ -244,8 +244,8 @@ func TestLifeCycle(t *testing.T) {
 	uninstall(t, info) // a second uninstallation is not an error
 }
 
-// TestCustomResource: the custom resource is created last, and then belongs to its user. It is deleted first, and all
-// other objects wait until its deletion is complete.
+// TestCustomResource: the custom resource is created last, and then belongs to its user. At the uninstallation, the
+// custom resource is deleted first, and all other objects are deleted after its deletion is complete.
 func TestCustomResource(t *testing.T) {
 	t.Parallel()
 	info := shopInfo("custom")
@@ -263,7 +263,7 @@ func TestCustomResource(t *testing.T) {
 			return false, errors.New("not the base resource")
 		}
 		if err := c.Client.Get(ctx, client.ObjectKey{Name: "custom"}, &corev1.Namespace{}); err != nil {
-			// at the end of the uninstallation, the namespace does not exist
+			// At the end of the uninstallation, the namespace does not exist.
 			return client.IgnoreNotFound(err) == nil, client.IgnoreNotFound(err)
 		}
 		return asked > 1, nil

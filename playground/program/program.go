@@ -40,7 +40,7 @@ const (
 	Kubectl    = "kubectl"
 )
 
-// source is where a program is built.
+// source is the folder in which a program is built.
 type source struct {
 	module string // folder of the Go module, below the root of the repository
 	main   string // main package

@@ -139,7 +139,7 @@ func (s *scenario) count(name string) (c counted) {
 	for _, r := range s.land.Clusters[name].Requests(s.marks[name]) {
 		switch {
 		case !strings.HasPrefix(r.UserAgent, agent) || strings.HasSuffix(r.Resource, "reviews"):
-			// only the test causes reviews, because it reads the metrics
+			// Only the test causes reviews, because it reads the metrics.
 		case r.Resource == "leases":
 			c.leases = append(c.leases, line(r))
 		case isWrite(r):
@@ -151,7 +151,7 @@ func (s *scenario) count(name string) (c counted) {
 	return c
 }
 
-// how returns whether a watch begins with a list or continues an earlier watch.
+// how returns a text that states whether a watch begins with a list or continues an earlier watch.
 func how(r cluster.Request) string {
 	if r.Verb != "watch" {
 		return ""
@@ -233,7 +233,7 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-// isComplete reports whether the runtime has its mandatory modules and its catalog copy.
+// isComplete reports whether the runtime has its mandatory modules and the catalog copy.
 func (s *scenario) isComplete(ctx context.Context) (bool, string) {
 	templates, releases := &v1beta2.ModuleTemplateList{}, &v1beta2.ModuleReleaseMetaList{}
 	for _, list := range []client.ObjectList{templates, releases} {
@@ -325,7 +325,7 @@ const changes = 100
 // BenchmarkChannelChange changes the channel of a module in the runtime's Kyma 100 times. Each time the channel has a
 // version that is new to the manager. The benchmark measures two times from the change: until the workload has the new
 // version (applied), and until the Kyma in the runtime shows that the version is Ready (ready). The workload is rolled
-// out between these two.
+// out between these two times.
 //
 //	go test ./scenario -run '^$' -bench ChannelChange -benchtime 1x
 func BenchmarkChannelChange(b *testing.B) {

@@ -21,7 +21,7 @@ var hosts struct {
 }
 
 // takeHost returns a host for a scenario with these clusters: a free one, or else a new one. If several hosts are free,
-// takeHost takes the host that has most of the clusters. Of equal hosts, it takes the one with the fewest other
+// takeHost takes the host that has most of the clusters. Of equal hosts, takeHost takes the one with the fewest other
 // clusters, which saves memory.
 func takeHost(ctx context.Context, names []string) (*cluster.Host, error) {
 	hosts.Lock()
@@ -81,7 +81,7 @@ func (s *scenario) bringUp(o landscape.Options) error {
 	return err
 }
 
-// end returns the host of the scenario to the free ones. A host is closed if its scenario has failed.
+// end returns the host of the scenario to the free ones. If the scenario has failed, end closes the host.
 func (s *scenario) end(failed bool) error {
 	if s.host == nil {
 		return nil

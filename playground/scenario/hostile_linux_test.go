@@ -248,7 +248,7 @@ func (h *hostile) uidIn(ctx context.Context, runtime string) (types.UID, error) 
 	return m.UID, err
 }
 
-// see waits until the Kyma in the control plane has a state, and a condition whose message contains text.
+// see waits until the Kyma in the control plane has a certain state, and a condition whose message contains a text.
 func (h *hostile) see(name string, state v1beta2.State, message string) error {
 	return h.poll(func(ctx context.Context) (bool, string) {
 		k := &v1beta2.Kyma{}

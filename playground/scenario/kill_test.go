@@ -64,7 +64,7 @@ var (
 type chapter struct {
 	name       string
 	controller string
-	// the manager is killed after each of these steps; :2 means after its second occurrence
+	// The manager is killed after each of these steps; :2 means after the second occurrence of the step.
 	steps   []string
 	do      func(context.Context) error // the actions of users; they also work while the manager is not running
 	reached func(context.Context) bool  // a cheap check that the end state is almost reached
@@ -178,8 +178,8 @@ func (k *killing) prepare() error {
 	return k.land.SetAccess(k.ctx, "runtime-a", k.land.Clusters["runtime-a"].Kubeconfig())
 }
 
-// chapters returns the parts of the life cycle. Some steps have the same name in both controllers. There, the test does
-// the work of the other controller, because no manager is running.
+// chapters returns the parts of the life cycle. Some steps have the same name in both controllers. For such a step, the
+// test does the work of the other controller, because no manager is running.
 func (k *killing) chapters() (create, upgrade, disable, enable, remove chapter) {
 	want := func(modules ...v1beta2.Module) error {
 		return k.land.Edit(k.ctx, "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = modules })
@@ -224,8 +224,8 @@ func (k *killing) chapters() (create, upgrade, disable, enable, remove chapter) 
 
 func (k *killing) kcp() client.Client { return k.land.Clients[landscape.ControlPlane] }
 
-// order sets the version in the Manifest as the Kyma controller does. In the first run, the Kyma controller itself does
-// it.
+// order sets the version in the Manifest as the Kyma controller does. In the first run, the Kyma controller itself sets
+// the version.
 func (k *killing) order(ctx context.Context, version string) error {
 	want := k.specs[version]
 	if want == nil {
@@ -363,7 +363,7 @@ func (k *killing) await(c chapter) error {
 	})
 }
 
-// remember records the picture after a chapter as the expected picture of its end state.
+// remember records the picture after a chapter as the expected picture of the end state of this chapter.
 func (k *killing) remember(c chapter) error {
 	got, err := k.look(k.ctx)
 	if err != nil {
@@ -380,7 +380,7 @@ func (k *killing) remember(c chapter) error {
 	return nil
 }
 
-// look returns a picture of the present state.
+// look returns a picture of the present state of both clusters.
 func (k *killing) look(ctx context.Context) (p picture, err error) {
 	if p.Ours, err = k.oursIn(ctx, "runtime-a"); err != nil {
 		return p, err

@@ -24,7 +24,7 @@ var failures struct {
 	said []string
 }
 
-// bin is the folder with the programs under test; set by TestMain.
+// bin is the folder with the programs under test. TestMain sets bin.
 var bin string
 
 // slots limits the number of landscapes to five, because each needs about 1 GiB. They mostly wait.

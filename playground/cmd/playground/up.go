@@ -161,7 +161,7 @@ func (v *up) serveDashboard(ctx context.Context, kubeconfig string) (line string
 	return line, stop, nil
 }
 
-// install publishes the versions of the sample module and registers the runtimes. install then enables the module in
+// install publishes the versions of the sample module and registers the runtimes. Then install enables the module in
 // each runtime, as the admin of the runtime would.
 func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 	for _, version := range sample.Versions() {
@@ -210,7 +210,7 @@ func channels() map[string]string {
 	return map[string]string{v1beta2.DefaultChannel: all[0].Version, "fast": all[len(all)-1].Version}
 }
 
-// why adds the state of a runtime in the control plane to an error.
+// why adds the state of the Kyma of a runtime to an error.
 func (v *up) why(ctx context.Context, l *landscape.Landscape, name string, err error) error {
 	k := &v1beta2.Kyma{}
 	if l.Clients[landscape.ControlPlane].Get(ctx, client.ObjectKey{Namespace: l.Namespace(), Name: name}, k) == nil {
@@ -271,7 +271,7 @@ func (v *up) program(name string) string {
 }
 
 // outage returns a text about how to make a runtime unreachable and reachable again. In in-cluster mode there is no
-// such runtime.
+// runtime, and the text is empty.
 func (v *up) outage() string {
 	if v.InCluster {
 		return ""

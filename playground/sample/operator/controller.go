@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 )
 
-// again is the requeue delay after a conflict, and the requeue interval of a Sample that is being deleted.
+// again is the requeue delay after a conflict and for a Sample that is being deleted.
 const again = 200 * time.Millisecond
 
 // reconciler reconciles Samples and their workloads. A reconcile that finds no difference writes nothing.
@@ -36,7 +36,7 @@ func (r *reconciler) register(mgr ctrl.Manager) error {
 }
 
 // Reconcile reconciles one Sample: it sets the finalizer, installs the workload, and writes the status. If the Sample
-// is being deleted, it removes the workload and the finalizer.
+// is being deleted, Reconcile removes the workload and the finalizer.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	s := &sample.Sample{}
 	if err := r.client.Get(ctx, req.NamespacedName, s); err != nil {
@@ -108,7 +108,7 @@ func ensure[T client.Object](ctx context.Context, r *reconciler, s *sample.Sampl
 	return obj, r.client.Update(ctx, obj)
 }
 
-// remove deletes the workload. When the workload is deleted, it removes the finalizer of the Sample.
+// remove deletes the workload. When the workload is deleted, remove removes the finalizer of the Sample.
 func (r *reconciler) remove(ctx context.Context, s *sample.Sample) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(s, sample.Finalizer) {
 		return ctrl.Result{}, nil

@@ -164,7 +164,7 @@ func TestShape(t *testing.T) {
 	w.shapeDeployment(d, s)
 	w.shapeConfigMap(c, s)
 
-	// changes of the objects by other clients
+	// Other clients change the objects.
 	d.Labels["team"], c.Labels["team"] = "a", "a"
 	d.Annotations = map[string]string{"deployment.kubernetes.io/revision": "1"}
 	d.Spec.Strategy.Type = appsv1.RollingUpdateDeploymentStrategyType

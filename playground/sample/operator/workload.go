@@ -19,7 +19,7 @@ const (
 	labelVersion   = "app.kubernetes.io/version"
 	labelManagedBy = "app.kubernetes.io/managed-by"
 
-	// annotationMessage is an annotation of the pods. A new message changes it, so the pods are replaced.
+	// annotationMessage is an annotation of the pods. A new message changes this annotation, so the pods are replaced.
 	annotationMessage = "sample.playground.kyma-project.io/message-sha256"
 	// messageKey is the key of the message in the ConfigMap.
 	messageKey = "message"
