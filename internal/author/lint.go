@@ -205,7 +205,7 @@ func (m *Module) lintObjects() []content.Finding {
 	var findings []content.Finding
 	seen := map[string]*unstructured.Unstructured{}
 	for _, o := range m.Objects {
-		key := idOf(o)
+		key := check.ID(o)
 		if first := seen[key]; first != nil && !reflect.DeepEqual(first.Object, o.Object) {
 			findings = append(findings, content.NewFinding(content.Error, content.NameOf(o),
 				"it is in the manifest twice, with different content: keep one"))
@@ -221,7 +221,7 @@ func (m *Module) lintObjects() []content.Finding {
 					"helm.sh/resource-policy: keep)", apply.AnnotationPrune)))
 		}
 		gvk := o.GroupVersionKind()
-		if m.DefaultCR != nil && key == idOf(m.DefaultCR) {
+		if m.DefaultCR != nil && key == check.ID(m.DefaultCR) {
 			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
 				fmt.Sprintf("the default custom resource is in the manifest too, which undoes what users change in "+
 					"their %s: take it out", gvk.Kind)))
@@ -277,12 +277,6 @@ func (m *Module) lintSizes() []content.Finding {
 	return findings
 }
 
-// idOf returns a text that identifies an object without its API version.
-func idOf(o *unstructured.Unstructured) string {
-	gvk := o.GroupVersionKind()
-	return strings.Join([]string{gvk.Group, gvk.Kind, o.GetNamespace(), o.GetName()}, "/")
-}
-
 // lintUpgrade compares the module with the previous version.
 func (m *Module) lintUpgrade(previous *Module) []content.Finding {
 	var findings []content.Finding
@@ -297,43 +291,6 @@ func (m *Module) lintUpgrade(previous *Module) []content.Finding {
 		findings = append(findings, content.NewFinding(content.Error, upgrade,
 			"that is no upgrade: a lower version is never installed over a higher one"))
 	}
-	now := map[string]*unstructured.Unstructured{}
-	for _, o := range m.Objects {
-		now[idOf(o)] = o
-	}
-	findings = append(findings, check.CompareCRDs(check.CRDs(previous.Objects), check.CRDs(m.Objects))...)
-	for _, old := range previous.Objects {
-		if o := now[idOf(old)]; o != nil {
-			findings = append(findings, check.CompareImmutable(old, o)...)
-			continue
-		}
-		findings = append(findings, findingForPruned(old))
-	}
-	findings = append(findings, m.lintUpgradePaths(previous)...)
-	if _, left := check.LostRights(previous.Objects, m.Objects); len(left) > 0 {
-		findings = append(findings, content.NewFinding(content.Warning, upgrade, fmt.Sprintf(
-			"%s may create objects that %s may not delete: %s: if the operator has created some, nobody removes them; keep the "+
-				"verb delete for a release, and remove them there", previous.Version, m.Version,
-			content.JoinFirst(left, ", "))))
-	}
-	return append(findings, check.AddedRights(previous.Objects, m.Objects)...)
-}
-
-// findingForPruned returns the finding about an object that is missing in the new version.
-func findingForPruned(o *unstructured.Unstructured) content.Finding {
-	where := content.NameOf(o)
-	switch {
-	case o.GetAnnotations()[apply.AnnotationPrune] == "keep":
-		return content.NewFinding(content.Info, where,
-			"it is not in the new version, and stays because of its annotation")
-	case o.GetKind() == "CustomResourceDefinition":
-		return content.NewFinding(content.Error, where,
-			fmt.Sprintf("the upgrade deletes it, and with it every such custom resource of users: keep it, or let it "+
-				"stay in the cluster (annotation %s: keep)", apply.AnnotationPrune))
-	case o.GetKind() == "Namespace":
-		return content.NewFinding(content.Warning, where, "the upgrade deletes it, with all objects in it")
-	case o.GetKind() == "PersistentVolumeClaim":
-		return content.NewFinding(content.Warning, where, "the upgrade deletes it, with its data")
-	}
-	return content.NewFinding(content.Info, where, "the upgrade deletes it")
+	findings = append(findings, check.CompareObjects(previous.Version, m.Version, previous.Objects, m.Objects)...)
+	return append(findings, m.lintUpgradePaths(previous)...)
 }

@@ -120,10 +120,10 @@ func (m *Module) lintDowngrade(previous *Module) []content.Finding {
 	}
 	old := map[string]int{}
 	for i, o := range previous.Objects {
-		old[idOf(o)] = i
+		old[check.ID(o)] = i
 	}
 	for _, o := range m.Objects {
-		i, found := old[idOf(o)]
+		i, found := old[check.ID(o)]
 		if !found {
 			continue
 		}

@@ -126,3 +126,23 @@ func (p Part) Bundle(ctx context.Context, o render.Options, capabilities func(co
 	}
 	return b, nil
 }
+
+// Objects renders all parts for a cluster with the default capabilities, and returns their objects.
+func (i *Installation) Objects(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	defaults := func(context.Context, []string) (render.Capabilities, error) { return render.Capabilities{}, nil }
+	for _, p := range i.Parts {
+		b, err := p.Bundle(ctx, render.Options{Images: i.Images}, defaults)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%s: %w", i.Name, i.Version, err)
+		}
+		for _, o := range b.Objects {
+			object := &unstructured.Unstructured{}
+			if err := object.UnmarshalJSON(o.AppendJSON(nil, o.Namespace, render.Overlay{})); err != nil {
+				return nil, fmt.Errorf("%s:%s: reading %s %s: %w", i.Name, i.Version, o.GVK.Kind, o.Name, err)
+			}
+			all = append(all, object)
+		}
+	}
+	return all, nil
+}

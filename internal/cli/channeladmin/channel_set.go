@@ -19,6 +19,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/check"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
@@ -80,6 +81,7 @@ type setOptions struct {
 	names           bool // the report has the names of the runtimes of each stage
 	isPatient       bool // --wait was given: klm also waits for a rollout in stages
 	urgencyFlags
+	diff diffFlags
 }
 
 func setChannel(ctx context.Context, a *console.App, o setOptions) error {
@@ -97,6 +99,9 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 	}
 	r, s, err := effectsOf(ctx, a, c, o)
 	if err != nil {
+		return err
+	}
+	if err := r.addDiff(ctx, c, &o.diff); err != nil {
 		return err
 	}
 	if o.DryRun || r.From == o.version && (o.urgency.Is == "" || r.plan == nil) {
@@ -491,6 +496,8 @@ type Effects struct {
 	Reason  string                 `json:"reason,omitempty"`
 	// WayBack is a text about whether runtimes can be taken back from the version.
 	WayBack string `json:"wayBack,omitempty"`
+	// Diff is the difference between the contents of both versions. It is nil if it was not requested.
+	Diff *check.Difference `json:"diff,omitempty"`
 	// Pinned is the number of runtimes that have pinned a version of the module. These runtimes take no part in the
 	// rollout.
 	Pinned int `json:"pinned,omitempty"`
@@ -576,6 +583,7 @@ func (r *Effects) Show(p *console.Page) {
 	if r.isShown {
 		return
 	}
+	r.showDiff(p)
 	r.showStages(p)
 	if r.Note != "" {
 		p.Wrap("", "Note: "+r.Note)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,8 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 const release = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modulereleasemetas/sample"
@@ -415,6 +418,52 @@ func TestPlan(t *testing.T) {
 			if len(s.Writes()) > 0 {
 				t.Errorf("writes %q", s.Writes())
 			}
+		})
+	}
+}
+
+// TestPlanDiff checks that klm rollout plan --diff shows what the new version changes in a runtime.
+func TestPlanDiff(t *testing.T) {
+	archive := filepath.Join(t.TempDir(), "modules.ctf")
+	p, err := storage.Open(archive, storage.Access{}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := func(verbs string) string {
+		return "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: operator}\nrules:\n" +
+			"- {apiGroups: [\"\"], resources: [secrets], verbs: [" + verbs + "]}\n---\n"
+	}
+	config := func(name string) string {
+		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + ", namespace: kyma-system}\n"
+	}
+	for version, text := range map[string]string{"1.0.0": role("get") + config("old"),
+		"2.0.0": role("get, delete") + config("new")} {
+		a, err := ocm.Pack(ocm.Archive{Name: "kyma-project.io/module/sample", Version: version,
+			RawManifest: []byte(text)})
+		if err == nil {
+			_, err = p.Write(t.Context(), false, a)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const plan = "plan sample regular 2.0.0 "
+	for name, c := range map[string]fixture.Case{
+		"Diff": {Reason: "objects and rights", Args: plan + "--diff --registry " + archive, Want: []string{
+			"From 1.0.0 to 2.0.0, in each runtime: 1 object added, 1 changed, 1 removed, 0 unchanged.",
+			"add      ConfigMap kyma-system/new", "change   ClusterRole operator", "remove   ConfigMap kyma-system/old",
+			"warning: ClusterRole operator: the new version requests more permissions: delete secrets"}},
+		"JSON": {Reason: "for pipelines", Args: plan + "--diff -o jsonpath={.diff.removed[0]} --registry " + archive,
+			Want: []string{"ConfigMap kyma-system/old"}},
+		"None": {Reason: "it was not requested", Args: plan + "-o jsonpath={.diff}"},
+		"Elsewhere": {Reason: "the archive does not have the versions", Code: console.ExitNotFound,
+			Args: plan + "--diff --registry " + filepath.Join(t.TempDir(), "none.ctf"), Want: []string{"none.ctf"}},
+		"OnlyRegistry": {Reason: "of what?", Args: plan + "--registry x", Code: console.ExitUsage,
+			Want: []string{"--registry is for --diff"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newControlPlane(t)
+			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{PlanCommand(a)} }, s.Kubeconfig)
 		})
 	}
 }

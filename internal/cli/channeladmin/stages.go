@@ -31,14 +31,19 @@ func PlanCommand(a *console.App) *cobra.Command {
 For a move it is the same as klm channel set --dry-run: the same code that the manager plans with finds out the stage of each runtime, and what
 keeps it from the version now. For a ModuleRollout it shows what follows when it goes on. BEGINS and ENDS are a forecast: they contain the
 maintenance window of each runtime, freezes, soak times, gates with a time and all limits, and assume that nothing fails and that approvals are
-given at once. An update counts with the time that the updates of the rollout took so far, at first with 2 minutes.`, `
+given at once. An update counts with the time that the updates of the rollout took so far, at first with 2 minutes. With --diff, klm reads both
+versions and shows which objects and rights the new one adds, changes and removes, and what klm module lint --previous finds in it.`, `
 klm rollout plan sample regular 2.0.0
 klm rollout plan sample-regular-r3
 klm rollout plan sample regular 2.0.0 --names
+klm rollout plan sample regular 2.0.0 --diff
 klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 		console.Arguments("MODULE or ROLLOUT", "[CHANNEL]", "[VERSION]"), func(cmd *cobra.Command,
 			args []string) error {
 			o.module, o.names = args[0], names
+			if err := o.diff.parse(a); err != nil {
+				return err
+			}
 			switch len(args) {
 			case 1:
 				return planRollout(cmd.Context(), a, o, args[0])
@@ -56,6 +61,7 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 	}, connection.ModuleChannels(a), connection.ModuleVersions(a))
 	c.Flags().BoolVar(&names, "names", false, "show the names of the runtimes of each stage")
 	o.registerUrgency(c)
+	o.diff.register(c)
 	connection.RegisterPolicy(c.Flags(), &o.policy)
 	return c
 }
@@ -80,6 +86,9 @@ func planRollout(ctx context.Context, a *console.App, o setOptions, name string)
 		return err
 	}
 	r, err := restOfRollout(ctx, a, c, o, name)
+	if err == nil {
+		err = r.addDiff(ctx, c, &o.diff)
+	}
 	if err != nil {
 		return err
 	}
