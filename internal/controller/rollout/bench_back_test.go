@@ -67,7 +67,7 @@ func goneBad(n int) *memory {
 func bad(o *v1beta2.Manifest, fails bool) {
 	o.Spec.Version, o.Status = "2.0.0", manifestStatus("2.0.0", v1beta2.StateReady)
 	if fails {
-		o.Status = manifestStatus("2.0.0", v1beta2.StateError)
+		o.Status = manifestStatus("1.0.0", v1beta2.StateError) // 2.0.0 was never installed completely
 	}
 }
 

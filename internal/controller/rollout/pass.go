@@ -144,7 +144,6 @@ func (p *pass) endStrays(ctx context.Context) error {
 		if err := p.endRollout(ctx, s.Rollout, s.Phase, s.Why); client.IgnoreNotFound(err) != nil {
 			return err
 		}
-		p.staged = slices.DeleteFunc(p.staged, func(r *v1beta2.ModuleRollout) bool { return r.Name == s.Rollout.Name })
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
 const namespace = "kcp-system"
@@ -544,6 +545,41 @@ func TestEndedUsesNoSlot(t *testing.T) {
 			t.Errorf("an ended rollout has series of metrics: %v", &first)
 		}
 	})
+}
+
+// TestFailingIsFirst checks that the runtime in which a version has failed is the first one of the next rollout. The
+// rollout that has ended does not keep it busy.
+func TestFailingIsFirst(t *testing.T) {
+	policy := onePolicy()
+	policy.Spec.MaxUpdating = 10
+	f := newFleet(t, append(objects(4), policy, &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: "keda-2.1.0"}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "keda",
+		Version: "2.1.0"}})...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	f.order("runtime-0", "2.0.0", v1beta2.StateError)
+	m := &v1beta2.Manifest{}
+	key := types.NamespacedName{Namespace: namespace, Name: "runtime-0-keda"}
+	if err := f.control.Get(t.Context(), key, m); err != nil {
+		t.Fatal(err)
+	}
+	m.Status.Version = "1.0.0" // the version that was installed completely
+	if err := f.control.Status().Update(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	f.pass()
+	if r := f.rollout("keda-regular-r2"); r.Status.Phase != v1beta2.RolloutHalted {
+		t.Fatalf("%+v", r.Status)
+	}
+	f.move("2.1.0")
+	f.pass()
+	r := f.rollout("keda-regular-r3")
+	first := place.NewlyAdmitted(r.Spec.Lineage, "", r.Status.Admitted, []string{"runtime-0", "runtime-1", "runtime-2",
+		"runtime-3"})
+	if len(first) != 1 || first[0] != "runtime-0" {
+		t.Errorf("%v may begin, want the runtime that fails", first)
+	}
 }
 
 // TestPolicyInvalid checks that a rollout that cannot be planned is held, and that its status and the metrics show
