@@ -170,9 +170,8 @@ const (
 //	5  … to take                                                          take
 //	6  … to adopt                                                         adopt
 //
-// Row 3 applies if the inventory of the installation was lost or not completed before the process ended, and to a Row 3
-// applies in two cases: the inventory of the installation was lost or was not complete when the process ended, or the
-// object was handed over to the user and given back.
+// Row 3 applies in two cases: the inventory of the installation was lost or was not complete when the process ended, or
+// the object was handed over to the user and given back.
 func decideApply(f facts) Met {
 	switch {
 	case f.deleting:

@@ -41,9 +41,9 @@
 //	    update, or not as long as the rollout allows
 //	17  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
 //
-// If the version can be reached only through other versions (rule 10), the first of these is the version of th If the
-// version can be reached only through other versions (rule 10), the first of these becomes the version of the Decision,
-// and the later rules apply to that version. Rules 9 and 15 apply to versions that the runtime does not have yet.
+// If the version can be reached only through other versions (rule 10), the first of these becomes the version of the
+// Decision, and the later rules apply to that version. Rules 9 and 15 apply to versions that the runtime does not have
+// yet.
 //
 // While a rollout moves a channel, the channel has different versions for different runtimes, see Catalog.Turn. A
 // runtime that the rollout has not admitted yet is not blocked: it gets the former version, and Decision.Turn states

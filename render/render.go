@@ -13,8 +13,7 @@
 //		body = o.AppendJSON(body[:0], namespace, overlay)
 //	}
 //
-// ReadManifests, Parse and Build are the steps for callers that have manifests only Callers that have only manifests
-// can call the single steps ReadManifests, Parse and Build.
+// Callers that have only manifests can call the single steps ReadManifests, Parse and Build.
 //
 // # How it works
 //

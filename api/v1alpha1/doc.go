@@ -6,8 +6,7 @@
 //	var now v1beta2.Kyma
 //	err := old.ConvertTo(&now)   // and old.ConvertFrom(&now)
 //
-// Write new objects in v1beta2, which is the stored version. v1alpha1 is served only if the manager runs wit Write new
-// objects in v1beta2, which is the stored version. v1alpha1 is served only if the manager runs with the flag
+// Write new objects in v1beta2, which is the stored version. v1alpha1 is served only if the manager runs with the flag
 // --enable-webhooks.
 //
 // The conversion copies fields that have the same meaning in both versions (project.go). A value without a field in the

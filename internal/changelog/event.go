@@ -129,7 +129,6 @@ func Removed(module string) *Event {
 //	4  the change has ended now                     Installed, Upgraded, or Recovered if the version is the old one
 //	5  any other                                    Recovered
 //
-// So one period of failure is one event, even if its reasons alternate. The status and the history of the module alway
 // So a period in which the module fails causes only one event, even if its reasons alternate. The status and the
 // history of the module always show the present reason.
 func eventOf(module string, before, after *v1beta2.ModuleChange, message string) *Event {

@@ -19,7 +19,6 @@
 //	4  an object of row 1, or a custom resource of the module's kinds,
 //	   is its owner (metadata.ownerReferences)                          the garbage collector deletes it after its owner
 //
-// Usually there are no such custom resources, and each CRD costs one list request for metadata. If this process doe
 // Usually users have no such custom resources, and each CRD costs one list request for metadata. If this process does
 // not know the kind of the CRD, for example after a restart, there are two additional discovery requests.
 //

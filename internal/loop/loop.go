@@ -8,8 +8,7 @@
 //	    loop.Step{Name: "record", Do: n.record, Save: true},
 //	    loop.Step{Name: "apply", Do: n.apply})
 //
-// A step does one thing and returns an error. What a step returns determines how the reconcile continues A step does
-// one thing and returns an error or nil. What a step returns determines how the reconcile continues:
+// A step does one thing and returns an error or nil. What a step returns determines how the reconcile continues:
 //
 //	1  nil                          run the next step
 //	2  Done()                       stop; the other steps are not needed, and there is no failure
@@ -18,9 +17,8 @@
 //	5  reconcile.TerminalError      stop; only a change of an object can help, so do not requeue
 //	6  any other error              stop; requeue with back-off
 //
-// The errors 2 to 4 are answers; the errors 5 and 6 are failures. Answers and failures can be wrapped with %w an The
-// errors in rows 2 to 4 are answers; the errors in rows 5 and 6 are failures. Answers and failures can be wrapped with
-// %w and joined with errors.Join. If a failure is joined with an answer, the failure determines the result. If a
+// The errors in rows 2 to 4 are answers; the errors in rows 5 and 6 are failures. Answers and failures can be wrapped
+// with %w and joined with errors.Join. If a failure is joined with an answer, the failure determines the result. If a
 // terminal error is joined with another failure, the object is requeued with a back-off.
 //
 // The package also contains functions that every reconciler needs: finalizers that are patched without losing the

@@ -5,10 +5,9 @@
 //	mgr, err := manager.New(ctx, cfg, rest)
 //	err = mgr.Start(ctx) // until ctx ends
 //
-// How it works: [New] makes one manager for each served namespace. The managers share the registry, and nothing else
-// [New] makes one manager for each served namespace. The managers share the registry, and nothing else: each has its
-// own Lease, caches and connections. For each of these managers, build makes the parts one after the other. Each part
-// is complete when it is made, and gets earlier parts as arguments:
+// How it works: [New] makes one manager for each served namespace. The managers share the registry, and nothing else:
+// each has its own Lease, caches and connections. For each of these managers, build makes the parts one after the
+// other. Each part is complete when it is made, and gets earlier parts as arguments:
 //
 //	 1 urgent      the set of runtimes that a person waits for
 //	 2 transport   the configuration of all requests to the control plane: limit of writes, retries of caches during an outage
@@ -21,7 +20,6 @@
 //	 9 controllers the controllers for Kyma, Manifest, purge, tombstones, Watcher and orphans
 //	10 background  tasks that need several of these parts, and metrics
 //
-// Only this package reads the configuration; the parts get values. The cache is small: it contains one namespace, n
 // Only this package reads the configuration; each part gets the values that it needs. The cache is small: it contains
 // one namespace, no managedFields, and only the metadata of Secrets.
 //

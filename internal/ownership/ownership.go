@@ -136,7 +136,7 @@ func (e *Refusal) Reason() string { return e.Code }
 //	9                                                                      accepted: a new runtime, or one of an earlier
 //	                                                                       version, which wrote only owned-by
 //
-// A claim with Take is not refused by the rows 1 to 5 and 8 The rows 1 to 5 and 8 do not refuse a claim with Take.
+// The rows 1 to 5 and 8 do not refuse a claim with Take.
 func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 	owner, other := ownerOf(seen.Annotations, c)
 	moved := func(cluster string) bool { return c.Me.Cluster != "" && cluster != "" && cluster != c.Me.Cluster }

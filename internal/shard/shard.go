@@ -28,8 +28,7 @@
 //	                              Lease, unless the Lease has changed in the meantime
 //	a shard is free               when it has no holder, or when the Lease of its holder does not exist
 //
-// If the Lease of a replica was deleted or was not renewed in time, the replica releases all shards and joins agai If
-// the Lease of a replica was deleted or was not renewed in time, the replica releases all its shards and joins again
+// If the Lease of a replica was deleted or was not renewed in time, the replica releases all its shards and joins again
 // under another name.
 //
 // Two replicas never hold a shard at the same time, for three reasons. First, no Lease gets the name of a deleted

@@ -8,7 +8,6 @@
 //	defer stop()
 //	mgr, err := manager.New(ctx, c, cfg) // reconciles get the tracer from their context
 //
-// The runner of steps (internal/loop) calls [Reconcile], [Step] and [Observe]. Controllers need not call these thre
 // Package internal/loop, which runs the steps of a reconcile, calls [Reconcile], [Step] and [Observe]. Controllers need
 // not call these three functions.
 //

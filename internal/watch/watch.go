@@ -21,12 +21,11 @@
 //	410 Gone or Expired, resourceVersion too large,         a list, then a watch from the resourceVersion of the list
 //	400 Bad Request, 404 Not Found, an unreadable event
 //
-// A watch that was open for at least HealthyAfter resets the back-off. The next watch then starts without a delay If a
-// watch was open for at least HealthyAfter, it resets the back-off. The next watch then starts without a delay, unless
-// the former watch ended with an error. An error counts as a failure. A watch that ends before HealthyAfter counts as a
-// failure, too, even if there was no error. After a failure, Run waits for a random delay between half of a maximum and
-// all of it. This maximum begins with MinDelay and doubles with each failure up to MaxDelay. Bookmarks update the
-// stored resourceVersion and are not reported.
+// If a watch was open for at least HealthyAfter, it resets the back-off. The next watch then starts without a delay,
+// unless the former watch ended with an error. An error counts as a failure. A watch that ends before HealthyAfter
+// counts as a failure, too, even if there was no error. After a failure, Run waits for a random delay between half of a
+// maximum and all of it. This maximum begins with MinDelay and doubles with each failure up to MaxDelay. Bookmarks
+// update the stored resourceVersion and are not reported.
 //
 // Lists are read in pages. A list that exceeds MaxPages or MaxObjects is cut off and reported as incomplete.
 //

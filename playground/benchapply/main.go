@@ -3,7 +3,6 @@
 //
 //	go run ./benchapply --rounds=20 --out=result.json
 //
-// It starts a real API server (see package cluster) and installs the same objects with each of the four ways in turn
 // The command starts a real API server (see package cluster) and installs the same objects in turn in each of the four
 // ways. So other load on the machine affects all four ways. The order changes in each round. Each run has its own
 // namespace and its own names, and everything is deleted before the next run begins. The measured time begins with the
@@ -16,7 +15,6 @@
 //	kubectl   kubectl apply --server-side -f FILE, in this process, with a filled discovery cache
 //	helm      Helm's install action with a chart that has the objects as templates, in this process, without waiting, with a filled discovery cache
 //
-// It prints a table of medians and ratios, with the numbers of requests that the API server counted, and writes them a
 // The command prints a table of medians and ratios, with the numbers of requests that the API server counted, and
 // writes the same numbers as JSON. The benchmark fails if the library takes more than 1.15 times the loop's time, or
 // sends more than three requests more than the loop.

@@ -3,7 +3,6 @@
 //
 //	go run ./benchevents --rounds=3 --out=result.json
 //
-// It starts the listener (package backchannel) in a separate process, and simulates 1,000 agents itself. Each agent ha
 // The command starts the listener (package backchannel) in a separate process, and simulates 1,000 agents itself. Each
 // agent has a client certificate and one open connection. The agents use a minimal implementation of HTTP, so that most
 // of the machine is free for the listener. The operating system provides the processor time of each process. Each round
@@ -17,7 +16,6 @@
 //	flooded     the same as alone, while one more runtime sends as fast as it can over 16 connections from a third process
 //	heartbeats  5 from each agent, to measure the memory that the listener allocates for one
 //
-// It prints a table with the best round of each measurement, and writes all rounds as JSON. The benchmark fails if th
 // The command prints a table with the best round of each measurement, and writes all rounds as JSON. The benchmark
 // fails if the best round misses the limits: 5,000 events a second, with 99 % of the answers within 50 ms.
 //

@@ -3,7 +3,6 @@
 //	go run ./fleetbench --clusters=100,1000 --modules=5 --objects=10 --scenario=all --out=result.json
 //	go run ./fleetbench report --page=page.md result.json …
 //
-// It needs the manager's binary (--manager). It needs Linux, because it reads the usage of processes from /proc. `mak
 // The command needs the manager's binary (--manager). It needs Linux, because it reads the usage of processes from
 // /proc. `make fleet-bench` and `make fleet-report` build the binaries. docs/benchmarks.md explains the figures.
 //

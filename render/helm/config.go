@@ -77,7 +77,6 @@ func (c ClientConfig) ApplyTo(settings Settings) Settings {
 //	  overrides: replica.count=2,auth.enabled=false     # --set syntax, a map of values, or a text with a YAML document
 //	  clientConfig: CreateNamespace=true,Timeout=10s    # --set syntax or a map
 //
-// Both overrides and clientConfig may be missing. All other keys are ignored. An empty layer contains no configs. Th
 // Both keys, overrides and clientConfig, may be missing. All other keys are ignored. An empty layer contains no
 // configs. The layer may be compressed. If several configs have the same name, FindConfig returns the first one.
 //

@@ -84,8 +84,7 @@ func countJSON(data []byte) int {
 //	[         the first item
 //	-         an item, if a space follows
 //
-// A colon is an indicator if a space or a flow indicator follows, or after a quoted key A colon is an indicator only if
-// a space or a flow indicator follows, or if it stands after a quoted key.
+// A colon is an indicator only if a space or a flow indicator follows, or if it stands after a quoted key.
 func estimateYAML(data []byte, limit int) int {
 	const first = 2 // the document and an empty value
 	largest, count := first, first

@@ -28,8 +28,7 @@
 //	no program is started, no other process is signalled,
 //	traced or limited (seccomp)                              Linux on amd64 and arm64, if the kernel allows the filter
 //
-// A Runner runs one process at a time, because all of them are in the memory limit of one container. If a process end A
-// Runner runs only one process at a time, because all processes share the memory limit of one container. If a process
+// A Runner runs only one process at a time, because all processes share the memory limit of one container. If a process
 // ends without a result, the error has reason RenderCrashed, RenderMemory or RenderTimeout.
 //
 // # What it does not do

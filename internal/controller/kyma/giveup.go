@@ -33,8 +33,7 @@ import (
 //	3  the Kyma is annotated as given up: from here on this is final, even if the runtime becomes available again
 //	4  the Manifests are annotated, and their controller removes their finalizers; then the finalizer of the Kyma is removed
 //
-// If the process ends between steps 2 and 3, the next reconcile decides again whether to give up. If the runtime i If
-// the process ends between steps 2 and 3, the next reconcile decides again whether the deletion is given up. If the
+// If the process ends between steps 2 and 3, the next reconcile decides again whether the deletion is given up. If the
 // runtime is available by then, the tombstone is not needed, and the purge controller finds nothing to delete.
 
 // isUnavailable reports whether an error means that the manager cannot do any work in a runtime. Three errors do not

@@ -32,8 +32,7 @@ import (
 //	the maintenance policy                        the Kymas that wait for a maintenance window
 //	the wall clock was set                        the Kymas that wait for a maintenance window
 //
-// Only some of these Kymas are reconciled at the same time: see [queueing.Admission]. The file manifestevents.g The
-// enqueued Kymas are reconciled only a few at a time: see [queueing.Admission]. The file manifestevents.go handles
+// The enqueued Kymas are reconciled only a few at a time: see [queueing.Admission]. The file manifestevents.go handles
 // changes of Manifests. The file sync.go and package catalog handle changes in a runtime.
 
 // Names of the indexes in the cache of the control plane, in addition to the indexes of package catalog.

@@ -28,8 +28,7 @@
 //	object without Manifest       the Kyma        yes, except for Namespaces, CRDs, and objects that the module keeps
 //	catalog entry without source  the Kyma        yes
 //
-// A Kyma, Manifest or source is missing only if the API server of the control plane returns NotFound. It is no A Kyma,
-// Manifest or source counts as missing only if the API server of the control plane returns NotFound. It is not
+// A Kyma, Manifest or source counts as missing only if the API server of the control plane returns NotFound. It is not
 // sufficient that the object is missing in the cache.
 //
 // # What it does not do

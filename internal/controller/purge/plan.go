@@ -222,8 +222,7 @@ const (
 //	5  the grace period is 0                               wait: finalizers are never removed
 //	6  otherwise                                           remove finalizers
 //
-// The clock of the runtime may be ahead of the clock of this process. Such an object is treated as if its deletio The
-// clock of the runtime may be ahead of the clock of this process, so a deletion time may be in the future. Such an
+// The clock of the runtime may be ahead of the clock of this process, so a deletion time may be in the future. Such an
 // object is treated as if its deletion began a long time ago.
 func (k *kind) actionFor(found *apply.ObjectMetadata, now time.Time, grace time.Duration) (
 	do action, recheck time.Time) {

@@ -16,7 +16,7 @@
 //	ModuleTemplate, ModuleReleaseMeta,  an event, because nothing reads their status there. A new leader records the event
 //	RolloutPolicy                       again.
 //
-// These objects are not reported Objects of these kinds are not reported:
+// Objects of these kinds are not reported:
 //
 //	copies that a manager has delivered into a runtime         their label managed-by has the value kyma
 //	Kymas and Manifests that another manager reconciles        they have the finalizer or a state of that manager

@@ -15,8 +15,7 @@
 //	spec.route      Gateway API    an HTTPRoute for the listed Gateways
 //	otherwise                      none: events arrive at the address of the listener itself
 //
-// A route has the name and namespace of its Watcher, which is its owner. A route is compared with its desired stat A
-// route has the same name and namespace as its Watcher, and the Watcher is its owner. A route is compared with its
+// A route has the same name and namespace as its Watcher, and the Watcher is its owner. A route is compared with its
 // desired state whenever the route, the Watcher or a gateway changes, and written only if it differs. If a
 // VirtualService or HTTPRoute of that name belongs to somebody else, it is not changed.
 //

@@ -326,8 +326,7 @@ func (a *Agents) edit(t Target, f func(*record)) {
 //	6  the agent has not taken over its watch list in time               not connected: AgentImpaired
 //	7  any other agent                                                   connected
 //
-// Row 3 applies to agents that have sent no heartbeat to this process yet Row 3 applies to an agent that has not sent a
-// heartbeat to this process yet.
+// Row 3 applies to an agent that has not sent a heartbeat to this process yet.
 func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) time.Duration {
 	s, name := t.Kyma.Status.Agent, t.Kyma.Name
 	state, connected := a.AgentStates.State(name)

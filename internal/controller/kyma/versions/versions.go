@@ -16,19 +16,18 @@
 //	replaced-by      other content that the registry has now; while it is set, the version is blocked in all runtimes
 //	accept-content   content that a person accepts in place of the recorded content
 //
-// Check compares the content that was found in the registry with the record, by the first row that fits Check compares
-// the content that was found in the registry with the record. The first row that fits determines the new record:
+// Check compares the content that was found in the registry with the record. The first row that fits determines the new
+// record:
 //
 //	1  nothing is recorded                         content-digest = found
 //	2  found is the recorded content               replaced-by is removed, if it is set
 //	3  found is the content that a person accepts  content-digest = found, replaced-by is removed
 //	4  otherwise                                   replaced-by = found
 //
-// A change is one patch with the resource version of the ModuleTemplate that was read. If another replica has writte A
-// change of the record is one patch that requires the resource version of the ModuleTemplate that was read. If another
-// replica has written the record meanwhile, the API server refuses the patch, and the comparison is repeated with the
-// record of the other replica. So the first record decides, even if two replicas find different content at the same
-// time. A version is installed only after the record of its content is saved.
+// A change of the record is one patch that requires the resource version of the ModuleTemplate that was read. If
+// another replica has written the record meanwhile, the API server refuses the patch, and the comparison is repeated
+// with the record of the other replica. So the first record decides, even if two replicas find different content at the
+// same time. A version is installed only after the record of its content is saved.
 //
 // # What it does not do
 //
