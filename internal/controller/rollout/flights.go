@@ -35,8 +35,8 @@ func (p *pass) setFlight(r *v1beta2.ModuleRollout, kymas []string) {
 }
 
 // forget removes the runtimes in flight and the metrics of a rollout that has ended. Its updates that are still in
-// progress do not count in the limits of other rollouts, and its runtimes are not busy: those in which it has failed are
-// the first ones of the next rollout.
+// progress do not count in the limits of other rollouts, and its runtimes are not busy: those in which it has failed
+// are the first ones of the next rollout.
 func (p *pass) forget(r *v1beta2.ModuleRollout) {
 	p.staged = slices.DeleteFunc(p.staged, func(s *v1beta2.ModuleRollout) bool { return s.Name == r.Name })
 	p.mu.Lock()
