@@ -169,7 +169,7 @@ func checkMigration(c *corev1.Container) *migrationReport {
 		case former.Changed != "":
 			f.Result, f.Reason = flagCheck, former.Changed
 		case known.Lookup(name) == nil:
-			f.Result, f.Reason = flagRemoved, "unknown to this manager"
+			f.Result, f.Reason = flagRemoved, "this manager has no such flag: correct its name, or leave it out"
 		default:
 			f.Result = flagKept
 			value := f.Value

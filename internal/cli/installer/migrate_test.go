@@ -104,7 +104,7 @@ func TestMigrateCommand(t *testing.T) {
 		{
 			Reason: "a person decides about the rest",
 			Args:   "migrate check " + file(valid),
-			Want:   []string{"--skr-watcher-image-tag", "check", "host: registry.example.com"},
+			Want:   []string{"--skr-watcher-image-tag", "check", "host: registry.example.com", "correct its name"},
 		},
 		{
 			Reason: "another file",
