@@ -77,7 +77,7 @@ func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 		e.History = f.History
 	}
 	d := m.Decision
-	if d.Channel != "" {
+	if isPinned := d.Module != "" && m.Spec.Version != ""; d.Channel != "" || isPinned {
 		e.Channel = d.Channel
 	}
 	if d.Template != nil {
