@@ -100,8 +100,9 @@ func (s *stream) recordOpened() {
 }
 
 // reportFailure records the reason why the resource is not watched. A temporary failure is reported as a problem only
-// after a delay. The usual case is that a CRD is deleted because its module is removed: the next watch list and the
-// rights of the agent do not contain the resource any more.
+// after a delay, because an API server grants new rights of the agent some moments after they were written. The usual
+// case is that a CRD is deleted because its module is removed: the next watch list and the rights of the agent do not
+// contain the resource any more.
 func (s *stream) reportFailure(err error, since time.Time) error {
 	s.log.V(1).Info("a watch failed", "resource", s.name(), "error", err.Error())
 	switch {
@@ -110,9 +111,10 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 			s.problems.set(s.problemKey(), s.name()+" does not exist in the runtime")
 		}
 		s.reportRemovedResource()
-	case apierrors.IsForbidden(err) && time.Since(since) >= s.delayAfter(0, s.problemDelay):
+	case time.Since(since) < s.problemDelay:
+	case apierrors.IsForbidden(err):
 		s.problems.set(s.problemKey(), "not allowed to list and watch "+s.name())
-	case time.Since(since) >= s.problemDelay && !apierrors.IsForbidden(err):
+	default:
 		s.problems.set(s.problemKey(), fmt.Sprintf("cannot watch %s: %.120s", s.name(), cause(err)))
 	}
 	return nil

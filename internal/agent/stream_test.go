@@ -472,6 +472,23 @@ func TestStreamOfRemovedModule(t *testing.T) {
 	s.wg.Wait()
 }
 
+// TestStreamBeforeRights checks that an API server that does not grant the rights for a new watch at once is no problem
+// of the agent.
+func TestStreamBeforeRights(t *testing.T) {
+	s := newStage(t)
+	s.problemDelay = time.Hour
+	s.problems.changed = func() { t.Errorf("a problem is reported: %s", s.problems.text()) }
+	s.api.set("t1", nil, false)
+	s.api.answer(http.StatusForbidden)
+	s.apply(t, things)
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "example.com", Resource: "things"}, "", nil)
+	_ = s.running[versionedResource{"example.com", "*", "things"}].reportFailure(forbidden, time.Now())
+	s.api.answer(0)
+	s.await(t, "lifecycle-manager v1 Thing began with t1")
+	s.apply(t)
+	s.wg.Wait()
+}
+
 // TestStreamRetriesWithNewList checks that a new watch list ends the delay after a failure.
 func TestStreamRetriesWithNewList(t *testing.T) {
 	s := newStage(t)
