@@ -12,7 +12,7 @@ import (
 
 func pauseCommand(a *console.App) *cobra.Command {
 	var reason string
-	var dryRun bool
+	var dryRun, yes bool
 	c := a.Command("pause MODULE --reason TEXT", "stop all changes of a module, until it is resumed",
 		"Its workloads keep running, and are neither updated nor repaired. Changes of the request wait. A deletion still "+
 			"proceeds.", `
@@ -26,22 +26,21 @@ klm module pause sample --reason "2.0.0 is being investigated, ask Kim"`,
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
 	c.Flags().StringVar(&reason, "reason", "", "why it is paused; shown to other users (required)")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would be done, and change nothing")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask; a pause never asks, so that it can be made quickly")
 	return c
 }
 
 func resumeCommand(a *console.App) *cobra.Command {
-	var dryRun bool
-	var wait console.WaitFlags
+	var flags console.ChangeFlags
 	c := a.Command("resume MODULE", "resume a paused module",
 		"klm waits until the control plane has ended the pause. A pause in the control plane is ended there, with klm "+
 			"runtime resume.", `
 klm module resume sample`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
-			return resumeModule(cmd.Context(), a, args[0], wait, dryRun)
+			return resumeModule(cmd.Context(), a, args[0], flags.WaitFlags, flags.DryRun)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would be done, and change nothing")
-	wait.Register(c.Flags())
+	flags.Register(c.Flags())
 	return c
 }
 

@@ -22,7 +22,7 @@ func TestPause(t *testing.T) {
 	}{
 		"Pause": {Case: fixture.Case{Reason: "with a reason", Args: "pause sample --reason disks",
 			Want: []string{"module sample is paused"}}, want: map[string]string{key: "disks"}},
-		"Again": {Case: fixture.Case{Reason: "another reason", Args: "pause sample --reason Kim",
+		"Again": {Case: fixture.Case{Reason: "another reason", Args: "pause sample --reason Kim --yes",
 			Want: []string{"module sample is paused"}}, before: map[string]string{key: "disks", "a": "b"},
 			want: map[string]string{key: "Kim", "a": "b"}},
 		"NoReason": {Case: fixture.Case{Reason: "others want to know", Args: "pause sample",
@@ -31,7 +31,7 @@ func TestPause(t *testing.T) {
 			Code: console.ExitNotFound, Want: []string{`module "smaple" is not enabled`, "did you mean sample?"}}},
 		"DryRun": {Case: fixture.Case{Reason: "nothing changes", Args: "pause sample --reason x --dry-run",
 			Want: []string{"module sample would be paused"}}},
-		"Resume": {Case: fixture.Case{Reason: "only this pause ends", Args: "resume sample",
+		"Resume": {Case: fixture.Case{Reason: "only this pause ends", Args: "resume sample --yes",
 			Want: []string{"module sample is resumed"}}, before: map[string]string{key: "disks", "a": "b"},
 			want: map[string]string{"a": "b"}},
 		"NotPaused": {Case: fixture.Case{Reason: "nothing to do", Args: "resume sample",
