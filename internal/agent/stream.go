@@ -99,10 +99,8 @@ func (s *stream) recordOpened() {
 	s.problems.set(s.problemKey(), "")
 }
 
-// reportFailure records the reason why the resource is not watched. A temporary failure is reported as a problem only
-// after a delay, because an API server grants new rights of the agent some moments after they were written. The usual
-// case is that a CRD is deleted because its module is removed: the next watch list and the rights of the agent do not
-// contain the resource any more.
+// reportFailure records why the resource is not watched, but a temporary failure only after a delay: new rights take
+// effect after a moment, and the watch list lacks the resource of a removed module later than its CRD is deleted.
 func (s *stream) reportFailure(err error, since time.Time) error {
 	s.log.V(1).Info("a watch failed", "resource", s.name(), "error", err.Error())
 	switch {
