@@ -88,7 +88,7 @@ type Waiting struct {
 // Reasons of Wait.
 const (
 	// CRDNotEstablished: a CustomResourceDefinition of the same bundle defines the kind of the object, but the cluster
-	// does not serve the kind yet. It usually serves the kind within a second.
+	// does not serve the kind yet. The API server usually serves the kind within a second.
 	CRDNotEstablished = "CRDNotEstablished"
 	// DependencyFailed: the object depends on another object that has failed or is waiting.
 	DependencyFailed = "DependencyFailed"

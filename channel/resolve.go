@@ -230,8 +230,8 @@ type Decision struct {
 	Target v1beta2.Target
 	// Template is the ModuleTemplate that describes Version. Template is nil if Blocker is set.
 	Template *v1beta2.ModuleTemplate
-	// Turn is the version that the channel has for this runtime while a rollout moves the channel. Turn is zero for
-	// pinned versions and legacy modules.
+	// Turn is the version that the channel has for this runtime while a rollout moves the channel. For a pinned version
+	// and for a legacy module, Turn has its zero value.
 	Turn Turn
 	// Blocker is the reason why the request is not fulfilled. Blocker is nil if the request is fulfilled.
 	Blocker *Blocker

@@ -139,7 +139,7 @@ type Status struct {
 	// Ready means that the operation has nothing left to do: the installation is complete, consistent or deleted.
 	Ready bool
 	// Pending states why the operation is not ready. Pending has one sentence for each object, with the name of the
-	// object. The sentences stay the same as long as their causes stay the same.
+	// object. Each sentence stays the same as long as its cause stays the same.
 	Pending []string
 	// LeftOut names the parts of the chart that are not applied, such as hooks; see package render.
 	LeftOut []string

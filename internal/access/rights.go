@@ -107,7 +107,7 @@ func (r Rights) allows(verb string, of schema.GroupResource) bool {
 	})
 }
 
-// includes reports whether one part of a rule includes an element.
+// includes reports whether a part of a rule, which is a list with commas, contains an element or "*".
 func includes(part, element string) bool {
 	all := strings.Split(part, ",")
 	return slices.Contains(all, element) || slices.Contains(all, "*")

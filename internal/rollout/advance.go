@@ -113,7 +113,7 @@ type member struct {
 	blocked    *channel.Blocker
 }
 
-// isHurt reports whether the update may repair a runtime. Such runtimes are admitted first. They are the runtimes in
+// isHurt reports whether the update may repair a runtime. Such runtimes are admitted first. These are the runtimes in
 // which an earlier attempt has failed, and in a rollout to a lower version the runtimes whose module does not work.
 func (a *advance) isHurt(m *member) bool {
 	if a.spec.IsBack() {

@@ -24,8 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
-// TestModel simulates a fleet, a coordinator and the controllers that act on its decisions. It runs their actions in
-// random order, and checks the invariants in model_invariants_test.go after every action. A long run:
+// TestModel simulates a fleet, a coordinator and the controllers that act on its decisions. TestModel runs the actions
+// of all three in random order, and checks the invariants in model_invariants_test.go after every action. A long run:
 //
 //	go test ./internal/rollout -run TestModel -rapid.checks=100000 -rapid.seed=$RANDOM -timeout 2h
 func TestModel(t *testing.T) {

@@ -12,9 +12,9 @@
 // channel is resolved for one runtime during a rollout.
 //
 // Advance computes the next status of a rollout from the previous status and from the known facts about the runtimes.
-// It keeps no other state, so it returns the same result after a restart. The status names the runtimes that may begin
-// and have not begun yet, so its size depends on the number of slots, not on the fleet. Only runtimes that can begin
-// now are admitted, so windows, pauses and unreachable runtimes use no slot.
+// Advance keeps no other state, so it returns the same result after a restart. The status names the runtimes that may
+// begin and have not begun yet, so its size depends on the number of slots, not on the fleet. Only runtimes that can
+// begin now are admitted, so windows, pauses and unreachable runtimes use no slot.
 //
 // Each runtime of the channel has one verdict, see [Verdict]. A failure is counted by its cause, see
 // [evidence.CauseOf]: only failures of the version halt a rollout, failures of the control plane hold it, and a pause
@@ -22,8 +22,8 @@
 //
 // # What it does not do
 //
-// The package is pure: it makes no request and reads no clock. It changes nothing in runtimes. Package channel judges
-// windows, pauses and rights, and the caller passes the result.
+// The package is pure: it makes no request and reads no clock. The package changes nothing in runtimes. Package channel
+// judges windows, pauses and rights, and the caller passes the result.
 package rollout
 
 import (

@@ -29,8 +29,8 @@ type Runtime struct {
 	State           v1beta2.State
 	Reason, Message string
 	Since           time.Time
-	// UnreachableSince is the time since which the runtime cannot be used. It is zero if the runtime can be used.
-	// UnreachableReason is the reason why it cannot be used.
+	// UnreachableSince is the time since which the runtime cannot be used. UnreachableSince is zero if the runtime can
+	// be used. UnreachableReason is the reason why it cannot be used.
 	UnreachableSince  time.Time
 	UnreachableReason string
 	// Started is the time at which a rollout ordered Ordered, zero if no rollout did.
@@ -43,8 +43,8 @@ type Runtime struct {
 	Rollout string
 	// IsBusy means that another rollout is updating this runtime.
 	IsBusy bool
-	// Blocked returns the blocker of the new version if the runtime were admitted now, or nil. It is only called for
-	// runtimes that wait. If the function itself is nil, the runtime never has a blocker.
+	// Blocked returns the blocker of the new version if the runtime were admitted now, or nil. Blocked is only called
+	// for runtimes that wait. If the function itself is nil, the runtime never has a blocker.
 	Blocked func() *channel.Blocker
 	// Window returns the maintenance window that is open at a time, or the next one. nil means that the update needs no
 	// window in this runtime. Only forecasts call it.

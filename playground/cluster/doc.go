@@ -25,9 +25,10 @@
 //
 // # Pods
 //
-// Most pods are simulated, so no process runs. They are scheduled, become Running and Ready, have an address, are found
-// by Services, terminate, and count their restarts. Simulated containers that are expected to end (restartPolicy Never
-// or OnFailure, init containers) end with success. The last element of the repository of an image can select a failure:
+// Most pods are simulated, so no process runs. Simulated pods are scheduled, become Running and Ready, have an address,
+// are found by Services, terminate, and count their restarts. Simulated containers that are expected to end
+// (restartPolicy Never or OnFailure, init containers) end with success. The last element of the repository of an image
+// can select a failure:
 //
 //	crash              exits with code 1 immediately, and goes into CrashLoopBackOff
 //	never-starts       cannot be pulled, and goes into ImagePullBackOff

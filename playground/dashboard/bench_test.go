@@ -38,7 +38,7 @@ const (
 
 // BenchmarkFleet measures the dashboard of 10,000 runtimes with seven modules each, on a real API server and in a real
 // browser: the time from the start of klm until the index is ready, and the time until the fleet is painted in a
-// browser with an empty cache. It needs some minutes to make the fleet:
+// browser with an empty cache. The benchmark needs some minutes to make the fleet:
 //
 //	go test -run '^$' -bench Fleet -benchtime 3x -timeout 30m ./dashboard
 func BenchmarkFleet(b *testing.B) {

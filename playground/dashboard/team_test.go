@@ -175,7 +175,7 @@ func grantPeople(t *testing.T, l *landscape.Landscape) {
 }
 
 // serveTeam starts klm dashboard --in-cluster with the token of its service account, behind a proxy as an ingress is
-// one. It returns the address of the proxy.
+// one. The function returns the address of the proxy.
 func serveTeam(t *testing.T, l *landscape.Landscape, p *provider) string {
 	t.Helper()
 	kubeconfig, err := l.Clusters[landscape.ControlPlane].TokenKubeconfig(t.Context(), l.Namespace(),

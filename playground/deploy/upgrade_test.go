@@ -262,7 +262,8 @@ func installModule(t *testing.T, c client.WithWatch) {
 	applyAll(t, c, previousManager, objects)
 }
 
-// pushModule pushes the layers and the component version of the module. Its objects in the catalog exist already.
+// pushModule pushes the layers and the component version of the module. The objects of the module in the catalog exist
+// already.
 func pushModule(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	v := sample.Versions()[0]

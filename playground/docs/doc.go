@@ -1,5 +1,5 @@
 // Package docs runs every command of the guides in a landscape that `playground up` has started, as a reader of the
-// guides would. It also reads pages for other tests.
+// guides would. The package also reads pages for other tests.
 //
 // # Use
 //
@@ -14,8 +14,8 @@
 // pages, if they already have the landscape that a page needs. In the tests of this package, the folder looks like a
 // clone after `make up`: programs are in bin, kubeconfigs in .landscape.
 //
-// TestNothingIsLeftOut has the list of the tests that run each page. It fails for a command in a block of another kind,
-// and for a page that no test runs. A block that cannot be run has a comment above it, which is not shown:
+// TestNothingIsLeftOut has the list of the tests that run each page. The test fails for a command in a block of another
+// kind, and for a page that no test runs. A block that cannot be run has a comment above it, which is not shown:
 //
 //	<!-- not run: it needs Velero -->
 //	<!-- run by: docs/clusters_test.go -->

@@ -18,7 +18,7 @@ const posting = 64
 // timer and no goroutine.
 //
 // Limits of the simulation: the agents have none of the limits of the real agent, and watch no Kyma of other owners.
-// They detect changes of fields (spec, status) only by generation and labels.
+// The simulated agents detect changes of fields (spec, status) only by generation and labels.
 type agents struct {
 	fleet  *fleet.Fleet
 	memory time.Duration // younger events are repeated when another process answers

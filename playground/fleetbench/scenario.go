@@ -162,7 +162,7 @@ func (r *rig) profile(name string) error {
 	return profileInto(of("simulator"))
 }
 
-// reading holds the values of all counters at one time.
+// reading has the values of all counters of requests and usage at one moment.
 type reading struct {
 	manager, plane, bench usage
 	fleet                 fleet.Counts

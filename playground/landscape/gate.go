@@ -155,7 +155,7 @@ func (g *Gate) Open(drop bool) {
 	g.now = &period{end: make(chan struct{})}
 }
 
-// fault returns the fault for a request and the current period. The fault is "" if there is none.
+// fault returns the fault for a request and the current period. The fault is "" if no fault is injected.
 func (g *Gate) fault(r *http.Request) (Fault, *period) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,6 +13,6 @@
 //
 // # What it does not do
 //
-// The command installs nothing and stores nothing. It is never part of the manager, which has the credentials of all
-// runtimes.
+// The command installs nothing and stores nothing. The dashboard is never part of the manager, which has the
+// credentials of all runtimes.
 package dashboard

@@ -102,8 +102,8 @@ func (r *migrationReport) Show(p *console.Page) {
 	p.Line("%s", strings.TrimSuffix(r.Values, "\n"))
 }
 
-// formerManager returns the container of Kyma's lifecycle-manager in a file with one or several objects. It is the
-// container of a Deployment with the most flags of that manager.
+// formerManager returns the container of Kyma's lifecycle-manager in a file with one or several objects. This is the
+// container of a Deployment that has the most flags of that manager.
 func formerManager(data []byte) (*corev1.Container, error) {
 	var best *corev1.Container
 	most := 0

@@ -20,7 +20,7 @@ import (
 // its own values replace single ones. Values that equal the defaults of the chart are not stored, so that a new version
 // of the chart can change its defaults. Credentials are refused, because a ConfigMap is not a place for them.
 
-// flavourKey is the value of the chart for the flavour. It is stored with the other values.
+// flavourKey is the value of the chart for the flavour. The flavour is stored with the other values.
 const flavourKey = "flavour"
 
 // values are values of the chart, as in its file values.yaml.

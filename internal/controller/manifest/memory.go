@@ -65,7 +65,7 @@ type changes struct {
 	retried   bool                      // a person requested a retry
 }
 
-// resourceEvent is an event of the custom resource whose state is recorded. Its version is 0 if there is none.
+// resourceEvent is an event of the custom resource whose state is recorded. If there is no such event, version is 0.
 type resourceEvent struct {
 	ref     apply.Ref
 	version uint64

@@ -28,8 +28,8 @@
 // # What it does not do
 //
 // The package does not configure the watches of runtimes, and does not run the listener. The package creates no
-// gateway. It also creates no ReferenceGrant if the Service is in another namespace than the HTTPRoute: the owner of
-// the Service decides about that. The package handles only Watchers in the namespace of the manager.
+// gateway. The package also creates no ReferenceGrant if the Service is in another namespace than the HTTPRoute: the
+// owner of the Service decides about that. The package handles only Watchers in the namespace of the manager.
 package watcher
 
 import (

@@ -66,7 +66,7 @@ type Runtime struct {
 	SkipWindows bool
 	// Deferring is a Kyma with the annotations that defer updates. nil means that no update is deferred.
 	Deferring *v1beta2.Kyma
-	// Module returns the version and the channel of a module in the runtime. It is only called if Deferring is set.
+	// Module returns the version and the channel of a module in the runtime. Module is only called if Deferring is set.
 	Module func(name string) (version, channel string)
 }
 

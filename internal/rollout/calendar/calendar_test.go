@@ -17,8 +17,8 @@ import (
 // now is a Friday.
 var now = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 
-// maintenance has two weekly windows, one in each region. It also has a single window that has ended and a single
-// window next year. Other regions have no window.
+// maintenance has two weekly windows, one in each region. The policy also has a single window that has ended and a
+// single window next year. Other regions have no window.
 const maintenance = `{"rules":[
 	{"match":{"region":"eu"},"windows":[{"days":["Sat"],"begin":"02:00:00","end":"06:00:00","timeZone":"Europe/Berlin"}]},
 	{"match":{"region":"us"},"windows":[{"days":["Sat","Sun"],"begin":"22:30:00Z","end":"01:00:00Z"},

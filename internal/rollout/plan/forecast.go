@@ -34,8 +34,8 @@ type Late struct {
 	Message string `json:"message,omitempty"`
 }
 
-// A forecast simulates the coordinator, with the same limits. It assumes that every update takes the same time and
-// succeeds, and that approvals and gates that need a request pass at once:
+// A forecast simulates the coordinator, with the same limits. The forecast assumes that every update takes the same
+// time and succeeds, and that approvals and gates that need a request pass at once:
 //
 //   - a runtime begins when its stage has begun, its window is open, no freeze lasts and a slot is free
 //   - a stage is proven when enough of those that could begin are updated; then its soak follows

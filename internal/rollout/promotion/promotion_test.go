@@ -273,9 +273,9 @@ func TestMissing(t *testing.T) {
 }
 
 // TestModel simulates persons who move channels, hold and release promotions, and a manager that records and promotes,
-// in random order. A promotion never ends a person's hold and never lowers a version. It never uses a withdrawn
-// version, nor a version that was not proven for long enough. It never undoes a move that the manager has not recorded
-// yet. Each mutation of the code failed in the listed check of 80 steps (-rapid.seed=1):
+// in random order. A promotion never ends a person's hold and never lowers a version. A promotion never uses a
+// withdrawn version, nor a version that was not proven for long enough. A promotion never undoes a move that the
+// manager has not recorded yet. Each mutation of the code failed in the listed check of 80 steps (-rapid.seed=1):
 //
 //	hold     a hold ends with the next move            31
 //	hold     a move by a person is no hold             31

@@ -179,8 +179,8 @@ func (r rollouts) haveStages() bool {
 	return false
 }
 
-// The classes of progress. They are facts about the version and the state that a runtime reports; the verdicts of the
-// rollout are on its page.
+// The classes of progress. These classes are facts about the version and the state that a runtime reports; the verdicts
+// of the rollout are on the page of the rollout.
 const (
 	newReady byte = iota
 	moving

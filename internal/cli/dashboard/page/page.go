@@ -7,8 +7,8 @@
 //
 // # How it works
 //
-// Data flows in one direction. This package reads the index (package fleetindex), uses package heatmap for the heat
-// map, and makes HTML. Package pageserver sends the HTML.
+// The data of a page flows in one direction. This package reads the index (package fleetindex), uses package heatmap
+// for the heat map, and makes HTML. Package pageserver sends the HTML.
 //
 // Every page is made from one snapshot of the index, without a request to the API server. The URL of a page contains
 // its whole state: view, filters, order, page number. A page works without JavaScript. With JavaScript, the page
@@ -20,8 +20,8 @@
 //
 // # What it does not do
 //
-// The package decides nothing about modules. It makes only two changes, with the same code as klm: it edits the spec of
-// a rollout, and requests a retry of a runtime or of one of its modules.
+// The package decides nothing about modules. The package makes only two changes, with the same code as klm: it edits
+// the spec of a rollout, and requests a retry of a runtime or of one of its modules.
 package page
 
 import (

@@ -1,5 +1,5 @@
-// Package pageserver serves the pages of the dashboard. It handles requests, viewers and caching, and is independent of
-// the content of the pages.
+// Package pageserver serves the pages of the dashboard. The package handles requests, viewers and caching, and is
+// independent of the content of the pages.
 //
 // # Use
 //
@@ -16,8 +16,8 @@
 //
 // # What it does not do
 //
-// The package makes no HTML. It does not decide who may view the pages: its caller authenticates each request, and
-// passes the cluster with which the viewer acts.
+// The package makes no HTML. The package does not decide who may view the pages: its caller authenticates each request,
+// and passes the cluster with which the viewer acts.
 package pageserver
 
 import (

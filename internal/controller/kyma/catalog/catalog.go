@@ -234,8 +234,8 @@ func (r *record) suspect(key objectKey) {
 
 // findOutdated returns the objects that differ between the former catalog copy and the desired one, want, if it is
 // known which objects the runtime has. If this is not known, findOutdated reports that the objects in the runtime have
-// to be listed. It is known in two cases: this process has sent or compared the former catalog copy, or this process
-// has just created the CRDs.
+// to be listed. These objects are known in two cases: this process has sent or compared the former catalog copy, or
+// this process has just created the CRDs.
 func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unknown bool) {
 	var has map[objectKey]string
 	c.edit(t, func(r *record) {

@@ -9,8 +9,8 @@
 // # How it works
 //
 // A check verifies the signatures of a version and renders it, with the functions and the limits of an installation in
-// a runtime. It also renders the former version, and compares the CustomResourceDefinitions: no runtime can follow if
-// an API server refuses the new ones.
+// a runtime. The check also renders the former version and compares the CustomResourceDefinitions of both versions,
+// because no runtime can be updated if an API server refuses the new CustomResourceDefinitions.
 //
 // Check only reads the result from memory. Until there is one, the result is a blocker, so the rollout waits. One
 // goroutine makes the checks, and calls Changed after each new result. A result belongs to the two ModuleTemplates and
@@ -22,10 +22,10 @@
 //
 // # What it does not do
 //
-// The package does not connect to a runtime, so it cannot detect what only some API servers refuse. It does not compare
-// the schemas of CustomResourceDefinitions: klm module lint --previous does. If the former version cannot be rendered,
-// for example because it is no longer in the registry, nothing is compared: the API server of each runtime still checks
-// the CustomResourceDefinitions.
+// The package does not connect to a runtime, so it cannot detect what only some API servers refuse. The package does
+// not compare the schemas of CustomResourceDefinitions: klm module lint --previous compares them. If the former version
+// cannot be rendered, for example because it is no longer in the registry, nothing is compared: the API server of each
+// runtime still checks the CustomResourceDefinitions.
 package preflight
 
 import (
@@ -50,7 +50,7 @@ import (
 )
 
 const (
-	// checkTimeout limits one check. It is longer than the timeouts of the two renderings in it.
+	// checkTimeout limits one check. This timeout is longer than the timeouts of the two renderings together.
 	checkTimeout = 4 * time.Minute
 	// unreadableInterval is the time after which a version that could not be read is checked again.
 	unreadableInterval = 10 * time.Second
@@ -117,12 +117,12 @@ func (m Move) key() string {
 	return strings.Join(parts, "\n")
 }
 
-// Result is the result of a check.
+// Result is the result of the check of a version.
 type Result struct {
-	// Digest identifies the content of a version that has passed. It is "" for any other version.
+	// Digest identifies the content of a version that has passed. Digest is "" for any other version.
 	Digest string
-	// Blocker is the reason why the version cannot be installed, or why this is not known. It is nil if the version has
-	// passed.
+	// Blocker is the reason why the version cannot be installed, or why this is not known. Blocker is nil if the
+	// version has passed.
 	Blocker *v1beta2.RolloutBlocker
 	// IsRunning means that no check of the version has ended yet.
 	IsRunning bool
@@ -208,7 +208,8 @@ func (c *Checker) work(ctx context.Context, key string) {
 	}
 }
 
-// toCheck returns the entry of a requested check. It returns nil if nobody has used the result for idlePeriod.
+// toCheck returns the entry of a requested check. The function returns nil if nobody has used the result for
+// idlePeriod.
 func (c *Checker) toCheck(key string) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
