@@ -219,6 +219,9 @@ func publish(pool *runtimes.Pool, queues kymaQueues, kyma string, e protocol.Eve
 	case e.WatchedGVK.Kind == v1beta2.KindKyma:
 		// Either the event is from the Kyma project's agent, or the metadata of the object did not fit into the event.
 		queues.reconcile(kyma)
+		if e.Resource != "" {
+			pool.Publish(kyma, runtimes.Event{Missed: true, Interest: i}) // a Kyma that was read before is outdated
+		}
 	default:
 		pool.Publish(kyma, runtimes.Event{Missed: true, Interest: i})
 	}

@@ -61,11 +61,12 @@ func (n *run) takeRemote(ctx context.Context) (remote *v1beta2.Kyma) {
 
 // keepRemote keeps the Kyma in the runtime for the next reconcile, if the next reconcile will probably come soon, and
 // if no event has arrived in this reconcile. A Kyma that requests nothing is not kept: see confirmRequest. A Kyma that
-// is Processing for longer than SlowModuleDelay is not kept either, so memory has only Kymas that change now.
+// is Processing for longer than SlowModuleDelay is not kept either, so memory has only Kymas that change now. Nor is a
+// Kyma in a runtime that is not watched: an event there, of an agent of the Kyma project, may have no metadata.
 func (n *run) keepRemote() {
 	s := &n.kyma.Status
 	if s.State != v1beta2.StateProcessing || len(n.remote.Spec.Modules) == 0 || !n.kyma.DeletionTimestamp.IsZero() ||
-		n.now.Sub(s.LastOperation.LastUpdateTime.Time) >= plan.SlowModuleDelay {
+		n.now.Sub(s.LastOperation.LastUpdateTime.Time) >= plan.SlowModuleDelay || !n.Runtimes.IsWatched(n.kyma.Name) {
 		return
 	}
 	n.edit(func(m *record) {

@@ -20,6 +20,11 @@ func TestTakeRemote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	unwatched, err := runtimes.New(t.Context(), runtimes.Options{Namespace: "kcp-system",
+		Cache: unread{}, Live: unread{}, PollIntervals: runtimes.PollIntervals{Unwatched: time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	remote := func(change func(*v1beta2.Kyma)) *v1beta2.Kyma {
 		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "u", Generation: 1},
 			Spec: v1beta2.KymaSpec{Modules: []v1beta2.Module{{Name: "sample"}}}}
@@ -46,6 +51,8 @@ func TestTakeRemote(t *testing.T) {
 		"Ready": {"the next reconcile comes later", v1beta2.StateReady, remote(nil), nil, nil, time.Second, false, 0},
 		"Slow": {"memory has only Kymas that change now", v1beta2.StateProcessing, remote(nil), nil, nil, time.Second, false,
 			plan.SlowModuleDelay},
+		"Unwatched": {"no event with metadata would show a change", v1beta2.StateProcessing, remote(nil), nil, nil,
+			time.Second, false, 0},
 		"Nothing": {"a removal of all modules is confirmed by a second read", v1beta2.StateProcessing,
 			remote(func(k *v1beta2.Kyma) { k.Spec.Modules = nil }), nil, nil, time.Second, false, 0},
 		"OwnWrite": {"the event of an own write", v1beta2.StateProcessing, remote(nil), nil,
@@ -62,7 +69,11 @@ func TestTakeRemote(t *testing.T) {
 	}
 	for title, c := range cases {
 		t.Run(title, func(t *testing.T) {
-			r := testReconciler(t, Options{Runtimes: pool})
+			of := pool
+			if title == "Unwatched" {
+				of = unwatched
+			}
+			r := testReconciler(t, Options{Runtimes: of})
 			now := time.Now()
 			runAt := func(at time.Time) *run {
 				k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name}}
