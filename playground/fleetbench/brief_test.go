@@ -83,6 +83,11 @@ var limits = []limit{
 	{"rollout: writes to runtimes whose turn did not come", 0, 0, valueOf("rollout", waitersWrites)},
 	{"rollout: requests to runtimes whose turn did not come", 1, 3, // a poll or a probe that was due anyway
 		valueOf("rollout", waitersRequests)},
+	{"rollout: writes to the control plane for a runtime that was taken back", 8, 0.5, valueOf("rollout", backWrites)},
+	{"rollout: other runtimes that were changed on the way back", 0, 0, valueOf("rollout", othersChanged)},
+	{"rollout: writes to other runtimes on the way back", 0, 0, valueOf("rollout", othersWrites)},
+	{"rollout: requests to other runtimes on the way back", 1, 3, // a poll or a probe that was due anyway
+		valueOf("rollout", othersRequests)},
 	{"delete: requests to a runtime", 42, 0.25, valueOf("delete", deleteRequests)},
 	{"delete: Deployments that are left", 0, 0, valueOf("delete", deploymentsLeft)},
 	{"delete: connections to runtimes that are left open", 0, 0, valueOf("delete", connectionsLeft)},

@@ -60,8 +60,8 @@ func main() {
 	f.IntVar(&o.Objects, "objects", 10, "objects that each module has, beside its custom resource")
 	f.IntVar(&o.Catalog, "catalog", 0, "modules in the catalog that no cluster has")
 	f.StringVar(&o.Scenario, "scenario", "all",
-		"what is measured: all, or some of install, idle, edit, upgrade, restart, failover, rotate, faults, delete, "+
-			"separated by commas; install always is")
+		"what is measured: all, or some of install, idle, edit, upgrade, restart, failover, rotate, faults, rollout, "+
+			"delete, separated by commas; install always is")
 	f.StringVar(&o.Out, "out", "",
 		"file for the result as JSON, and with .svg in place of .json for the chart of several sizes; none if empty")
 	f.StringVar(&o.WatchMode, "watch-mode", config.WatchAgent, "the manager's --watch-mode: agent, hub or poll")

@@ -37,6 +37,7 @@ type module struct {
 	name    string
 	objects int
 	version string // the version that the channel points at
+	back    string // the lower versions to which the next published version declares that going back is safe
 }
 
 // newModules returns n modules. The last one is the extra module, which no Kyma has at the beginning.
@@ -201,6 +202,9 @@ func (m *module) publish(ctx context.Context, r *registry.Registry, c client.Cli
 			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment",
 				Namespace: v1beta2.RuntimeNamespace, Name: m.deployment()},
 		},
+	}
+	if m.back != "" {
+		t.Spec.Upgrade = &v1beta2.ModuleUpgrade{Back: m.back}
 	}
 	if err := yaml.Unmarshal(m.resource(), &t.Spec.Data.Object); err != nil {
 		return fmt.Errorf("reading the custom resource of %s: %w", m.name, err)

@@ -23,6 +23,9 @@ const (
 	failingTime  = 20 * time.Second // a failure that has nothing to do with the version ends after this time
 )
 
+// goodVersion is the version of the module that works.
+const goodVersion = "1.3.0"
+
 const (
 	stagedWrites      = "writes to the control plane per module of a good rollout"
 	rolloutWrites     = "writes of the status of the rollout"
@@ -40,7 +43,7 @@ const (
 
 // staged moves the channel of a module twice through stages. The first version works; meanwhile some clusters fail for
 // other reasons, before and during the rollout, and some are dead: the rollout must reach all others. The second
-// version fails in some clusters: the rollout must halt.
+// version fails in some clusters: the rollout must halt, and then the clusters with this version are taken back.
 func staged(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.prepareStages(ctx); err != nil {
 		return err
@@ -55,7 +58,14 @@ func staged(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	return r.badRollout(ctx, s, touched)
+	bad, err := r.badRollout(ctx, s, touched)
+	if err != nil {
+		return err
+	}
+	if err := r.wayBack(ctx, s, bad, touched); err != nil {
+		return err
+	}
+	return r.coordinatorTimes(ctx, s)
 }
 
 // prepareStages creates the policy, and labels the clusters of its first stage.
@@ -73,7 +83,7 @@ func (r *rig) prepareStages(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "bench", Namespace: v1beta2.ControlPlaneNamespace},
 		Spec: v1beta2.RolloutPolicySpec{
 			Modules: v1beta2.RolloutModules{Names: []string{r.modules[0].name}},
-			Stages: []v1beta2.RolloutStage{own, canary, stage("early", 10, "50%", "0.5%"),
+			Stages: []v1beta2.RolloutStage{own, canary, stage("early", 10, "100%", "0.5%"),
 				stage("half", 50, "20%", "0.5%"), rest},
 		},
 	}
@@ -121,14 +131,14 @@ func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]boo
 	seen := r.follow(ctx)
 	defer seen.stop()
 	begin := time.Now()
-	o, err := r.release(ctx, m, "1.3.0", func(i int) bool { return !dead[i] && !isBroken[i] })
+	o, err := r.release(ctx, m, goodVersion, func(i int) bool { return !dead[i] && !isBroken[i] })
 	if err != nil {
 		return nil, err
 	}
 	defer o.stop()
 	stop := r.failAtRandom(ctx, m, unlucky)
 	defer stop()
-	name, err := r.rolloutOf(ctx, m, "1.3.0")
+	name, err := r.rolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.Target == goodVersion })
 	if err != nil {
 		return nil, err
 	}
@@ -235,19 +245,28 @@ func (r *rig) mend(ctx context.Context, m *module, dead map[int]bool, broken []i
 	return r.takeBack(ctx, edits)
 }
 
-// badRollout is the rollout of a version that fails in some clusters. Requests to clusters with earlier faults are not
-// counted, because the faults may be their cause.
-func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool) error {
-	m, version := r.modules[0], "1.4.0"
+// badVersion describes the runtimes with a version whose rollout has halted.
+type badVersion struct {
+	version string
+	holders map[int]bool // the clusters that have it
+	failing map[int]bool // the holders in which it fails
+}
+
+// badRollout is the rollout of a version that fails in some clusters, until it has halted. Requests to clusters with
+// earlier faults are not counted, because the faults may be their cause.
+func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool) (_ badVersion, err error) {
+	const version = "1.4.0"
+	m := r.modules[0]
+	m.back = goodVersion
 	bad := map[int]bool{}
 	for _, i := range r.pick(failingShare, 6) {
 		bad[i] = true
 	}
 	if err := m.publish(ctx, r.artefacts, r.plane.client, version); err != nil {
-		return err
+		return badVersion{}, err
 	}
 	if err := r.settle(ctx, s); err != nil { // every runtime gets the new ModuleTemplate
-		return err
+		return badVersion{}, err
 	}
 	for i := range r.clusters {
 		r.fleet.Cluster(i).Mark()
@@ -272,11 +291,11 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	seen := r.follow(ctx)
 	defer seen.stop()
 	if err := m.assign(ctx, r.plane.client, version); err != nil {
-		return err
+		return badVersion{}, err
 	}
-	name, err := r.rolloutOf(ctx, m, version)
+	name, err := r.rolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.Target == version })
 	if err != nil {
-		return err
+		return badVersion{}, err
 	}
 	r.stage.set(func() string { return fmt.Sprintf("%s: %d clusters have the bad version", seen.of(name), holders()) })
 	if err := until(ctx, r.waitTimeout(), name+" to halt", func() (bool, error) {
@@ -286,18 +305,18 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 		}
 		return is == v1beta2.RolloutHalted, nil
 	}); err != nil {
-		return err
+		return badVersion{}, err
 	}
 	mu.Lock()
 	s.Values[haltSeconds] = seen.of(name).haltedAt.Sub(lastFailure).Seconds()
 	mu.Unlock()
 	if err := r.settle(ctx, s); err != nil { // updates admitted before the halt complete
-		return err
+		return badVersion{}, err
 	}
 	first := holders()
 	s.Values[badHolders] = float64(first)
 	if err := pause(ctx, r.watched); err != nil {
-		return err
+		return badVersion{}, err
 	}
 	s.Values[badLater] = float64(holders() - first)
 	waiting := map[string]int{}
@@ -315,27 +334,37 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	for what, n := range waiting {
 		s.Values[waitersRequests+": "+what] = float64(n)
 	}
+	found := badVersion{version: version, holders: map[int]bool{}, failing: map[int]bool{}}
+	mu.Lock()
+	defer mu.Unlock()
+	for i := range has {
+		found.holders[i] = true
+		if bad[i] {
+			found.failing[i] = true
+		}
+	}
+	return found, nil
+}
+
+// coordinatorTimes reads the durations of the reconciles of the coordinator.
+func (r *rig) coordinatorTimes(ctx context.Context, s *Scenario) (err error) {
 	if s.Values[coordinatorMedian], err = r.reconcileTime(ctx, "rollout", 0.5); err != nil {
 		return err
 	}
-	if s.Values[coordinatorTime], err = r.reconcileTime(ctx, "rollout", 0.99); err != nil {
-		return err
-	}
-	for i := range bad {
-		r.fleet.Cluster(i).Operate(m.operator().Kind, "")
-	}
-	return nil
+	s.Values[coordinatorTime], err = r.reconcileTime(ctx, "rollout", 0.99)
+	return err
 }
 
-// rolloutOf waits until the ModuleRollout of a version exists, and returns its name.
-func (r *rig) rolloutOf(ctx context.Context, m *module, version string) (name string, err error) {
-	err = until(ctx, 2*time.Minute, "the ModuleRollout of "+m.name+" "+version, func() (bool, error) {
+// rolloutOf waits until a ModuleRollout moves the channel as the caller expects, and returns its name.
+func (r *rig) rolloutOf(ctx context.Context, m *module, isMove func(c *v1beta2.ChannelStatus) bool) (name string,
+	err error) {
+	err = until(ctx, 2*time.Minute, "the ModuleRollout of "+m.name, func() (bool, error) {
 		release := &v1beta2.ModuleReleaseMeta{}
 		key := client.ObjectKey{Namespace: v1beta2.ControlPlaneNamespace, Name: m.name}
 		if err := r.plane.client.Get(ctx, key, release); err != nil {
 			return false, err
 		}
-		if c := release.ChannelStatus(benchChannel); c != nil && c.Target == version {
+		if c := release.ChannelStatus(benchChannel); c != nil && isMove(c) {
 			name = c.Rollout
 		}
 		return name != "", nil

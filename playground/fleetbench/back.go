@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+const (
+	backRuntimes     = "runtimes that were taken back"
+	backFailing      = "of these, runtimes in which the version failed"
+	backSeconds      = "from the order until all of them have the former version, s"
+	backWrites       = "writes to the control plane for a runtime that was taken back"
+	backStatusWrites = "writes of the status of the rollout back"
+	backRequests     = "requests to a runtime that was taken back"
+	backTooEarly     = "runtimes that were taken back before a failing one"
+	othersChanged    = "other runtimes that were changed meanwhile"
+	othersRequests   = "requests to other runtimes meanwhile"
+	othersWrites     = "of the requests to other runtimes, writes"
+)
+
+// wayBack sets the channel back after a halt, and waits until all runtimes with the bad version have the former one.
+// Requests to clusters with earlier faults are not counted, because the faults may be their cause.
+func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched map[int]bool) error {
+	m, version := r.modules[0], goodVersion
+	before, err := r.count(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range r.clusters {
+		r.fleet.Cluster(i).Mark()
+	}
+	stop := r.changes.listenApplied(func(i int) {
+		if bad.failing[i] && r.applied(i, m, version) {
+			r.fleet.Cluster(i).Operate(m.operator().Kind, "")
+		}
+	})
+	defer stop()
+	seen := r.follow(ctx)
+	defer seen.stop()
+	begin := time.Now()
+	if err := m.assign(ctx, r.plane.client, version); err != nil {
+		return err
+	}
+	name, err := r.rolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.TakingBack == bad.version })
+	if err != nil {
+		return err
+	}
+	back := func() (done int) {
+		for i := range bad.holders {
+			if is := r.kymas.at(i); is.ready(m.name, version) {
+				done++
+			}
+		}
+		return done
+	}
+	r.stage.set(func() string {
+		return fmt.Sprintf("%s: %d of %d are back", seen.of(name), back(), len(bad.holders))
+	})
+	if err := until(ctx, r.waitTimeout(), name+" to complete", func() (bool, error) {
+		is := seen.of(name)
+		if is.phase.IsOver() && is.phase != v1beta2.RolloutCompleted || is.phase == v1beta2.RolloutHalted {
+			return false, fmt.Errorf("%s is %s: %s", name, is.phase, is.message)
+		}
+		return is.phase == v1beta2.RolloutCompleted && back() == len(bad.holders), nil
+	}); err != nil {
+		return err
+	}
+	n := float64(len(bad.holders))
+	s.Values[backSeconds] = time.Since(begin).Seconds()
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	after, err := r.count(ctx)
+	if err != nil {
+		return err
+	}
+	s.Values[backRuntimes], s.Values[backFailing] = n, float64(len(bad.failing))
+	s.Values[backWrites] = float64(writes(difference(before.requests, after.requests))) / n
+	s.Values[backStatusWrites] = float64(seen.of(name).writes)
+	r.countBack(s, bad, touched)
+	return r.orderOfBack(ctx, s, m, name, bad)
+}
+
+// countBack counts the requests to the runtimes that were taken back, and those to the others.
+func (r *rig) countBack(s *Scenario, bad badVersion, touched map[int]bool) {
+	holders, others := map[string]int{}, map[string]int{}
+	for i := range r.clusters {
+		count := others
+		switch {
+		case bad.holders[i]:
+			count = holders
+		case !r.applied(i, r.modules[0], goodVersion):
+			s.Values[othersChanged]++
+		}
+		if touched[i] && !bad.holders[i] {
+			continue
+		}
+		for what, n := range r.fleet.Cluster(i).Since().Requests {
+			count[what] += n
+		}
+	}
+	s.Values[othersChanged] += 0 // it is always there
+	s.Values[backRequests] = float64(total(holders)) / float64(len(bad.holders))
+	s.Values[othersRequests], s.Values[othersWrites] = float64(total(others)), float64(writes(others))
+	for what, n := range others {
+		s.Values[othersRequests+": "+what] = float64(n)
+	}
+}
+
+// orderOfBack counts the runtimes in which the module worked and that began to go back before one in which it failed.
+func (r *rig) orderOfBack(ctx context.Context, s *Scenario, m *module, name string, bad badVersion) error {
+	failing := map[string]bool{}
+	for i := range bad.failing {
+		failing[r.fleet.Cluster(i).Name()] = true
+	}
+	var all v1beta2.ManifestList
+	if err := r.plane.client.List(ctx, &all, client.InNamespace(v1beta2.ControlPlaneNamespace)); err != nil {
+		return fmt.Errorf("listing Manifests: %w", err)
+	}
+	var last string // RFC 3339 in UTC, which sorts by time
+	began := map[string]string{}
+	for i := range all.Items {
+		o := &all.Items[i]
+		of, _, _ := strings.Cut(o.Annotations[v1beta2.AnnotationRollout], "/")
+		if o.ModuleName() != m.name || of != name {
+			continue
+		}
+		began[o.KymaName()] = o.Annotations[v1beta2.AnnotationRolloutStarted]
+		if failing[o.KymaName()] {
+			last = max(last, began[o.KymaName()])
+		}
+	}
+	if len(began) != len(bad.holders) {
+		return fmt.Errorf("%s has taken %d runtimes back, and %d had the version", name, len(began), len(bad.holders))
+	}
+	early := 0
+	for kyma, at := range began {
+		if !failing[kyma] && at < last {
+			early++
+		}
+	}
+	s.Values[backTooEarly] = float64(early)
+	return nil
+}
