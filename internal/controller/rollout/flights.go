@@ -79,8 +79,8 @@ func (p *pass) flightOf(ctx context.Context, r *v1beta2.ModuleRollout) (flight, 
 	return f, nil
 }
 
-// unseen records that the next status of a rollout cannot be computed now.
-func (p *pass) unseen(name string) {
+// markUncomputable records that the next status of a rollout cannot be computed now.
+func (p *pass) markUncomputable(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.flights, name)

@@ -184,12 +184,12 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	inSpec, _ := p.release.Target(of)
 	if was.Version == target && was.Target == target && was.Rollout == "" && (was.TakenBack == "" ||
 		was.TakenBack == inSpec) { // no version has changed: the usual case
-		phase, why := settled(was)
+		phase, why := settledPhase(was)
 		return *was, phase, why, nil
 	}
 	if wait := p.settle(of, was, target); wait > 0 {
 		p.after(wait)
-		p.unseen(was.Rollout)
+		p.markUncomputable(was.Rollout)
 		return *was, v1beta2.RolloutPending, "the channel was moved to " + target + " a moment ago", nil
 	}
 	policy, conflict := rollout.PolicyFor(p.policies, p.release.Name, of)
@@ -203,7 +203,7 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	}
 	declared, invalid := urgency.Of(p.release, of, target)
 	if invalid != nil && was.Target != target {
-		p.unseen(was.Rollout)
+		p.markUncomputable(was.Rollout)
 		return *was, v1beta2.RolloutHeld, v1beta2.ReasonUrgencyInvalid + ": " + invalid.Error() +
 			": correct the line; klm channel set --urgency writes it", nil
 	}
@@ -215,7 +215,7 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 		return s, "", "", err
 	}
 	if conflict != nil && recorded.Make != nil { // a rollout in progress continues with its own stages
-		p.unseen(was.Rollout)
+		p.markUncomputable(was.Rollout)
 		return *was, v1beta2.RolloutHeld, v1beta2.ReasonPolicyConflict + ": " + conflict.Error(), nil
 	}
 	if recorded.Withdraw != "" {
@@ -238,7 +238,7 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 		if s.Version != target {
 			return s, v1beta2.RolloutEndedAborted, "the rollout was aborted", nil
 		}
-		phase, why = settled(&s)
+		phase, why = settledPhase(&s)
 		return s, phase, why, nil
 	}
 	if active = p.rollout(s.Rollout); active == nil {
@@ -271,8 +271,8 @@ func (p *pass) moverOf(ctx context.Context, of string) (string, error) {
 	return promotion.Mover(live, of), nil
 }
 
-// settled returns the phase of a channel that does not move, and the message for users.
-func settled(s *v1beta2.ChannelStatus) (v1beta2.RolloutPhase, string) {
+// settledPhase returns the phase of a channel that does not move, and the message for users.
+func settledPhase(s *v1beta2.ChannelStatus) (v1beta2.RolloutPhase, string) {
 	if s.TakenBack != "" {
 		return v1beta2.RolloutTakenBack, fmt.Sprintf("version %s was halted and taken back: move the channel to "+
 			"another version",
@@ -502,7 +502,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	}
 	result, err := rollout.Advance(in)
 	if err != nil {
-		return p.refuse(ctx, r, err)
+		return p.recordRefusal(ctx, r, err)
 	}
 	if err := p.failed(); err != nil {
 		return nil, err
@@ -534,10 +534,10 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	return &r.Status, nil
 }
 
-// refuse records in the status that the stages of a rollout cannot be computed.
-func (p *pass) refuse(ctx context.Context, r *v1beta2.ModuleRollout, why error) (*v1beta2.ModuleRolloutStatus,
+// recordRefusal records in the status that the stages of a rollout cannot be computed.
+func (p *pass) recordRefusal(ctx context.Context, r *v1beta2.ModuleRollout, why error) (*v1beta2.ModuleRolloutStatus,
 	error) {
-	p.unseen(r.Name)
+	p.markUncomputable(r.Name)
 	next := r.Status.DeepCopy()
 	next.Phase, next.Message, next.Admitted = v1beta2.RolloutHeld, why.Error(), ""
 	next.Blockers = []v1beta2.RolloutBlocker{{Code: v1beta2.ReasonPolicyInvalid, Message: why.Error(),

@@ -86,14 +86,14 @@ func (p *Plan) foresee(policy *v1beta2.RolloutPolicy, seen []rollout.Seen, now t
 			s.Ends = f.run(i, now, waiting[i], updating[i])
 			continue
 		}
-		if begin = f.thaw(begin); i == int(current.Index) && !current.StartedAt.IsZero() {
+		if begin = f.endOfFreeze(begin); i == int(current.Index) && !current.StartedAt.IsZero() {
 			s.Begins = current.StartedAt.Time
 		} else {
 			s.Begins = begin
 		}
 		s.Ends = f.run(i, begin, waiting[i], updating[i])
 		if i < len(p.Stages)-1 {
-			begin = f.passed(i, begin)
+			begin = f.nextStageBegin(i, begin)
 		}
 	}
 	for i := range p.Stages {
@@ -136,8 +136,8 @@ func updateTime(r *v1beta2.ModuleRollout, seen []rollout.Seen) time.Duration {
 	return all[len(all)/2]
 }
 
-// thaw returns the first time after a given time at which no freeze is in force.
-func (f *forecast) thaw(at time.Time) time.Time {
+// endOfFreeze returns the first time after a given time at which no freeze is in force.
+func (f *forecast) endOfFreeze(at time.Time) time.Time {
 	const most = 100 // a policy has at most 32 freezes
 	for range most {
 		hold, change := rollout.HoldOf(f.policy, f.Rollout, at)
@@ -157,7 +157,7 @@ func (f *forecast) findBegin(c *candidate, at time.Time) bool {
 		at = later(at, c.Blocker.Until)
 	}
 	for range most {
-		at = f.thaw(at)
+		at = f.endOfFreeze(at)
 		c.opens, c.closes = at, time.Time{}
 		if c.Window == nil {
 			break
@@ -169,7 +169,7 @@ func (f *forecast) findBegin(c *candidate, at time.Time) bool {
 		if w.Begin.After(at) {
 			c.opens = w.Begin
 		}
-		if c.closes = w.End; !f.thaw(c.opens).After(c.opens) {
+		if c.closes = w.End; !f.endOfFreeze(c.opens).After(c.opens) {
 			break
 		}
 		at = c.opens
@@ -256,7 +256,7 @@ func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updat
 		if perMinute > 0 && n-updating >= perMinute {
 			at = later(at, starts[n-perMinute].Add(time.Minute))
 		}
-		if !c.closes.IsZero() && !at.Before(c.closes) || f.thaw(at).After(at) { // its turn comes too late
+		if !c.closes.IsZero() && !at.Before(c.closes) || f.endOfFreeze(at).After(at) { // its turn comes too late
 			if f.findBegin(c, at) {
 				heap.Fix(&q, 0)
 			} else {
@@ -294,9 +294,9 @@ func (f *forecast) nameLate(c *candidate, isKnown bool) {
 	f.Late = append(f.Late, late)
 }
 
-// passed returns the time at which the stage after a stage can begin: the quorum, the soak, gates with a time, and
-// enough evidence.
-func (f *forecast) passed(stage int, begin time.Time) time.Time {
+// nextStageBegin returns the time at which the stage after a stage can begin: after the quorum, the soak and gates with
+// a time, and with enough evidence.
+func (f *forecast) nextStageBegin(stage int, begin time.Time) time.Time {
 	spec, status := &f.Rollout.Spec.Stages[stage].RolloutStage, f.Rollout.Status.Stage
 	isCurrent := stage == int(status.Index)
 	end, isProven := f.quorum(stage, begin)
