@@ -85,7 +85,8 @@ type Options struct {
 	// Roots returns the current root certificates for client certificates. Roots is called for each request, so it must
 	// be cheap.
 	Roots func() []*x509.Certificate
-	// Certificate returns the serving certificate. It is also the client certificate in requests to other replicas.
+	// Certificate returns the serving certificate. Requests to other replicas use the same certificate as client
+	// certificate.
 	Certificate func() (*tls.Certificate, error)
 
 	// Lookup returns the runtime that has an identity. An error means that no runtime has this identity. The message of

@@ -496,7 +496,7 @@ type Effects struct {
 	Reason  string                 `json:"reason,omitempty"`
 	// WayBack is a text about whether runtimes can be taken back from the version.
 	WayBack string `json:"wayBack,omitempty"`
-	// Diff is the difference between the contents of both versions. It is nil if it was not requested.
+	// Diff is the difference between the contents of both versions. Diff is nil if no diff was requested.
 	Diff *check.Difference `json:"diff,omitempty"`
 	// Pinned is the number of runtimes that have pinned a version of the module. These runtimes take no part in the
 	// rollout.
