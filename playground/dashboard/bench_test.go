@@ -1,15 +1,14 @@
 package dashboard
 
 import (
+	"bufio"
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,131 +16,103 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/crds"
-	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// The size of the fleet of the benchmark.
+// The size of the fleet of the benchmark, and the number of viewers.
 const (
 	fleetSize    = 10_000
 	fleetModules = 7
+	viewers      = 50
 )
 
 // BenchmarkFleet measures the dashboard of 10,000 runtimes with seven modules each, on a real API server and in a real
-// browser: the time from the start of klm until the index is ready, and the time until the fleet is painted in a
-// browser with an empty cache. The benchmark needs some minutes to make the fleet:
+// browser. It needs some minutes to make the fleet:
 //
 //	go test -run '^$' -bench Fleet -benchtime 3x -timeout 30m ./dashboard
+//
+//	s-to-index      from the start of klm until the fleet is in the browser
+//	ms-first-byte   from the request of the page of the fleet until its first byte
+//	ms-to-paint     from the navigation until the first text, with an empty cache
+//	ms-to-map       from the navigation until the heat map is drawn
+//	KB-cells        bytes of the heat map, compressed
+//	ms-to-change    from the change of a Kyma until it is in the page
+//	MB-resident     memory of klm, all of it
+//	cores-50        processor time of klm per second with 50 viewers who follow a change a second
 func BenchmarkFleet(b *testing.B) {
-	kubeconfig := bigFleet(b)
-	var ready, painted, drawn time.Duration
+	p := bigFleet(b)
+	all := map[string]float64{}
 	n := 0
 	for b.Loop() {
 		begin := time.Now()
-		address := serveFor(b, kubeconfig)
+		address, pid := serveFor(b, p.kubeconfig)
 		base, _, _ := strings.Cut(address, "?")
 		browser := open(b, address)
 		browser.until("10,000 runtimes")
-		ready += time.Since(begin)
+		all["s-to-index"] += time.Since(begin).Seconds()
 		call(browser, network.ClearBrowserCache, cdp.Empty{})
 		browser.do(chromedp.Navigate(base))
-		painted += browser.mark("first-contentful-paint")
-		drawn += browser.mark("heat-map")
+		all["ms-to-paint"] += browser.mark("first-contentful-paint")
+		all["ms-to-map"] += browser.mark("heat-map")
+		all["ms-first-byte"] += evaluate[float64](browser, `(t => t.responseStart - t.requestStart)(`+
+			`performance.getEntriesByType("navigation")[0])`)
+		all["KB-cells"] += evaluate[float64](browser, `performance.getEntriesByType("resource").filter(`+
+			`e => e.name.includes("/fleet/cells")).reduce((n, e) => n + e.encodedBodySize, 0)`) / 1000
 		n++
+		begin = time.Now()
+		p.fail(b, n)
+		browser.until(fmt.Sprintf("Error %d", n))
+		all["ms-to-change"] += float64(time.Since(begin).Milliseconds())
+		all["MB-resident"] += resident(b, pid)
+		all["cores-50"] += p.follow(b, browser, pid, n)
 	}
-	b.ReportMetric(ready.Seconds()/float64(n), "s-to-index")
-	b.ReportMetric(float64(painted.Milliseconds())/float64(n), "ms-to-paint")
-	b.ReportMetric(float64(drawn.Milliseconds())/float64(n), "ms-to-map")
+	for unit, sum := range all {
+		b.ReportMetric(sum/float64(n), unit)
+	}
 }
 
-// mark waits for an entry of the performance timeline, and returns its time since the navigation.
-func (b *tab) mark(name string) time.Duration {
+// mark waits for an entry of the performance timeline, and returns its time since the navigation in milliseconds.
+func (b *tab) mark(name string) (at float64) {
 	b.t.Helper()
 	entry := fmt.Sprintf(`performance.getEntriesByName(%q)[0]?.startTime ?? 0`, name)
-	at := 0.0
 	waitFor(b.t, name, func() bool {
 		at = evaluate[float64](b, entry)
 		return at > 0
 	})
-	return time.Duration(at * float64(time.Millisecond))
+	return at
 }
 
-// bigFleet starts a control plane without a manager, with the Kymas of a fleet, and returns its kubeconfig.
-func bigFleet(b *testing.B) string {
+// bigFleet starts a control plane without a manager, with the Kymas of a fleet. There are no Manifests: the index does
+// not read them.
+func bigFleet(b *testing.B) *plane {
 	b.Helper()
-	host, err := cluster.Open(b.Context(), cluster.Options{Dir: filepath.Join(b.TempDir(), "data")})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := host.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	cp, err := host.Start(b.Context(), "control-plane")
-	if err != nil {
-		b.Fatal(err)
-	}
-	config := rest.CopyConfig(cp.Config())
-	config.QPS = -1
-	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
-		b.Fatal(err)
-	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, crd := range crds.All() {
-		if err := c.Create(b.Context(), crd); err != nil {
-			b.Fatal(err)
-		}
-	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1beta2.ControlPlaneNamespace}}
-	if err := c.Create(b.Context(), namespace); err != nil {
-		b.Fatal(err)
-	}
-	waitFor(b, "the CRDs", func() bool { return c.List(b.Context(), kymaList()) == nil })
+	p := newPlane(b)
 	var all errgroup.Group
 	const parallel = 16
 	all.SetLimit(parallel)
 	for i := range fleetSize {
-		all.Go(func() error { return addKyma(b, c, i) })
+		all.Go(func() error { return p.addKyma(b, i) })
 	}
 	if err := all.Wait(); err != nil {
 		b.Fatal(err)
 	}
-	file := filepath.Join(b.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, cp.Kubeconfig(), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	return file
+	return p
 }
 
-func kymaList() *unstructured.UnstructuredList {
-	l := &unstructured.UnstructuredList{}
-	l.SetGroupVersionKind(v1beta2.GroupVersion.WithKind("KymaList"))
-	return l
+// kymaOf returns the metadata of a Kyma.
+func kymaOf(i int) *v1beta2.Kyma {
+	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("runtime-%05d", i),
+		Namespace: v1beta2.ControlPlaneNamespace}}
 }
 
 // addKyma makes one Kyma with the status of a runtime whose modules are Ready.
-func addKyma(b *testing.B, c client.Client, i int) error {
+func (p *plane) addKyma(b *testing.B, i int) error {
 	regions := []string{"eu-central-1", "us-east-1", "ap-south-1", "eu-west-3", "us-west-2", "ca-central-1"}
-	k := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"channel": "regular"}}}
-	k.SetGroupVersionKind(v1beta2.GroupVersion.WithKind("Kyma"))
-	k.SetNamespace(v1beta2.ControlPlaneNamespace)
-	k.SetName(fmt.Sprintf("runtime-%05d", i))
-	k.SetLabels(map[string]string{v1beta2.LabelRegion: regions[i%len(regions)]})
-	if err := c.Create(b.Context(), k); err != nil {
+	k := kymaOf(i)
+	k.Labels, k.Spec.Channel = map[string]string{v1beta2.LabelRegion: regions[i%len(regions)]}, "regular"
+	if err := p.Create(b.Context(), k); err != nil {
 		return err
 	}
 	status := v1beta2.KymaStatus{State: v1beta2.StateReady, ModulesReady: fmt.Sprintf("%d/%[1]d", fleetModules),
@@ -155,37 +126,107 @@ func addKyma(b *testing.B, c client.Client, i int) error {
 	}
 	status.Summary = strings.Join(summary, ", ")
 	status.LastOperation.LastUpdateTime = metav1.Now()
-	data, err := json.Marshal(map[string]any{"status": status})
-	if err != nil {
-		return err
-	}
-	return c.Status().Patch(b.Context(), k, client.RawPatch("application/merge-patch+json", data))
+	return p.setStatus(b, k, status)
 }
 
-// serveFor starts klm dashboard, and returns the address that it prints.
-func serveFor(b *testing.B, kubeconfig string) string {
+// fail sets the state of a runtime to Error.
+func (p *plane) fail(b *testing.B, i int) {
 	b.Helper()
-	command := exec.Command(filepath.Join(bin, "klm"), "dashboard", "--no-open", "--kubeconfig="+kubeconfig)
-	var out bytes.Buffer
-	read, write, err := os.Pipe()
-	if err != nil {
+	if err := p.setStatus(b, kymaOf(i), map[string]any{"state": v1beta2.StateError}); err != nil {
 		b.Fatal(err)
 	}
-	command.Stdout = write
-	if err := command.Start(); err != nil {
-		b.Fatal(err)
+}
+
+// follow returns the processor time of klm per second while viewers have the page of the fleet open, and a runtime
+// changes each second. A viewer loads the page again after each event, as the script of the page does.
+func (p *plane) follow(b *testing.B, browser *tab, pid, round int) float64 {
+	b.Helper()
+	client := visitor(b, browser)
+	client.Transport = &http.Transport{MaxIdleConnsPerHost: viewers}
+	request := func(path string) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, browser.base+path, nil)
+		if err != nil {
+			return nil, err
+		}
+		return client.Do(r)
 	}
-	b.Cleanup(func() {
-		_ = command.Process.Signal(syscall.SIGTERM)
-		_ = command.Wait() // ended by the signal
-	})
-	buffer := make([]byte, 4096)
-	for !strings.Contains(out.String(), "\n") {
-		n, err := read.Read(buffer)
+	var streams []io.Closer
+	var all errgroup.Group
+	for range viewers {
+		stream, err := request("/events")
 		if err != nil {
 			b.Fatal(err)
 		}
-		out.Write(buffer[:n])
+		streams = append(streams, stream.Body)
+		all.Go(func() error {
+			for lines := bufio.NewScanner(stream.Body); lines.Scan(); {
+				if !strings.HasPrefix(lines.Text(), "data: ") {
+					continue
+				}
+				page, err := request("/")
+				if err != nil {
+					return err
+				}
+				if _, err := io.Copy(io.Discard, page.Body); err != nil {
+					return err
+				}
+				page.Body.Close()
+			}
+			return nil
+		})
 	}
-	return printed.FindString(out.String())
+	const changes = 10
+	before, begin := processorTime(b, pid), time.Now()
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for i := range changes {
+		<-ticker.C
+		p.fail(b, 1000*round+i)
+		if err := p.setStatus(b, kymaOf(1000*round+i), map[string]any{"state": v1beta2.StateReady}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	used := (processorTime(b, pid) - before) / time.Since(begin).Seconds()
+	for _, s := range streams {
+		_ = s.Close() // ends the stream
+	}
+	if err := all.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	return used
+}
+
+// processorTime returns the processor time that a process has used, in seconds.
+func processorTime(b *testing.B, pid int) float64 {
+	b.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(data, []byte(") ")) // the name of the program may have spaces
+	fields := strings.Fields(string(rest))
+	const user, system, ticksPerSecond = 11, 12, 100
+	sum := 0.0
+	for _, i := range []int{user, system} {
+		n, err := strconv.ParseFloat(fields[i], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		sum += n / ticksPerSecond
+	}
+	return sum
+}
+
+// resident returns the resident memory of a process in MB.
+func resident(b *testing.B, pid int) float64 {
+	b.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	pages, err := strconv.ParseFloat(strings.Fields(string(data))[1], 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return pages * float64(os.Getpagesize()) / 1e6
 }

@@ -144,11 +144,18 @@ func klm(t *testing.T, l *landscape.Landscape, args ...string) string {
 // printed finds the address that klm dashboard prints.
 var printed = regexp.MustCompile(`http://127\.0\.0\.1:\d+/\S*`)
 
-// serve starts klm dashboard, and returns the address that it prints.
+// serve starts klm dashboard for a landscape, and returns the address that it prints.
 func serve(t *testing.T, l *landscape.Landscape, args ...string) string {
 	t.Helper()
+	address, _ := serveFor(t, l.Kubeconfig(landscape.ControlPlane), args...)
+	return address
+}
+
+// serveFor starts klm dashboard, and returns the address that it prints, and its process.
+func serveFor(t testing.TB, kubeconfig string, args ...string) (address string, pid int) {
+	t.Helper()
 	command := exec.Command(filepath.Join(bin, "klm"), append([]string{"dashboard", "--no-open",
-		"--kubeconfig=" + l.Kubeconfig(landscape.ControlPlane)}, args...)...)
+		"--kubeconfig=" + kubeconfig}, args...)...)
 	out, err := command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -165,11 +172,11 @@ func serve(t *testing.T, l *landscape.Landscape, args ...string) string {
 	for lines.Scan() {
 		if address := printed.FindString(lines.Text()); address != "" {
 			go io.Copy(io.Discard, out) //nolint:errcheck // until the program ends
-			return address
+			return address, command.Process.Pid
 		}
 	}
 	t.Fatalf("klm dashboard has printed no address: %v", lines.Err())
-	return ""
+	return "", 0
 }
 
 // tab is a tab of a browser. At its end, the test fails if a script has failed, or if the browser has blocked content

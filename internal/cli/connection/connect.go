@@ -315,6 +315,16 @@ func (c *Cluster) OpenTable(ctx context.Context, path string) (io.ReadCloser, er
 	return c.openAs(ctx, path, "application/json;as=Table;g=meta.k8s.io;v=v1,application/json")
 }
 
+// OpenMetadata does the same as OpenPath for the path of a list or a watch. The objects in the body have only metadata,
+// unless the API server cannot leave out the rest.
+func (c *Cluster) OpenMetadata(ctx context.Context, path string, isWatch bool) (io.ReadCloser, error) {
+	kind := "PartialObjectMetadataList"
+	if isWatch {
+		kind = "PartialObjectMetadata"
+	}
+	return c.openAs(ctx, path, "application/json;as="+kind+";g=meta.k8s.io;v=v1,application/json")
+}
+
 func (c *Cluster) openAs(ctx context.Context, path, accept string) (io.ReadCloser, error) {
 	response, err := c.get(ctx, path, accept)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -190,6 +191,20 @@ func TestCommand(t *testing.T) {
 	if after := total(); after > before+2 { // a watch may end during the test
 		t.Errorf("120 page views made %d requests", after-before)
 	}
+	// The page of a runtime reads the objects of the runtime once, and again when they have changed.
+	paths := []string{"runtimes/runtime-a", "runtimes/runtime-a/sample", "catalog/sample", "calendar", "changes"}
+	for _, path := range paths {
+		get(base + path)
+	}
+	before = total()
+	for range 20 {
+		for _, path := range paths {
+			get(base + path)
+		}
+	}
+	if after := total(); after > before+2 {
+		t.Errorf("100 further views of these pages made %d requests", after-before)
+	}
 	why := get(base + "runtimes/runtime-a")
 	for _, want := range []string{v1beta2.ReasonRuntimeUnreachable, "runtime-a does not answer", "step-held", "sample"} {
 		if !strings.Contains(why, want) {
@@ -200,4 +215,87 @@ func TestCommand(t *testing.T) {
 	server.Change(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a",
 		`{"status":{"state":"Ready","conditions":[]}}`)
 	until(t, "the change", func() bool { return strings.Contains(get(base), "state-Ready\">Ready</span> 1") })
+}
+
+// TestExpiredCredentials checks that the page names credentials that are no longer accepted above the last known state,
+// and that the dashboard uses the new credentials in the kubeconfig by itself.
+func TestExpiredCredentials(t *testing.T) {
+	server := fixture.NewServer(t, fixture.Facts()["healthy"].Kyma)
+	var expired atomic.Bool
+	ended := make(chan struct{})
+	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		path, isNew := strings.CutPrefix(r.URL.Path, "/renewed") // client-go sends tokens with TLS only
+		r.URL.Path = path
+		isOld := !isNew
+		if isOld && expired.Load() {
+			fixture.Fail(w, apierrors.NewUnauthorized("the token has expired"))
+			return true
+		}
+		if isOld && r.URL.Query().Get("watch") != "" {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-ended:
+			case <-r.Context().Done():
+			}
+			return true
+		}
+		return false
+	}
+	base, get := start(t, server)
+	until(t, "the fleet", func() bool { return strings.Contains(get(base), "/runtimes/runtime-a") })
+	expired.Store(true)
+	close(ended)
+	until(t, "the expired credentials", func() bool {
+		page := get(base)
+		return strings.Contains(page, "does not accept the credentials: log in again") &&
+			strings.Contains(page, "/runtimes/runtime-a")
+	})
+	data, err := os.ReadFile(server.Kubeconfig)
+	if err == nil {
+		err = os.WriteFile(server.Kubeconfig, regexp.MustCompile(`http://[0-9.:]+`).ReplaceAll(data, []byte("$0/renewed")),
+			0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the renewed credentials", func() bool { return !strings.Contains(get(base), "What is shown may be old") })
+}
+
+// TestNoControlPlane checks that every page says that the kubeconfig leads to nothing, or to another cluster, and what
+// to do.
+func TestNoControlPlane(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason string
+		change func(*fixture.Server)
+		want   string
+	}{
+		"Away": {"no server listens", func(s *fixture.Server) {
+			s.Intercept = func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }
+		}, "does not answer"},
+		"OtherCluster": {"the cluster does not serve our kinds", func(s *fixture.Server) { s.Serves = nil },
+			"neither a control plane nor a registered runtime"},
+		"Expired": {"the credentials were never accepted", func(s *fixture.Server) {
+			s.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+				fixture.Fail(w, apierrors.NewUnauthorized("no"))
+				return true
+			}
+		}, "does not accept the credentials"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := fixture.NewServer(t)
+			c.change(server)
+			base, get := start(t, server)
+			for _, path := range []string{"", "runtimes/runtime-a", "catalog", "calendar"} {
+				body := ""
+				until(t, c.reason, func() bool {
+					body = get(base + path)
+					return strings.Contains(body, "The fleet cannot be read")
+				})
+				if !strings.Contains(body, c.want) || !strings.Contains(body, "tries again by itself") {
+					t.Errorf("%s: /%s does not have %q:\n%s", c.reason, path, c.want, body)
+				}
+			}
+		})
+	}
 }

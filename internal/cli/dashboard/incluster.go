@@ -109,7 +109,7 @@ func runInCluster(ctx context.Context, a *console.App, o options) error {
 	index := fleetindex.New()
 	viewers := newViewers(index, o.actions, a.Now)
 	pages, err := page.New(page.Options{Index: index, Viewer: viewers.authenticate, Hosts: []string{host},
-		Program: "klm", SignOut: signin.SignOutPath})
+		Program: "klm", SignOut: signin.SignOutPath, WithoutSecrets: true})
 	if err != nil {
 		return err
 	}

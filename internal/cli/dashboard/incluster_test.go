@@ -19,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/deploy"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
@@ -45,7 +46,11 @@ func newHost(t *testing.T, flags ...string) *host {
 	h := &host{provider: fixture.NewProvider(t), out: &output{}, asked: map[string]string{},
 		own: map[string]bool{}}
 	facts := fixture.Facts()["healthy"]
-	h.Server = fixture.NewServer(t, facts.Kyma)
+	manifest := fixture.Manifest("1.0.0", "1.0.0")
+	manifest.Namespace = v1beta2.ControlPlaneNamespace
+	facts.Kyma.Status.Modules[0].Manifest = &v1beta2.ObjectReference{Metadata: v1beta2.ObjectReferenceMeta{
+		Name: manifest.Name, Namespace: manifest.Namespace}}
+	h.Server = fixture.NewServer(t, facts.Kyma, &manifest)
 	h.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -330,7 +335,7 @@ func TestInClusterFlags(t *testing.T) {
 }
 
 // TestRole compares the requests that the pages make with the Role in the chart. All other requests are sent in the
-// name of a person. Requests for access Secrets are refused.
+// name of a person.
 func TestRole(t *testing.T) {
 	h := newHost(t, "--actions")
 	ann := browser(t)
@@ -339,6 +344,11 @@ func TestRole(t *testing.T) {
 		"/fleet/cells"} {
 		h.get(t, ann, path)
 	}
+	until(t, "the signatures", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.own["get manifests"]
+	})
 	objects, err := deploy.Objects(t.Context(), deploy.Options{Set: []string{"dashboard.enabled=true",
 		"dashboard.url=https://fleet.example.com", "dashboard.oidc.issuer=https://idp.example.com",
 		"dashboard.oidc.clientID=klm", "dashboard.actions=true"}})
@@ -362,16 +372,15 @@ func TestRole(t *testing.T) {
 			}
 		}
 	}
-	const refused = "list secrets" // the page of a runtime says so
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for right := range h.own {
-		if !allowed[right] && right != refused {
+		if !allowed[right] {
 			t.Errorf("the dashboard sends %q, which its Role does not have", right)
 		}
 	}
 	// The dashboard may also get by name the objects of each kind that it watches.
-	byName := []string{"get modulerollouts", "get moduletemplates", "get rolloutpolicies"}
+	byName := []string{"get modulereleasemetas", "get modulerollouts", "get moduletemplates", "get rolloutpolicies"}
 	for right := range allowed {
 		if !h.own[right] && !slices.Contains(byName, right) {
 			t.Errorf("the Role has %q, which the dashboard does not need; it sends %v", right,

@@ -3,7 +3,7 @@
 //
 // # Use
 //
-//	facts, err := diagnosis.Read(ctx, c, "runtime-a", "")
+//	facts, err := diagnosis.Read(ctx, c, "runtime-a", diagnosis.Options{})
 //	facts.Now = time.Now()
 //	report := facts.Report("")
 //

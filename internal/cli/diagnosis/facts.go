@@ -29,15 +29,25 @@ type Facts struct {
 	Manifests []v1beta2.Manifest // empty in a runtime, which has no Manifests
 	Catalog   *connection.Catalog
 	Secrets   []metav1.PartialObjectMetadata
+	NoSecrets bool // the access Secrets are not known
 	Events    []corev1.Event
 	Notes     []string
 	Now       time.Time
 }
 
-// Read reads all objects about a runtime in two rounds of parallel requests. If a module is given, Read returns an
-// error if the runtime neither requests nor has that module.
-func Read(ctx context.Context, c *connection.Cluster, name, module string) (*Facts, error) {
-	f := &Facts{Cluster: c}
+// Options are the options of Read.
+type Options struct {
+	// Module is a module that the runtime has to request or to have. Otherwise Read returns an error. "" means none.
+	Module string
+	// Catalog, if not nil, is used as it is. Then Read requests nothing of the catalog.
+	Catalog *connection.Catalog
+	// WithoutSecrets means that the user has no right to list access Secrets. Then Read does not request them.
+	WithoutSecrets bool
+}
+
+// Read reads all objects about a runtime in two rounds of parallel requests.
+func Read(ctx context.Context, c *connection.Cluster, name string, o Options) (*Facts, error) {
+	f := &Facts{Cluster: c, Catalog: o.Catalog, NoSecrets: o.WithoutSecrets}
 	var manifests v1beta2.ManifestList
 	var mu sync.Mutex
 	note := func(what string, err error) {
@@ -58,11 +68,11 @@ func Read(ctx context.Context, c *connection.Cluster, name, module string) (*Fac
 				client.MatchingLabels{v1beta2.LabelKymaName: name}), "reading the Manifests of "+name)
 		})
 	}
-	if c.OwnKyma == "" {
+	if c.OwnKyma == "" && !o.WithoutSecrets {
 		all.Go(func() error {
 			secrets, err := c.AccessSecrets(first, name)
 			note("access Secrets", err)
-			f.Secrets = secrets.Items
+			f.Secrets, f.NoSecrets = secrets.Items, err != nil
 			return nil
 		})
 	}
@@ -76,12 +86,12 @@ func Read(ctx context.Context, c *connection.Cluster, name, module string) (*Fac
 		return nil, err
 	}
 	f.Manifests = manifests.Items
-	if module != "" {
-		if err := f.RequireModule(ctx, module); err != nil {
+	if o.Module != "" {
+		if err := f.RequireModule(ctx, o.Module); err != nil {
 			return nil, err
 		}
 	}
-	return f, f.readCatalogAndEvents(ctx, module)
+	return f, f.readCatalogAndEvents(ctx, o.Module)
 }
 
 // RequireModule returns an error if the runtime neither requests nor has the module.
@@ -93,7 +103,11 @@ func (f *Facts) RequireModule(ctx context.Context, module string) error {
 	if slices.Contains(names, module) {
 		return nil
 	}
-	if s, err := f.Cluster.Catalog(ctx); err == nil && slices.Contains(s.Modules(), module) {
+	s, err := f.Catalog, error(nil)
+	if s == nil {
+		s, err = f.Cluster.Catalog(ctx)
+	}
+	if err == nil && slices.Contains(s.Modules(), module) {
 		return console.Fail(console.ExitNotFound,
 			"%s neither requests module %s nor has it: the admin of the runtime enables it with klm module enable %s",
 			f.Kyma.Name, module, module)
@@ -106,10 +120,12 @@ func (f *Facts) RequireModule(ctx context.Context, module string) error {
 // module.
 func (f *Facts) readCatalogAndEvents(ctx context.Context, module string) error {
 	all, ctx := errgroup.WithContext(ctx)
-	all.Go(func() (err error) {
-		f.Catalog, err = readCatalogFor(ctx, f.Cluster, connection.WithRequest(f.Kyma))
-		return err
-	})
+	if f.Catalog == nil {
+		all.Go(func() (err error) {
+			f.Catalog, err = readCatalogFor(ctx, f.Cluster, connection.WithRequest(f.Kyma))
+			return err
+		})
+	}
 	if m := f.Manifest(module); m != nil {
 		all.Go(func() error {
 			events, err := readEvents(ctx, f.Cluster, m.Name)

@@ -286,8 +286,7 @@ func (f *Facts) Agent() string {
 // Access returns the names of the access Secrets of the runtime. Access returns "" in a runtime, and if the Secrets
 // cannot be read.
 func (f *Facts) Access() string {
-	if f.Cluster.OwnKyma != "" || slices.ContainsFunc(
-		f.Notes, func(n string) bool { return strings.HasPrefix(n, "access") }) {
+	if f.Cluster.OwnKyma != "" || f.NoSecrets {
 		return ""
 	}
 	var all []string

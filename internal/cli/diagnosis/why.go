@@ -42,7 +42,7 @@ func readReport(ctx context.Context, a *console.App, c *connection.Cluster, name
 		}
 		observed <- liveness.Read(ctx, c)
 	}()
-	facts, err := Read(ctx, c, name, module)
+	facts, err := Read(ctx, c, name, Options{Module: module})
 	if err != nil {
 		return nil, err
 	}

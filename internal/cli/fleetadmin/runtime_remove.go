@@ -68,7 +68,7 @@ type removeOptions struct {
 // plan shows what is removed with a runtime.
 func (o *removeOptions) plan(ctx context.Context, a *console.App, c *connection.Cluster, name string) (
 	p fleetlist.Plan, err error) {
-	f, err := diagnosis.Read(ctx, c, name, "")
+	f, err := diagnosis.Read(ctx, c, name, diagnosis.Options{})
 	if err != nil {
 		return p, err
 	}

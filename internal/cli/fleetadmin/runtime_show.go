@@ -24,7 +24,7 @@ klm runtime show runtime-a`,
 			if err != nil {
 				return err
 			}
-			f, err := diagnosis.Read(cmd.Context(), c, args[0], "")
+			f, err := diagnosis.Read(cmd.Context(), c, args[0], diagnosis.Options{})
 			if err != nil {
 				return err
 			}

@@ -23,7 +23,8 @@
 // # What it does not do
 //
 // The index decides nothing: states and reasons are those of the objects. The index contains no Manifests and no
-// events. Objects of a single runtime are read when a viewer opens the page of that runtime.
+// events of the whole fleet. Objects of a single runtime are read when a viewer opens the page of that runtime, and
+// read again only after they have changed (detail.go).
 package fleetindex
 
 import (
@@ -34,6 +35,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unique"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
@@ -50,6 +53,8 @@ const (
 	Catalog  Topic = "catalog"
 	Rollouts Topic = "rollouts"
 	Manager  Topic = "manager"
+	// Details are the Manifests of the runtimes whose pages are viewed.
+	Details Topic = "details"
 )
 
 const (
@@ -77,6 +82,8 @@ type Snapshot struct {
 	Catalog *connection.Catalog
 	// Maintenance is the maintenance policy of the manager.
 	Maintenance Maintenance
+	// Signatures has the findings of the manager about the signatures of the versions that runtimes have.
+	Signatures map[Version]Signature
 	// Manager is nil until the Leases were read.
 	Manager *liveness.Observation
 	// Ready means that every collection was listed once.
@@ -122,6 +129,8 @@ type Delta struct {
 type Index struct {
 	snapshot atomic.Pointer[Snapshot]
 	wake     chan struct{}
+	follows  chan *viewed // viewed runtimes that are not followed yet
+	flights  singleflight.Group
 	now      func() time.Time
 
 	mu sync.Mutex
@@ -135,12 +144,15 @@ type Index struct {
 	observed  *liveness.Observation
 	// maintenance is the maintenance policy; a change of the policy counts as a change of the topic catalog
 	maintenance Maintenance
+	signatures  map[Version]Signature // is replaced, and never changed
 	problem     error
 	since       time.Time         // of problem
 	notes       map[string]string // by resource
 	dirty       map[Topic]bool
-	names       map[string]bool // of runtimes that have changed since the last snapshot
-	resized     bool            // a runtime was added or removed since then
+	names       map[string]bool    // of runtimes that have changed since the last snapshot
+	resized     bool               // a runtime was added or removed since then
+	viewed      map[string]*viewed // by name
+	isFollowing bool               // the Manifests of viewed runtimes can be watched
 	deltas      []Delta
 	changed     chan struct{} // closed by the next snapshot
 }
@@ -148,7 +160,8 @@ type Index struct {
 // New returns an empty index.
 func New() *Index {
 	x := &Index{wake: make(chan struct{}, 1), now: time.Now, notes: map[string]string{}, dirty: map[Topic]bool{},
-		names: map[string]bool{}, changed: make(chan struct{}),
+		names: map[string]bool{}, changed: make(chan struct{}), viewed: map[string]*viewed{},
+		follows:     make(chan *viewed, maxViewed),
 		maintenance: Maintenance{Unknown: "the maintenance policy was not read yet"}}
 	x.snapshot.Store(&Snapshot{Catalog: connection.NewCatalog(nil, nil), Of: map[Topic]uint64{}})
 	return x
@@ -328,7 +341,7 @@ func (x *Index) Publish() {
 	before := x.snapshot.Load()
 	s := &Snapshot{Revision: before.Revision + 1, Membership: before.Membership, Of: maps.Clone(before.Of),
 		Cluster: x.cluster, Members: before.Members, Catalog: before.Catalog, Manager: x.observed,
-		Problem: x.problem, ProblemSince: x.since, Maintenance: x.maintenance,
+		Problem: x.problem, ProblemSince: x.since, Maintenance: x.maintenance, Signatures: x.signatures,
 		Ready: x.runtimes.listed && (x.cluster == nil || x.releases.listed && x.templates.listed)}
 	for _, of := range slices.Sorted(maps.Keys(x.notes)) {
 		s.Notes = append(s.Notes, x.notes[of])

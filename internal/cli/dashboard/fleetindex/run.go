@@ -72,6 +72,8 @@ func (x *Index) follow(ctx context.Context, c *connection.Cluster) {
 	all.Go(func() error { return followKind(ctx, x, c, "moduletemplates", &x.templates, Catalog) })
 	all.Go(func() error { return followKind(ctx, x, c, connection.ResourceRollouts, &x.rollouts, Rollouts) })
 	all.Go(func() error { return followKind(ctx, x, c, connection.ResourcePolicies, &x.policies, Rollouts) })
+	all.Go(func() error { return x.followViewed(ctx, c) })
+	all.Go(func() error { return x.followSignatures(ctx, c) })
 	all.Go(func() error { return x.followManager(ctx, c) })
 	all.Go(func() error { return x.followMaintenance(ctx, c) })
 	_ = all.Wait() // each ends with ctx

@@ -15,8 +15,8 @@
 // reloads its content after a change of one of its topics. Therefore the rows always match the filters. The heat map is
 // a canvas that is drawn from bytes; the table below the canvas has the same counts.
 //
-// Only objects of a single runtime, such as its events and its Manifests, are read from the API server, at most once
-// per ondemandAge.
+// Only objects of a single runtime, such as its events and its Manifests, are read from the API server when its page is
+// viewed for the first time, and after they have changed.
 //
 // # What it does not do
 //
@@ -54,6 +54,8 @@ type Options struct {
 	Hosts []string
 	// SignOut is the path to which the form for signing out is sent. If SignOut is "", pages have no such form.
 	SignOut string
+	// WithoutSecrets means that the dashboard has no right to list access Secrets, so pages do not show them.
+	WithoutSecrets bool
 	// Program is the name of klm in the commands that are shown. The default is klm.
 	Program string
 	// Now is the clock. Default time.Now.
@@ -66,6 +68,7 @@ type Options struct {
 type Server struct {
 	*pageserver.Server
 	program, signOut string
+	withoutSecrets   bool
 	templates        *template.Template
 	reads            fleetindex.OnDemand
 	nameMark         string // in place of the name of the viewer
@@ -77,7 +80,8 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the assets: %w", err)
 	}
-	s := &Server{program: cmp.Or(o.Program, "klm"), signOut: o.SignOut, nameMark: rand.Text()}
+	s := &Server{program: cmp.Or(o.Program, "klm"), signOut: o.SignOut, nameMark: rand.Text(),
+		withoutSecrets: o.WithoutSecrets}
 	if s.Server, err = pageserver.New(pageserver.Options{Index: o.Index, Viewer: o.Viewer, Hosts: o.Hosts,
 		Assets: assets, Cell: heatmap.StateCell, Now: o.Now, MaxStreams: o.MaxStreams}); err != nil {
 		return nil, err

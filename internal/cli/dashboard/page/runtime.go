@@ -19,10 +19,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
-// ondemandAge is the time for which objects that were read for one viewer are reused for others. After that time they
-// are read again.
-const ondemandAge = 2 * time.Second
-
 // runtimePage is the data of the view of one runtime.
 type runtimePage struct {
 	Report   *diagnosis.Report
@@ -35,7 +31,6 @@ type runtimePage struct {
 	History  table
 	Commands []command
 	Retry    *retry
-	Read     string // when the objects were read
 }
 
 // command is the klm command that shows the same as the page.
@@ -55,20 +50,27 @@ type obstacle struct {
 	Anchor                                       string
 }
 
-// factsOf returns the facts about a runtime. factsOf reads the facts again if they are older than ondemandAge.
-func (r *request) factsOf(name, module string) (*diagnosis.Facts, error) {
+// factsOf returns the facts about a runtime, and the time when they were read. They are read again after they have
+// changed, see [fleetindex.Index.Detail]. If a module is given, factsOf returns an error if the runtime neither
+// requests nor has it.
+func (r *request) factsOf(name, module string) (*diagnosis.Facts, time.Time, error) {
 	c := r.fleet.Cluster
 	if c == nil {
-		return nil, usage("there is no connection to a control plane yet")
+		return nil, time.Time{}, usage("there is no connection to a control plane yet")
 	}
-	value, err := r.server.reads.Get(r.Context(), "facts "+name+" "+module, ondemandAge,
-		func(ctx context.Context) (any, error) { return diagnosis.Read(ctx, c, name, module) })
+	o := diagnosis.Options{Catalog: r.fleet.Catalog, WithoutSecrets: r.server.withoutSecrets}
+	detail, err := r.server.Index.Detail(r.Context(), name, func(ctx context.Context) (any, error) {
+		return diagnosis.Read(ctx, c, name, o)
+	})
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
-	facts := *value.(*diagnosis.Facts) //nolint:forcetypeassert // the key says so
-	facts.Now, facts.Manager = r.now, r.fleet.Manager
-	return &facts, nil
+	facts := *detail.Value.(*diagnosis.Facts) //nolint:forcetypeassert // read returns it
+	facts.Catalog, facts.Now, facts.Manager = r.fleet.Catalog, r.now, r.fleet.Manager
+	if module != "" {
+		err = facts.RequireModule(r.Context(), module)
+	}
+	return &facts, detail.At, err
 }
 
 // noRuntime is the page for a runtime that does not exist.
@@ -88,12 +90,12 @@ func runtimeView(r *request) content {
 	if m == nil {
 		return r.noRuntime(name)
 	}
-	facts, err := r.factsOf(name, "")
+	facts, at, err := r.factsOf(name, "")
 	if err != nil {
 		return errorPage("Runtime "+name+" cannot be read", err)
 	}
 	report := facts.Report("")
-	p := runtimePage{Report: report, Since: r.ago(report.Since), Read: clock(r.now)}
+	p := runtimePage{Report: report, Since: r.ago(report.Since)}
 	p.About = []string{"channel " + orDash(report.Channel)}
 	if report.Ready != "" {
 		p.About = append(p.About, report.Ready+" modules ready")
@@ -129,16 +131,19 @@ func runtimeView(r *request) content {
 			Path: "/runtimes/" + name + "/" + module.Name})
 	}
 	p.Retry = r.retryOf(name, "", report.State)
-	p.Events, p.History = r.eventTable(report), r.historyTable(facts.Kyma, "")
+	p.Events, p.History = r.eventTable(report, at), r.historyTable(facts.Kyma, "")
 	p.Commands = []command{{r.server.program + " why " + name, "shows the same"},
 		{r.server.program + " history " + name, "shows all changes"}}
 	return content{Title: name, Section: "Fleet", Template: "runtime", isPersonal: true, Data: p,
-		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Rollouts, fleetindex.Manager}}
+		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Details, fleetindex.Catalog,
+			fleetindex.Rollouts, fleetindex.Manager}}
 }
 
-func (r *request) eventTable(report *diagnosis.Report) table {
+// eventTable returns the last events, which were read at a time.
+func (r *request) eventTable(report *diagnosis.Report, at time.Time) table {
 	t := table{Caption: "Last events", Columns: []column{{Title: "When"}, {Title: "Reason"}, {Title: "Object"},
 		{Title: "Message"}}, Empty: "No events are kept."}
+	t.Note = "The events of " + clock(at) + ". They are read again after a change of the runtime, and each minute."
 	for _, e := range report.Events {
 		t.Rows = append(t.Rows, []cell{{Text: r.ago(e.Last) + " ago", Hint: clock(e.Last)}, {Text: e.Reason},
 			{Text: e.Object}, {Text: e.Message, Wide: true}})
@@ -188,7 +193,7 @@ func moduleView(r *request) content {
 	if m, _ := r.fleet.Member(name); m == nil {
 		return r.noRuntime(name)
 	}
-	facts, err := r.factsOf(name, module)
+	facts, _, err := r.factsOf(name, module)
 	if err != nil {
 		return errorPage("Module "+module+" of "+name+" cannot be read", err)
 	}
@@ -225,50 +230,5 @@ func moduleView(r *request) content {
 	}
 	p.Commands = []command{{r.server.program + " why " + name + " " + module, "shows the same"}}
 	return content{Title: module + " of " + name, Section: "Fleet", Template: "module", isPersonal: true, Data: p,
-		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Rollouts}}
-}
-
-// objectTable returns the objects of a module that are in the runtime, as its Manifest has recorded them.
-func (r *request) objectTable(m *v1beta2.Manifest) (table, error) {
-	t := table{Caption: "Objects", Columns: []column{{Title: "Kind", Key: "kind"}, {Title: "Namespace",
-		Key: "namespace"}, {Title: "Name", Key: "object"}, {Title: "API", Key: "api"}, {Title: "State", Key: "state"},
-		{Title: "Remark"}},
-		Empty: "The module has no objects in the runtime."}
-	if m == nil {
-		return t, nil
-	}
-	var rows []row
-	for _, o := range m.Status.Synced {
-		api := strings.TrimPrefix(o.Group+"/"+o.Version, "/")
-		keys := []string{o.Kind, o.Namespace, o.Name, api, objectState(&o), ""}
-		rows = append(rows, row{Keys: keys, Cells: func() []cell {
-			return []cell{{Text: o.Kind}, {Text: orDash(o.Namespace)}, {Text: o.Name}, {Text: api},
-				{Text: objectState(&o)}, {Text: orDash(objectRemark(&o))}}
-		}})
-	}
-	return r.arrange(t, rows)
-}
-
-// objectState returns the facts that the Manifest has recorded about one object. These facts do not include the
-// readiness of the object: the condition of the module names the first objects that are not ready.
-func objectState(o *v1beta2.Resource) string {
-	if o.Pending {
-		return "being applied"
-	}
-	return "applied"
-}
-
-// objectRemark returns a remark about an object with a special state.
-func objectRemark(o *v1beta2.Resource) string {
-	var all []string
-	for _, is := range []struct {
-		is   bool
-		text string
-	}{{o.Adopted, "was there before the module: it stays when the module is removed"},
-		{o.Shared, "belongs to another module, too"}, {o.Keep, "is kept when the module is removed"}} {
-		if is.is {
-			all = append(all, is.text)
-		}
-	}
-	return strings.Join(all, "; ")
+		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Details, fleetindex.Catalog, fleetindex.Rollouts}}
 }

@@ -140,6 +140,8 @@ func TestStrangersTexts(t *testing.T) {
 		Message: attack, State: v1beta2.State(attack)}}
 	m.Status.Conditions = []fleetlist.MemberCondition{{Type: v1beta2.ConditionReady, Reason: attack, Message: attack}}
 	x.Put(m)
+	x.LoadSignatures(map[fleetindex.Version]fleetindex.Signature{{Module: "istio", Version: "1.3.0"}: {
+		Runtime: "runtime-a", Message: attack}})
 	x.Publish()
 	pages := serverOf(t, x, &pageserver.Viewer{Name: attack, Acts: cluster, MayMove: true, MayApprove: true,
 		MayRetry: true})

@@ -3,19 +3,22 @@ package page
 import (
 	"cmp"
 	"net/url"
+	"slices"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/releases"
 )
 
 // contentTable returns the table of the origins of the versions of a module, as far as their ModuleTemplates contain
-// them. The dashboard does not read the registry, so the table does not show whether signatures are valid. The manager
-// reads the registry, and blocks a version in a runtime if a signature is missing or not valid.
+// them. The dashboard does not read the registry. Whether signatures are valid is the finding of the manager in a
+// runtime that has the version. The manager blocks a version in a runtime if a signature is missing or not valid.
 func (r *request) contentTable(name string) table {
 	t := table{Caption: "Contents", Columns: []column{{Title: "Version"}, {Title: "Digest of the content"},
-		{Title: "Signatures"}, {Title: "SBOM"}, {Title: "Links"}}}
+		{Title: "Signatures"}, {Title: "Verified"}, {Title: "Finding of the manager"},
+		{Title: "SBOM"}, {Title: "Links"}}}
 	for _, template := range r.fleet.Catalog.TemplatesOf(name) {
 		o := releases.OriginOf(template)
 		links := cell{Text: "–"}
@@ -24,11 +27,32 @@ func (r *request) contentTable(name string) table {
 				links = linkCell("source", i.Repository)
 			}
 		}
-		t.Rows = append(t.Rows, []cell{{Text: connection.VersionOf(template)}, digestCell(template),
-			{Text: o.Signatures},
-			linkCell(o.SBOM, o.SBOMLink), links})
+		version := connection.VersionOf(template)
+		cells := append([]cell{{Text: version}, digestCell(template), {Text: o.Signatures}},
+			r.verifiedCells(name, version)...)
+		t.Rows = append(t.Rows, append(cells, linkCell(o.SBOM, o.SBOMLink), links))
 	}
 	return t
+}
+
+// verifiedCells show the finding of the manager about the signatures of a version, and its message.
+func (r *request) verifiedCells(module, version string) []cell {
+	is, found := r.fleet.Signatures[fleetindex.Version{Module: module, Version: version}]
+	isUsed := slices.ContainsFunc(r.fleet.Tally().Versions, func(n fleetindex.VersionCount) bool {
+		return n.Module == module && n.Version == version
+	})
+	at := "/runtimes/" + is.Runtime + "/" + module
+	switch {
+	case !found && isUsed:
+		return []cell{{Text: "not known"}, {Text: "it was not read yet", Wide: true}}
+	case !found:
+		return []cell{{Text: "not known"}, {Text: "no runtime has this version", Wide: true}}
+	case is.Message == "":
+		return []cell{{Text: "no", Path: at}, {Text: "the manager requires no signature", Wide: true}}
+	case !is.Verified:
+		return []cell{{Text: "not valid", State: string(v1beta2.StateError), Path: at}, {Text: is.Message, Wide: true}}
+	}
+	return []cell{{Text: "verified", State: string(v1beta2.StateReady), Path: at}, {Text: is.Message, Wide: true}}
 }
 
 // digestCell shows the digest of the content of a version, and whether the registry now has another digest.

@@ -85,7 +85,7 @@ func (s *Server) changeOf(deltas []fleetindex.Delta, complete bool) change {
 	now := s.Index.Snapshot()
 	if !complete {
 		return change{Revision: now.Revision, All: true, Topics: []fleetindex.Topic{fleetindex.Runtimes,
-			fleetindex.Catalog, fleetindex.Rollouts, fleetindex.Manager}}
+			fleetindex.Catalog, fleetindex.Rollouts, fleetindex.Manager, fleetindex.Details}}
 	}
 	c := change{Cells: map[int]byte{}}
 	seen := map[fleetindex.Topic]bool{}

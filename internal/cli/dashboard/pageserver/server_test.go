@@ -5,14 +5,17 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -193,7 +196,7 @@ func TestStreams(t *testing.T) {
 	}
 	w.Body.Close()
 	w = open("999999") // an ID from another run of the command
-	if c, err := next(bufio.NewReader(w.Body)); err != nil || !c.All || len(c.Topics) != 4 {
+	if c, err := next(bufio.NewReader(w.Body)); err != nil || !c.All || len(c.Topics) != 5 {
 		t.Errorf("with an unknown position: %+v, %v", c, err)
 	}
 	w.Body.Close()
@@ -211,9 +214,76 @@ func TestStreamLimit(t *testing.T) {
 	}
 }
 
+// pipeListener accepts connections in memory, which have no buffer: a write waits until the client reads.
+type pipeListener chan net.Conn
+
+func (l pipeListener) Accept() (net.Conn, error) {
+	c, is := <-l
+	if !is {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (l pipeListener) Close() error   { return nil }
+func (l pipeListener) Addr() net.Addr { return &net.UnixAddr{} }
+
 // TestSlowReaders checks that a stream ends if its client does not read, and that such a stream does not delay others.
 func TestSlowReaders(t *testing.T) {
-	if writeTimeout > 10*time.Second || pingInterval < writeTimeout {
-		t.Errorf("a write may take %s, with a ping every %s", writeTimeout, pingInterval)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		x := indexOf(5)
+		s := serverOf(t, x, 10)
+		listener := make(pipeListener)
+		server := &http.Server{Handler: s, ReadHeaderTimeout: time.Second}
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = server.Serve(listener) }()
+		open := func() (net.Conn, *bufio.Reader) {
+			client, connection := net.Pipe()
+			listener <- connection
+			fmt.Fprintf(client, "GET /events HTTP/1.1\r\nHost: %s\r\n\r\n", host)
+			in := bufio.NewReader(client)
+			for line := ""; !strings.HasPrefix(line, "retry:"); {
+				var err error
+				if line, err = in.ReadString('\n'); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return client, in
+		}
+		slow, _ := open()
+		good, in := open()
+		events := make(chan time.Time, 10)
+		go func() {
+			for {
+				line, err := in.ReadString('\n')
+				if err != nil {
+					close(events)
+					return
+				}
+				if strings.HasPrefix(line, "data: ") {
+					events <- time.Now()
+				}
+			}
+		}()
+		synctest.Wait()
+		begin := time.Now()
+		x.Put(member(3, "new", v1beta2.StateError))
+		x.Publish()
+		if at := <-events; at.Sub(begin) > 0 {
+			t.Errorf("the slow client has delayed the event of another by %s", at.Sub(begin))
+		}
+		if n := len(s.streams); n != 2 {
+			t.Fatalf("%d streams, want 2", n)
+		}
+		time.Sleep(writeTimeout + time.Second)
+		synctest.Wait()
+		if n := len(s.streams); n != 1 {
+			t.Errorf("after %s there are %d streams, want only that of the good client", writeTimeout, n)
+		}
+		close(listener)
+		if err := errors.Join(slow.Close(), good.Close(), server.Close()); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
 }

@@ -1,15 +1,15 @@
-// Package releases formats the records in the catalog and the rollouts for people: the moves of channels with their
-// users, the origin of a version, and whether a version can be undone.
+// Package releases formats the records in the catalog, the rollouts and the Manifests for people: the moves of channels
+// with their users, the origin of a version, whether a version can be undone, and the states of its objects.
 //
 // # Use
 //
 //	for _, m := range releases.Moves(catalog, "klm") { … }
 //	origin := releases.OriginOf(template)
+//	state := releases.StateOf(manifest, &manifest.Status.Synced[0])
 //
 // # How it works
 //
-// Everything is read from objects that the index of the dashboard has. If a fact is only in the registry, the text says
-// this.
+// Everything is read from objects that the dashboard has. If a fact is only in the registry, the text says this.
 //
 // # What it does not do
 //

@@ -1,0 +1,246 @@
+package fleetindex
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+)
+
+const manifestPath = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/manifests/runtime-a-sample-1"
+
+// run runs an index that follows a server until the end of the test.
+func run(t *testing.T, x *Index, server *fixture.Server) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		x.Run(ctx, func(ctx context.Context) (*connection.Cluster, error) {
+			return connection.ControlPlane(ctx, fixture.App(server.Kubeconfig))
+		})
+	}()
+	t.Cleanup(func() { stop(); <-ended })
+	until(t, "the fleet", func() bool { return x.Snapshot().Ready })
+}
+
+// until waits until is returns true, and fails the test after a timeout.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not reached: %s", what)
+		}
+	}
+}
+
+// withManifest returns a control plane with a runtime that has one module.
+func withManifest(t *testing.T) *fixture.Server {
+	t.Helper()
+	manifest := fixture.Manifest("1.0.0", "1.0.0")
+	manifest.Namespace = v1beta2.ControlPlaneNamespace
+	kyma := fixture.Facts()["healthy"].Kyma
+	kyma.Status.Modules[0].Manifest = &v1beta2.ObjectReference{Metadata: v1beta2.ObjectReferenceMeta{
+		Name: manifest.Name, Namespace: manifest.Namespace}}
+	return fixture.NewServer(t, kyma, &manifest)
+}
+
+// TestDetail checks that a detail is read once, and again after a change of a Manifest or of the Kyma, and that a
+// change of a Manifest is published.
+func TestDetail(t *testing.T) {
+	server := withManifest(t)
+	x := New()
+	run(t, x, server)
+	reads := 0
+	detail := func() {
+		t.Helper()
+		d, err := x.Detail(t.Context(), "runtime-a", func(context.Context) (any, error) {
+			reads++
+			return fmt.Sprint("read ", reads), nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprint("read ", reads); d.Value != want {
+			t.Errorf("the detail is of %q, want %q", d.Value, want)
+		}
+	}
+	for range 5 {
+		detail()
+	}
+	if reads != 1 {
+		t.Errorf("five views cost %d reads, want one", reads)
+	}
+	published := x.Snapshot().Of[Details]
+	server.Change(t, manifestPath, `{"status":{"state":"Error"}}`)
+	until(t, "the change of the Manifest is published", func() bool { return x.Snapshot().Of[Details] > published })
+	if detail(); reads != 2 {
+		t.Errorf("after a change of the Manifest: %d reads, want 2", reads)
+	}
+	server.Change(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a",
+		`{"status":{"state":"Error"}}`)
+	until(t, "the change of the Kyma", func() bool { return x.Snapshot().Members[0].Status.State == "Error" })
+	if detail(); reads < 3 {
+		t.Errorf("after a change of the Kyma: %d reads, want 3", reads)
+	}
+}
+
+// TestDetailUnwatched checks that a detail is read again after a short time if the user may not watch Manifests, that
+// the watch is requested once, and that an error is not kept longer than that.
+func TestDetailUnwatched(t *testing.T) {
+	server := withManifest(t)
+	var watches atomic.Int64
+	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		isManifests := strings.HasSuffix(r.URL.Path, "/manifests")
+		if isManifests {
+			watches.Add(1)
+			fixture.Fail(w, apierrors.NewForbidden(schema.GroupResource{Resource: "manifests"}, "", errors.New("no")))
+		}
+		return isManifests
+	}
+	x := New()
+	var later atomic.Int64
+	x.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	run(t, x, server)
+	reads := 0
+	var problem error
+	detail := func() {
+		t.Helper()
+		if _, err := x.Detail(t.Context(), "runtime-a", func(context.Context) (any, error) {
+			reads++
+			return nil, problem
+		}); !errors.Is(err, problem) {
+			t.Fatal(err)
+		}
+	}
+	detail()
+	detail()
+	later.Add(int64(unwatchedAge))
+	detail()
+	problem = io.ErrUnexpectedEOF
+	later.Add(int64(unwatchedAge))
+	detail()
+	detail()
+	problem = nil
+	later.Add(int64(unwatchedAge))
+	detail()
+	if reads != 4 || watches.Load() != 1 {
+		t.Errorf("%d reads and %d refused requests for the Manifests, want 4 and 1", reads, watches.Load())
+	}
+}
+
+// TestDetailLimit checks that the Manifests of a limited number of runtimes are watched, and that a runtime that was
+// dropped can be viewed again.
+func TestDetailLimit(t *testing.T) {
+	server := withManifest(t)
+	var open, most atomic.Int64
+	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/manifests") || r.URL.Query().Get("watch") == "" {
+			return false
+		}
+		most.Store(max(most.Load(), open.Add(1)))
+		defer open.Add(-1)
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return true
+	}
+	x := New()
+	run(t, x, server)
+	reads := 0
+	view := func(i int) {
+		t.Helper()
+		if _, err := x.Detail(t.Context(), fmt.Sprint("runtime-", i), func(context.Context) (any, error) {
+			reads++
+			return "", nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range maxViewed + 10 {
+		view(i)
+		until(t, "the former watches have ended", func() bool { return open.Load() <= maxViewed })
+	}
+	until(t, "the watches of the last runtimes", func() bool { return open.Load() == maxViewed })
+	view(0)
+	if before := reads; before != maxViewed+11 {
+		t.Errorf("%d reads, want %d", before, maxViewed+11)
+	}
+	view(0)
+	if reads != maxViewed+11 || most.Load() > maxViewed+1 {
+		t.Errorf("%d reads, at most %d watches", reads, most.Load())
+	}
+}
+
+// TestSignatures checks that the finding of the manager about the signatures of a version becomes part of the
+// snapshots, that a finding is read once, and that the findings about a version that no runtime has are dropped.
+func TestSignatures(t *testing.T) {
+	server := withManifest(t)
+	server.Change(t, manifestPath, `{"status":{"conditions":[{"type":"Signature","status":"True","reason":`+
+		`"SignatureVerified","message":"raw-manifest is signed with key release (cosign)"}]}}`)
+	var reads atomic.Int64
+	server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == manifestPath {
+			reads.Add(1)
+		}
+		return false
+	}
+	x := New()
+	run(t, x, server)
+	sample := Version{"sample", "1.0.0"}
+	until(t, "the finding", func() bool { return x.Snapshot().Signatures[sample].Runtime != "" })
+	s := x.Snapshot()
+	if is := s.Signatures[sample]; !is.Verified || is.Runtime != "runtime-a" ||
+		!strings.Contains(is.Message, "release") {
+		t.Errorf("the finding is %+v", is)
+	}
+	if left := s.unverified(x.now()); len(left) > 0 || reads.Load() != 1 {
+		t.Errorf("%v would be read again after %d reads", left, reads.Load())
+	}
+	if left := s.unverified(x.now().Add(signatureAge)); left[sample] != "runtime-a" {
+		t.Errorf("after %s, %v would be read again", signatureAge, left)
+	}
+	x.LoadSignatures(map[Version]Signature{{"sample", "0.9.0"}: {Runtime: "runtime-b"}})
+	x.LoadSignatures(nil)
+	x.Publish()
+	if n := len(x.Snapshot().Signatures); n != 1 {
+		t.Errorf("%d findings, want one", n)
+	}
+}
+
+// TestUnverified checks that one runtime is chosen for each version, if possible one in which the version is Ready, and
+// that their number is limited.
+func TestUnverified(t *testing.T) {
+	x := New()
+	for i := range maxSignatures + 5 {
+		m := member(fmt.Sprintf("r-%03d", i), "1", "Ready")
+		m.Status.Modules = append(m.Status.Modules, moduleOf("a", "1.0.0", "Processing"),
+			moduleOf("b", fmt.Sprint(i), "Ready"), moduleOf("c", "", "Processing"))
+		if i > 3 {
+			m.Status.Modules[0].State = v1beta2.StateReady
+		}
+		x.Put(m)
+	}
+	x.Publish()
+	all := x.Snapshot().unverified(x.now())
+	if len(all) != maxSignatures || all[Version{"a", "1.0.0"}] != "r-004" || all[Version{"c", ""}] != "" {
+		t.Errorf("%d versions: %v", len(all), all)
+	}
+}
+
+func moduleOf(name, version string, state v1beta2.State) fleetlist.MemberModule {
+	return fleetlist.MemberModule{Name: name, Version: version, State: state}
+}

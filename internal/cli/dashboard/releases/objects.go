@@ -1,0 +1,71 @@
+package releases
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+)
+
+// StateOf returns what the Manifest has recorded about one object. The first row that matches decides:
+//
+//	1  the Manifest is being deleted, and the object is kept  stays
+//	2  the Manifest is being deleted                          being deleted
+//	3  not all objects were applied                           being applied
+//	4  the condition Ready names the object                   differs, failed or not ready
+//	5  otherwise                                              applied
+func StateOf(m *v1beta2.Manifest, o *v1beta2.Resource) string {
+	ready := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
+	switch isNamed := ready != nil && ready.Status != metav1.ConditionTrue && names(ready.Message, o); {
+	case !m.DeletionTimestamp.IsZero() && (o.Keep || o.Adopted):
+		return "stays"
+	case !m.DeletionTimestamp.IsZero():
+		return "being deleted"
+	case o.Pending:
+		return "being applied"
+	case isNamed && ready.Reason == v1beta2.ReasonDriftDetected:
+		return "differs"
+	case isNamed && m.Status.State == v1beta2.StateError:
+		return "failed"
+	case isNamed:
+		return "not ready"
+	}
+	return "applied"
+}
+
+// names reports whether a message names an object. In messages of the manager, an object is an [apply.Ref].
+func names(message string, o *v1beta2.Resource) bool {
+	name := apply.Ref{Group: o.Group, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}.String()
+	for rest := message; ; {
+		before, after, found := strings.Cut(rest, name)
+		if !found {
+			return false
+		}
+		// another name may end or begin with this one; a full stop can be a part of a name
+		end := after + " "
+		isBegin := before == "" || strings.ContainsRune(" (", rune(before[len(before)-1]))
+		isEnd := strings.ContainsRune(" :;,)", rune(end[0])) || strings.HasPrefix(end, ". ")
+		if isBegin && isEnd {
+			return true
+		}
+		rest = after
+	}
+}
+
+// RemarkOf returns a remark about an object with a special state.
+func RemarkOf(o *v1beta2.Resource) string {
+	var all []string
+	for _, is := range []struct {
+		is   bool
+		text string
+	}{{o.Adopted, "was there before the module: it stays when the module is removed"},
+		{o.Shared, "belongs to another module, too"}, {o.Keep, "is kept when the module is removed"}} {
+		if is.is {
+			all = append(all, is.text)
+		}
+	}
+	return strings.Join(all, "; ")
+}
