@@ -46,7 +46,8 @@ function replace(fresh) {
   if (!next) return;
   const focus = keepFocus();
   const scrolled = [...page().querySelectorAll(".table")].map((e) => e.scrollLeft);
-  const open = [...page().querySelectorAll("details")].map((e) => e.open);
+  const titleOf = (e) => e.querySelector("summary")?.textContent;
+  const open = new Map([...page().querySelectorAll("details")].map((e) => [titleOf(e), e.open]));
   for (const old of page().querySelectorAll("[data-replace=keep]")) { // the heat map draws its changes itself
     const of = next.querySelector("#" + old.id);
     if (of && of.dataset.src === old.dataset.src) of.replaceWith(old);
@@ -60,7 +61,7 @@ function replace(fresh) {
   }
   page().replaceWith(document.adoptNode(next));
   [...page().querySelectorAll(".table")].forEach((e, i) => { e.scrollLeft = scrolled[i] ?? 0; });
-  [...page().querySelectorAll("details")].forEach((e, i) => { e.open = open[i] ?? e.open; });
+  for (const e of page().querySelectorAll("details")) e.open = open.get(titleOf(e)) ?? e.open;
   document.title = fresh.title;
   map = heatMap(document.getElementById("map"), map);
   focus();
