@@ -96,7 +96,8 @@ func (p policies) save(ctx context.Context, policy *v1beta2.RolloutPolicy, is ro
 	}
 	metrics.RolloutPolicyChannels.WithLabelValues(policy.Name).Set(float64(is.Channels))
 	next := policy.Status.DeepCopy()
-	next.ObservedGeneration, next.FleetMaxUpdating = policy.Generation, int32(min(p.MaxUpdating, 1<<30))
+	next.ObservedGeneration = policy.Generation
+	next.FleetMaxUpdating = int32(min(p.MaxUpdating, 1<<30)) //nolint:gosec // a fleet has fewer than 2^30 runtimes
 	message := text.Clip(strings.Join(append(parts, is.Notes...), "; "), 1024)
 	condition := metav1.Condition{Type: v1beta2.ConditionReady, Status: ready, Reason: reason, Message: message,
 		ObservedGeneration: policy.Generation}
