@@ -115,9 +115,9 @@ func codeOf(r Result) string {
 // version.
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		isSigned := false
+		var isSigned atomic.Bool
 		r := &registry{render: func(Version) (Content, error) {
-			if !isSigned {
+			if !isSigned.Load() {
 				return Content{}, &ocm.Error{Code: ocm.SignatureMissing, Problem: "no signature"}
 			}
 			return Content{Digest: "sha256:a"}, nil
@@ -129,7 +129,7 @@ func TestEnds(t *testing.T) {
 			!strings.Contains(got.Blocker.Message, "no signature") || got.Blocker.Remedy == "" {
 			t.Errorf("unsigned: %+v", got.Blocker)
 		}
-		isSigned = true
+		isSigned.Store(true)
 		time.Sleep(failedInterval + time.Second)
 		if got := checker.Check(Move{To: version("2.0.0", 1)}); got.Digest != "sha256:a" || r.changes.Load() != 2 {
 			t.Errorf("signed: %+v after %d changes", got, r.changes.Load())
