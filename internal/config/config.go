@@ -26,21 +26,22 @@ import (
 
 // Modes of the manager, which are the values of --mode.
 const (
-	// With ModeControlPlane, the manager manages runtimes that it reaches with access Secrets.
+	// ModeControlPlane is the mode in which the manager manages runtimes that it reaches with access Secrets.
 	ModeControlPlane = "control-plane"
-	// With ModeInCluster, the manager manages the cluster on which it runs. ModeInCluster needs no access Secret.
+	// ModeInCluster is the mode in which the manager manages the cluster on which it runs. This mode needs no access
+	// Secret.
 	ModeInCluster = "in-cluster"
 )
 
 // Watch modes of the manager, which are the values of --watch-mode.
 const (
-	// With WatchAgent, the manager installs an agent in each runtime. The agent reports changes to the manager, so that
-	// the manager sends no requests to a runtime in which nothing changes.
+	// WatchAgent means that the manager installs an agent in each runtime. The agent reports changes to the manager, so
+	// that the manager sends no requests to a runtime in which nothing changes.
 	WatchAgent = "agent"
-	// With WatchHub, the manager itself opens watches on each runtime from the control plane. The manager receives
+	// WatchHub means that the manager itself opens watches on each runtime from the control plane. The manager receives
 	// changes at once, but one connection for each runtime stays open.
 	WatchHub = "hub"
-	// With WatchPoll, the manager opens no watches. The manager reconciles each runtime every --poll-interval.
+	// WatchPoll means that the manager opens no watches. The manager reconciles each runtime every --poll-interval.
 	WatchPoll = "poll"
 )
 

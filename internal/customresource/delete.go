@@ -46,7 +46,7 @@ func (f Found) isAllowed() bool {
 	return f.question.Manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 }
 
-// If the user allows the deletion, DeleteIfAllowed calls Delete. DeleteIfAllowed records an event about the deleted
+// DeleteIfAllowed calls Delete if the user allows the deletion. DeleteIfAllowed records an event about the deleted
 // custom resources.
 func (f Found) DeleteIfAllowed(ctx context.Context, record func(reason, note string)) error {
 	if !f.isAllowed() {

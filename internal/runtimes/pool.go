@@ -204,8 +204,8 @@ func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
 	return nil, err
 }
 
-// If the circuit breaker of the runtime of a Kyma is open, Probe sends a probe to the runtime at once, instead of
-// waiting for the scheduled one. The subscribers are notified if the runtime answers. If there is no open connection,
+// Probe sends a probe to the runtime of a Kyma at once, instead of waiting for the scheduled one, if the circuit
+// breaker of the runtime is open. The subscribers are notified if the runtime answers. If there is no open connection,
 // Probe does nothing, because the next Get makes one.
 func (p *Pool) Probe(kyma string) {
 	if rt := p.connectionIfOpen(kyma); rt != nil {

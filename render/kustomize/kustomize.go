@@ -76,8 +76,8 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 	})
 }
 
-// If a file is a kustomization, Referred returns the paths of the directories and files to which it refers. A path that
-// leads out of the root begins with "..".
+// Referred returns the paths of the directories and files to which a kustomization refers. A path that leads out of the
+// root begins with "..". For another file, Referred returns nil.
 func Referred(file input.File) []string {
 	if !slices.Contains(fileNames, path.Base(file.Path)) {
 		return nil
