@@ -294,19 +294,38 @@ func (b *tab) to(path string) {
 // page must update itself. While a page is being replaced, it has no text.
 func (b *tab) until(text string) {
 	b.t.Helper()
+	b.untilTrue(text, fmt.Sprintf(
+		`!!document.body && document.body.innerText.replace(/\s+/g, " ").includes(%q)`, text))
+}
+
+// click clicks the element that an XPath selects, as soon as there is one. The page replaces its elements when something
+// changes, so the browser finds and clicks the element in one step.
+func (b *tab) click(xpath string) {
+	b.t.Helper()
+	b.untilTrue(xpath, fmt.Sprintf(`(() => {
+		const e = document.evaluate(%q, document, null, XPathResult.FIRST_ORDERED_NODE_TYPE).singleNodeValue;
+		if (!e) return false;
+		e.focus();
+		e.click();
+		return true;
+	})()`, xpath))
+}
+
+// untilTrue waits until a script returns true. The parameter what describes the condition.
+func (b *tab) untilTrue(what, script string) {
+	b.t.Helper()
 	ctx, stop := context.WithTimeout(b.Context, deadline)
 	defer stop()
-	has := fmt.Sprintf(`!!document.body && document.body.innerText.replace(/\s+/g, " ").includes(%q)`, text)
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		found, err := chromedp.Run(ctx, chromedp.Evaluate[bool](has))
-		if found {
+		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool](script))
+		if is {
 			return
 		}
 		select {
 		case <-ctx.Done():
-			b.fail(fmt.Errorf("waiting for %q: %w", text, errors.Join(ctx.Err(), err)))
+			b.fail(fmt.Errorf("waiting for %q: %w", what, errors.Join(ctx.Err(), err)))
 		case <-ticker.C:
 		}
 	}

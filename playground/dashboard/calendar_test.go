@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,7 +66,7 @@ func month(t *testing.T, b *tab, l *landscape.Landscape) {
 	if n := evaluate[int64](b, `document.querySelectorAll(".month rect.level-8").length`); n < 8 {
 		t.Errorf("the picture has %d hours in which both windows are open", n)
 	}
-	b.do(chromedp.Click(`//a[text()="Next month"]`))
+	b.click(`//a[text()="Next month"]`)
 	b.until("This month")
 	next := time.Now().UTC().AddDate(0, 0, 1-time.Now().UTC().Day()).AddDate(0, 1, 0)
 	if at := evaluate[string](b, `location.search`); !strings.Contains(at, "month="+next.Format("2006-01")) {

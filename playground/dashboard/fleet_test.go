@@ -190,12 +190,12 @@ func notConnected(t *testing.T, b *tab) {
 	}
 	b.to("/")
 	b.until("RuntimeUnreachable")
-	b.do(chromedp.Click(`//a[contains(., "RuntimeUnreachable")]`))
+	b.click(`//a[contains(., "RuntimeUnreachable")]`)
 	b.until("runtime-away")
 	if html := b.source(); strings.Contains(html, `href="/runtimes/runtime-good"`) {
 		t.Error("the link of the reason shows other runtimes, too")
 	}
-	b.do(chromedp.Click(`//a[text()="runtime-away"]`))
+	b.click(`//a[text()="runtime-away"]`)
 	b.until("What to do:")
 	b.size(1280, 800, "light")
 }

@@ -66,6 +66,7 @@ func TestDashboard(t *testing.T) {
 		{"Follow", func(t *testing.T) { follow(t, b, l) }}, {"Views", func(t *testing.T) { look(t, b) }},
 		{"Calendar", func(t *testing.T) { month(t, b, l) }},
 		{"Keyboard", func(t *testing.T) { keyboard(t, b) }},
+		{"EarlyChange", func(t *testing.T) { earlyChange(t, b) }},
 		{"WithoutJavaScript", func(t *testing.T) { withoutJavaScript(t, b) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -81,7 +82,7 @@ func follow(t *testing.T, b *tab, l *landscape.Landscape) {
 	b.to("/rollouts")
 	move(t, l, "2.0.0")
 	b.until("mod-regular-r2")
-	b.do(chromedp.Click(`//a[text()="mod-regular-r2"]`))
+	b.click(`//a[text()="mod-regular-r2"]`)
 	b.until("Halted")
 	b.until("runtime-a")
 	b.size(1280, 800, "light")
@@ -98,16 +99,32 @@ func follow(t *testing.T, b *tab, l *landscape.Landscape) {
 	if open := evaluate[string](b, openForms); open != "action-approve" {
 		t.Errorf("the open forms are %q, want that of the approval, which was not there before", open)
 	}
-	b.do(chromedp.Click(`#action-approve input[name=sure]`),
-		chromedp.Click(`#action-approve button`))
+	b.click(`//*[@id="action-approve"]//input[@name="sure"]`)
+	b.click(`//*[@id="action-approve"]//button`)
 	b.until("is approved by playground-admin")
-	b.do(chromedp.Click(`//a[text()="Back to the rollout"]`))
+	b.click(`//a[text()="Back to the rollout"]`)
 	b.until("Completed")
 	if out := klm(t, l, "rollout", "show", "mod-regular-r3"); !strings.Contains(out, "Completed") {
 		t.Errorf("klm shows another phase than the page:\n%s", out)
 	}
 	b.to("/")
 	b.until("Ready 2")
+}
+
+// earlyChange sends a change to a heat map that has not received its data yet.
+func earlyChange(t *testing.T, b *tab) {
+	b.to("/")
+	b.until("Ready 2")
+	missed := evaluate[int64](b, `import("/assets/map.js").then((m) => {
+		const map = m.heatMap(document.getElementById("map"), null);
+		map.change({revision: 1000000, cells: {"1": 1}, topics: ["runtimes"]});
+		window.early = map;
+		return map.missed;
+	})`)
+	if missed != 1000000 {
+		t.Errorf("the map remembers revision %d of the change, want 1000000", missed)
+	}
+	b.untilTrue("the map has data and has read it again", `!!window.early.cells && window.early.missed === 0`)
 }
 
 // look opens each view in both sizes and both colour schemes.

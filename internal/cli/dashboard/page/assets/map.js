@@ -16,6 +16,7 @@ class HeatMap {
     this.canvas = element.querySelector("canvas");
     this.tip = element.querySelector(".tip");
     this.at = -1;
+    this.missed = 0; // the last revision of a change that came before the first data
     const dark = matchMedia("(prefers-color-scheme: dark)");
     this.redraw = () => this.draw();
     dark.addEventListener("change", this.redraw);
@@ -33,6 +34,11 @@ class HeatMap {
     const answer = await fetch(this.element.dataset.src);
     if (!answer.ok) return;
     this.read(new Uint8Array(await answer.arrayBuffer()));
+    if (this.revision < this.missed) {
+      this.missed = 0;
+      await this.load();
+      return;
+    }
     this.element.hidden = this.names.length === 0;
     this.layout();
     this.draw();
@@ -68,6 +74,7 @@ class HeatMap {
 
   // change takes an event. The states of one module are not in events, nor what a filter accepts.
   change(event) {
+    if (!this.cells) { this.missed = event.revision; return; }
     if (event.revision <= this.revision) return;
     const isPlain = !/[?&](name|selector|state|module|channel|version|reason|colour)=/.test(this.element.dataset.src);
     if (event.all || !event.cells || !isPlain) { this.load(); return; }
