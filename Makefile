@@ -33,12 +33,12 @@ bin/kubectl: playground/go.mod
 	@cd playground && $(call progress,$(kube) -o ../bin/kubectl k8s.io/kubernetes/cmd/kubectl,120) && touch ../bin/kubectl
 
 # The playground tests programs of another module, so cached results do not apply (-count=1). `lint` vets, so tests do not (-vet).
-# Its slowest packages run first. Less garbage collection starts API servers faster (GOGC). Scenarios mostly wait (-p, -parallel): the linter uses that time.
+# Its slowest packages run first. Less garbage collection starts API servers faster (GOGC), within 10 GiB. Scenarios mostly wait (-p, -parallel): the linter uses that time.
 test: bin/golangci-lint bin/controller-gen chromium ## run all tests: generated files, linter, unit tests with -race, scenarios on real API servers
 	@failed=; $(MAKE) -s check-generated || failed="$$failed check-generated"; nice -n 19 $(MAKE) -s lint >bin/lint.log 2>&1 & lint=$$!; \
 	trap 'kill $$lint' INT TERM; CGO_ENABLED=1 go test -race -vet=off -timeout 15m ./... || failed="$$failed unit-tests"; \
 	$(MAKE) -s fuzz FUZZTIME=300x FUZZPKGS="./api/... ./render ./internal/protocol" || failed="$$failed fuzz"; \
-	(cd playground && GOGC=400 go test -count=1 -vet=off -timeout 45m -p 3 -parallel 6 ./scenario ./fleetbench ./...) || failed="$$failed scenarios"; \
+	(cd playground && GOGC=400 GOMEMLIMIT=10GiB go test -count=1 -vet=off -timeout 45m -p 3 -parallel 6 ./scenario ./fleetbench ./...) || failed="$$failed scenarios"; \
 	wait $$lint || failed="$$failed lint"; cat bin/lint.log; if [ -n "$$failed" ]; then echo "FAIL:$$failed"; exit 1; fi
 
 check-generated: bin/controller-gen ## fail if generated files differ from their sources
