@@ -298,8 +298,8 @@ func (b *tab) until(text string) {
 		`!!document.body && document.body.innerText.replace(/\s+/g, " ").includes(%q)`, text))
 }
 
-// click clicks the element that an XPath selects, as soon as there is one. The page replaces its elements when something
-// changes, so the browser finds and clicks the element in one step.
+// click clicks the element that an XPath selects, as soon as there is one. The page replaces its elements when
+// something changes, so the browser finds and clicks the element in one step.
 func (b *tab) click(xpath string) {
 	b.t.Helper()
 	b.untilTrue(xpath, fmt.Sprintf(`(() => {

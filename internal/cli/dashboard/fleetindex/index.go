@@ -60,8 +60,8 @@ const (
 const (
 	// publishDelay is the time for which further changes are collected after the first one.
 	publishDelay = 100 * time.Millisecond
-	// publishInterval is the minimum time between two snapshots.
-	publishInterval = time.Second
+	// publishInterval is the minimum time between two snapshots. A change is on a page within half a second.
+	publishInterval = 300 * time.Millisecond
 	// maxDeltas is the number of deltas that are kept for streams that were interrupted.
 	maxDeltas = 128
 	// maxNames is the maximum number of names in a delta.
