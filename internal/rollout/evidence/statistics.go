@@ -51,8 +51,10 @@ func Of(failed, n int) string {
 	switch {
 	case n == 0:
 		return "no evidence"
-	case failed == 0 && n < 3:
-		return fmt.Sprintf("0 of %d failed: too few to say anything about the fleet", n)
+	case n < 3:
+		return fmt.Sprintf("%d of %d failed: too few to say anything about the fleet", failed, n)
+	case failed == n: // the bound is 100 %
+		return fmt.Sprintf("all %d failed", n)
 	case failed == 0:
 		return fmt.Sprintf("0 of %d failed: true rate below %s %% with 95 %% confidence", n, rate(3/float64(n)))
 	}

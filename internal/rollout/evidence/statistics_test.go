@@ -70,7 +70,9 @@ func TestOf(t *testing.T) {
 		{0, 20, "0 of 20 failed: true rate below 15 % with 95 % confidence"},
 		{0, 100, "0 of 100 failed: true rate below 3 % with 95 % confidence"},
 		{1, 100, "1 of 100 failed: true rate below 4.4 % with 95 % confidence"},
-		{3, 3, "3 of 3 failed: true rate below 100 % with 95 % confidence"},
+		{1, 1, "1 of 1 failed: too few to say anything about the fleet"},
+		{2, 3, "2 of 3 failed: true rate below 93 % with 95 % confidence"},
+		{3, 3, "all 3 failed"},
 	} {
 		if is := Of(c.failed, c.n); is != c.want {
 			t.Errorf("%d of %d: %q, want %q", c.failed, c.n, is, c.want)
