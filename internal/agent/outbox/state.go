@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/url"
 	"slices"
 	"time"
@@ -16,7 +17,9 @@ import (
 const (
 	stateTimeout = 5 * time.Second // deadline for the reads of one event
 	maxStates    = 20              // maximum number of reads for the start of a watch
-	maxReadBytes = 1 << 20         // larger objects have no state
+	// maxReadBytes is the maximum size of an object that is read, with managedFields and templates. A larger object has
+	// no state. Many objects may be read at the same time, and the agent has little memory.
+	maxReadBytes = 128 << 10
 )
 
 // States adds states to events. The agent watches metadata only. If the watch list requests the state of an object
@@ -91,8 +94,13 @@ func (s *States) read(ctx context.Context, e *protocol.Event, name protocol.Name
 	if name.Namespace != "" {
 		path = append(path, "namespaces", url.PathEscape(name.Namespace))
 	}
-	data, err := s.Client.Get().AbsPath(append(path, e.Resource, url.PathEscape(name.Name))...).
-		SetHeader("Accept", "application/json").Do(ctx).Raw()
+	body, err := s.Client.Get().AbsPath(append(path, e.Resource, url.PathEscape(name.Name))...).
+		SetHeader("Accept", "application/json").Stream(ctx)
+	if err != nil {
+		return nil
+	}
+	defer body.Close() //nolint:errcheck // everything that is needed was read
+	data, err := io.ReadAll(io.LimitReader(body, maxReadBytes+1))
 	if err != nil || len(data) > maxReadBytes {
 		return nil
 	}

@@ -18,13 +18,20 @@ import (
 // TestStates: an event contains the state of an object only if the watch list requests it, and the object is small
 // and can be read.
 func TestStates(t *testing.T) {
-	var reads atomic.Int64
+	var reads, endless atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reads.Add(1)
 		name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 		if name == "gone" {
 			http.NotFound(w, r)
 			return
+		}
+		for name == "endless" {
+			n, err := w.Write(make([]byte, 64<<10))
+			endless.Add(int64(n))
+			if err != nil {
+				return
+			}
 		}
 		padding := ""
 		if name == "large" {
@@ -69,6 +76,7 @@ func TestStates(t *testing.T) {
 		"Deleted": {"there is nothing to read", deleted, "", 0},
 		"Gone":    {"it was deleted meanwhile", event("apps", "deployments", "gone"), "", 1},
 		"Large":   {"the manager reads it", event("apps", "deployments", "large"), "", 1},
+		"Endless": {"no more than the limit is read", event("apps", "deployments", "endless"), "", 1},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -78,6 +86,9 @@ func TestStates(t *testing.T) {
 				t.Errorf("%s: got %s after %d reads", c.reason, got, reads.Load()-before)
 			}
 		})
+	}
+	if sent := endless.Load(); sent > 16<<20 { // more than the limit, because of the buffers of the connection
+		t.Errorf("%d bytes of an endless object were sent", sent)
 	}
 	start := protocol.Event{WatchStarted: true, ObjectsComplete: true, Resource: "deployments",
 		WatchedGVK: metav1.GroupVersionKind{Group: "apps", Version: "v1"},
