@@ -95,6 +95,16 @@ func start(t *testing.T, server *fixture.Server) (base string, get func(path str
 	return base, get
 }
 
+// holdWatch answers a watch without events until ended is closed.
+func holdWatch(w http.ResponseWriter, r *http.Request, ended <-chan struct{}) {
+	w.WriteHeader(http.StatusOK)
+	_ = http.NewResponseController(w).Flush()
+	select {
+	case <-ended:
+	case <-r.Context().Done():
+	}
+}
+
 // TestOutage checks that the page names a control plane that does not answer above the last known state, and that this
 // note disappears after the outage.
 func TestOutage(t *testing.T) {
@@ -106,12 +116,7 @@ func TestOutage(t *testing.T) {
 			panic(http.ErrAbortHandler) // the connection breaks
 		}
 		if strings.HasSuffix(r.URL.Path, "/kymas") && r.URL.Query().Get("watch") != "" {
-			w.WriteHeader(http.StatusOK)
-			_ = http.NewResponseController(w).Flush()
-			select {
-			case <-ended:
-			case <-r.Context().Done():
-			}
+			holdWatch(w, r, ended)
 			return true
 		}
 		return false
@@ -232,12 +237,7 @@ func TestExpiredCredentials(t *testing.T) {
 			return true
 		}
 		if isOld && r.URL.Query().Get("watch") != "" {
-			w.WriteHeader(http.StatusOK)
-			_ = http.NewResponseController(w).Flush()
-			select {
-			case <-ended:
-			case <-r.Context().Done():
-			}
+			holdWatch(w, r, ended)
 			return true
 		}
 		return false

@@ -256,7 +256,7 @@ func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updat
 		if perMinute > 0 && n-updating >= perMinute {
 			at = later(at, starts[n-perMinute].Add(time.Minute))
 		}
-		if !c.closes.IsZero() && !at.Before(c.closes) || f.endOfFreeze(at).After(at) { // its turn comes too late
+		if !c.closes.IsZero() && !at.Before(c.closes) || f.endOfFreeze(at).After(at) { // it would begin too late
 			if f.findBegin(c, at) {
 				heap.Fix(&q, 0)
 			} else {
