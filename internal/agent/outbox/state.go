@@ -99,7 +99,7 @@ func (s *States) read(ctx context.Context, e *protocol.Event, name protocol.Name
 	if err != nil {
 		return nil
 	}
-	defer body.Close() //nolint:errcheck // everything that is needed was read
+	defer body.Close()
 	data, err := io.ReadAll(io.LimitReader(body, maxReadBytes+1))
 	if err != nil || len(data) > maxReadBytes {
 		return nil
