@@ -140,6 +140,12 @@ func connect(ctx context.Context, a *console.App) (*Cluster, error) {
 	return c, c.DetectKinds(ctx)
 }
 
+// unreadable returns the error for a kubeconfig that cannot be read.
+func unreadable(err error) error {
+	return console.Fail(console.ExitCluster, "reading the kubeconfig: %v: give a valid file with --kubeconfig or "+
+		"KUBECONFIG", err)
+}
+
 // Open finds the cluster in the kubeconfig, as kubectl does. Open sends no requests.
 func Open(a *console.App) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -148,7 +154,7 @@ func Open(a *console.App) (*Cluster, error) {
 		rules, &clientcmd.ConfigOverrides{CurrentContext: a.Config.Context})
 	raw, err := loader.RawConfig()
 	if err != nil {
-		return nil, console.Fail(console.ExitCluster, "reading the kubeconfig: %v", err)
+		return nil, unreadable(err)
 	}
 	current := raw.CurrentContext
 	if a.Config.Context != "" {
@@ -165,7 +171,7 @@ func Open(a *console.App) (*Cluster, error) {
 			"no cluster is configured: give --kubeconfig, set $KUBECONFIG, or choose a context with kubectl config "+
 				"use-context")
 	case err != nil:
-		return nil, console.Fail(console.ExitCluster, "reading the kubeconfig: %v", err)
+		return nil, unreadable(err)
 	}
 	config.Timeout, config.QPS, config.UserAgent = a.Config.RequestTimeout, -1, FieldOwner
 	return New(config, current, a.Config.Namespace)

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,9 +62,34 @@ func (l *Listing) Register(c *cobra.Command, filters ...string) {
 			short = "l"
 		}
 		l.filters[name] = new(string)
+		if name == FilterKubernetes {
+			c.Flags().Var((*versionFilter)(l.filters[name]), name, filterHelp[name])
+			continue
+		}
 		c.Flags().StringVarP(l.filters[name], name, short, "", filterHelp[name])
 	}
 	c.Flags().BoolVarP(&l.Watch, "watch", "w", false, "keep running, and show every change")
+}
+
+// versionFilter is the value of a flag with versions, separated by commas. versionFilter refuses a text that no version
+// begins with.
+type versionFilter string
+
+// String implements [pflag.Value].
+func (f *versionFilter) String() string { return string(*f) }
+
+// Type implements [pflag.Value].
+func (f *versionFilter) Type() string { return "string" }
+
+// Set implements [pflag.Value].
+func (f *versionFilter) Set(value string) error {
+	for one := range strings.SplitSeq(value, ",") {
+		if _, err := semver.NewVersion(strings.TrimSpace(one)); err != nil && value != "" {
+			return fmt.Errorf("%q is not a version: give one such as 1.34 or 1.34.2", one)
+		}
+	}
+	*f = versionFilter(value)
+	return nil
 }
 
 // RegisterSort adds the flag --sort-by to a command.

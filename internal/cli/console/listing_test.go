@@ -80,3 +80,23 @@ func TestList(t *testing.T) {
 		}
 	}
 }
+
+func TestVersionFilter(t *testing.T) {
+	cases := map[string]struct{ reason, value, want string }{
+		"Minor":   {"a release", "1.34", ""},
+		"Several": {"with spaces and prefixes", "1.34, v1.35.1", ""},
+		"None":    {"like a flag that is not given", "", ""},
+		"Word":    {"no version begins with it", "abc", `"abc" is not a version`},
+		"Pattern": {"patterns are not supported", "1.x", `"1.x" is not a version`},
+		"Second":  {"each is checked", "1.34,foo", `"foo" is not a version`},
+	}
+	for name, c := range cases {
+		command, l := &cobra.Command{}, &Listing{}
+		l.Register(command, FilterKubernetes)
+		err := command.Flags().Set(FilterKubernetes, c.value)
+		if c.want == "" && (err != nil || l.Value(FilterKubernetes) != c.value) ||
+			c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %s: value %q, error %v, want %q", name, c.reason, l.Value(FilterKubernetes), err, c.want)
+		}
+	}
+}
