@@ -18,8 +18,7 @@ func answerWith(text string) func(http.ResponseWriter, *http.Request) {
 }
 
 // TestForeignAnswers checks that a response with status 200 that cannot be from an API server is an error. For example,
-// a proxy may respond with {}. Such a response does not mean that an object has no fields, or that there are no
-// objects.
+// a proxy may respond with {}. The response {} must not be read as an object without fields or as an empty list.
 func TestForeignAnswers(t *testing.T) {
 	config := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "c"}
 	tests := map[string]struct{ text, want string }{

@@ -36,11 +36,11 @@ type Result struct {
 	// must happen first.
 	Waiting []Waiting
 	// TakenOver are the objects in Applied in which Apply overwrote fields that other field managers had set to other
-	// values. The field manager of the Set owns these fields now.
+	// values. After the takeover, the field manager of the Set owns the overwritten fields.
 	TakenOver []Takeover
-	// Existing are the objects that existed before and were not known to belong to the installation. These objects are
-	// also in Applied, Unchanged, Failed or Waiting. The caller has to record the flags of their Refs in the inventory.
-	// Existing is empty without Set.Ownership.
+	// Existing are the objects that existed before this call of Apply and were not known to belong to the installation.
+	// An object in Existing is also in Applied, Unchanged, Failed or Waiting. The caller has to record the flags of the
+	// Refs in Existing in the inventory. Existing is empty without Set.Ownership.
 	Existing []Existing
 }
 
@@ -79,13 +79,14 @@ func (t Takeover) String() string {
 // Waiting is an object that cannot be applied yet.
 type Waiting struct {
 	Ref Ref
-	// Reason is one of CRDNotEstablished, DependencyFailed, ObjectTerminating, ObjectRecreated, ChangedMeanwhile.
+	// Reason is the reason why the object was not applied: one of the constants from CRDNotEstablished to
+	// ChangedMeanwhile below.
 	Reason string
 	// Message states what the object waits for. Message stays the same as long as the cause stays the same.
 	Message string
 }
 
-// Reasons of Wait.
+// Reasons of an object in Result.Waiting.
 const (
 	// CRDNotEstablished: a CustomResourceDefinition of the same bundle defines the kind of the object, but the cluster
 	// does not serve the kind yet. The API server usually serves the kind within a second.
@@ -95,8 +96,9 @@ const (
 	// ObjectTerminating: the object exists and is being deleted. The next Apply after the deletion creates the object
 	// again.
 	ObjectTerminating = "ObjectTerminating"
-	// ObjectRecreated: Apply deleted the object, because a change of an immutable field was rejected and an annotation
-	// of the object allows its recreation. The next Apply creates the object again.
+	// ObjectRecreated: Apply deleted the object to create it again. The API server had rejected a change of an
+	// immutable field, and AnnotationOnImmutable of the object has the value "recreate". The next Apply creates the
+	// object again.
 	ObjectRecreated = "ObjectRecreated"
 	// ChangedMeanwhile: another client changed the object directly after it was applied. The next Apply sends the
 	// object again.
@@ -117,14 +119,16 @@ type item struct {
 	adopted  bool   // the object is applied with AnnotationAdopted
 }
 
-// setAdopted sets whether the object is applied with AnnotationAdopted, which is a part of its content.
+// setAdopted sets whether the object is applied with AnnotationAdopted. The value changes the content hash of the item,
+// because AnnotationAdopted is a part of what is sent.
 func (i *item) setAdopted(adopted bool) {
 	if i.adopted != adopted {
 		i.adopted, i.content = adopted, i.content^adoptedContent
 	}
 }
 
-// adoptedContent is added to the hash of an object's content if the object is applied with AnnotationAdopted.
+// adoptedContent is a bit that is flipped in the content hash of an object if the object is applied with
+// AnnotationAdopted. So the same object has different hashes with and without this annotation.
 const adoptedContent = 1 << 63
 
 // overlay returns the labels and annotations that override the labels and annotations of the object.
@@ -214,8 +218,8 @@ func refOf(o *render.Object, namespace string) Ref {
 	return Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Namespace: namespace, Name: o.Name}
 }
 
-// fingerprint returns the part of the content hash that comes from the owner and the overlay of the Set, because both
-// affect every object.
+// fingerprint returns a text with the owner and the overlay of the Set. The text is part of the content hash of every
+// object, because a changed owner or overlay changes what is sent for every object.
 func (s Set) fingerprint() string {
 	var b strings.Builder
 	b.WriteString(s.owner())
@@ -228,13 +232,15 @@ func (s Set) fingerprint() string {
 	return b.String()
 }
 
-// Inventory returns the Refs of the objects of a Set in the order of its bundle. These are the objects that Apply would
-// create or update. The caller has to record the Refs before it calls Apply. Kinds that are neither built in nor
-// defined by the bundle need one discovery request per group and version. The discovery response is cached.
+// Inventory returns the Refs of the objects of a Set in the order of its bundle. Apply with the same Set would create
+// or update exactly the objects of these Refs. The caller has to record the Refs before it calls Apply. Kinds that are
+// neither built in nor defined by the bundle need one discovery request per group and version. The discovery response
+// is cached.
 //
-// Objects that cannot exist in the cluster are left out, and Apply does not create them. In this case, Inventory
-// returns the error of JoinFailures, mostly with reason KindUnknown, together with the valid Refs of the other objects.
-// If discovery fails, Inventory returns no Refs.
+// Some objects cannot exist in the cluster, for example because the cluster does not serve their kind. Inventory leaves
+// these objects out, and Apply does not create them. If Inventory leaves out objects, it returns the Refs of all other
+// objects, together with the error of JoinFailures, mostly with reason KindUnknown. If discovery fails, Inventory
+// returns no Refs.
 func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	items, failed, err := c.resolveObjects(ctx, set)
 	if err != nil {
@@ -247,14 +253,15 @@ func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	return refs, JoinFailures(failed)
 }
 
-// Apply creates and updates the objects of a Set. Apply sends one PATCH for each object that done does not record. The
-// package comment describes the order of the objects and the dependencies between objects. Apply does not wait until
-// the objects are ready. Call Apply again later as long as Result has Failed or Waiting objects; the next call sends
-// only these objects.
+// Apply creates and updates the objects of a Set. Apply sends one PATCH for each object that is not recorded as applied
+// in the Progress done. The package comment describes the order of the objects and the dependencies between objects.
+// Apply does not wait until the objects are ready. Call Apply again later as long as Result has Failed or Waiting
+// objects; the next call sends only these objects.
 //
-// An error means that the whole cluster cannot be used now: it is unreachable, unauthorized or throttled, or ctx has
-// ended. Objects that were not sent because of this error are in no list of the Result. The failure of a single object
-// is no returned error; it is only in the Result.
+// If Apply returns an error, the whole cluster cannot be used now: the API server cannot be reached, rejects the
+// credential or throttles, or ctx has ended. Objects that were not sent because Apply returned an error are in no list
+// of the Result. Apply does not return the failure of a single object as an error: the failure is only in
+// Result.Failed.
 func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, error) {
 	items, failed, err := c.resolveObjects(ctx, set)
 	if err != nil {
@@ -332,7 +339,8 @@ func (a *applyCall) applyPhase(ctx context.Context, phase int, items []item) err
 	})
 }
 
-// mustWait reports whether an object has to wait before it is sent, and why:
+// mustWait reports whether an object has to wait before it is sent. Each row of the table has one cause of waiting and
+// the reason that mustWait returns for it.
 //
 //	a CRD drops a version in which objects are stored          DependencyFailed
 //	its namespace is in this bundle and does not exist         DependencyFailed
@@ -447,7 +455,8 @@ func (a *applyCall) markUnavailableLocked(ref Ref) {
 	}
 }
 
-// sortResult sorts the lists of the result. Concurrent goroutines add objects to these lists in random order.
+// sortResult sorts the lists of the result. The lists of the result must be sorted, because concurrent goroutines add
+// objects to the lists in random order.
 func (a *applyCall) sortResult() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

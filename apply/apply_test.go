@@ -102,7 +102,8 @@ func TestApplyOrder(t *testing.T) {
 	if err != nil || len(result.Failed) != 0 {
 		t.Fatalf("applying: %v, failed %v", err, result.Failed)
 	}
-	// The CRD is new: one discovery request shows that its kind is not served yet, so its custom resource waits.
+	// The test server has stored the new CRD but does not serve its kind yet. Apply finds this with one discovery
+	// request, and the custom resource has to wait.
 	want := [][]string{
 		patches(namespacePath, definitionPath), patches(accountPath, configPath, rolePath, servicePath),
 		patches(bindingPath),
@@ -146,7 +147,8 @@ func TestApplyOrder(t *testing.T) {
 	}
 }
 
-// checkPhases compares requests with the expected phases. Within a phase, requests may be in any order.
+// checkPhases checks that the requests in got are the requests of the phases in want, phase after phase. Within a
+// phase, requests may be in any order.
 func checkPhases(t *testing.T, want [][]string, got []string) {
 	t.Helper()
 	for _, phase := range want {
@@ -581,8 +583,8 @@ func TestApplyExisting(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.takeRequests()
-	// After a restart of the manager, Progress is empty. The CRD already exists in the cluster, so the kind of its
-	// custom resource needs no discovery.
+	// The second Apply has no Progress, as after a restart of the manager. The CRD already exists in the cluster, so
+	// Apply must send no discovery request for the kind of its custom resource.
 	result, err := c.Apply(t.Context(), set, nil)
 	if err != nil || len(result.Applied) != 10 {
 		t.Fatalf("applying again: %v, %+v", err, result)
@@ -590,8 +592,8 @@ func TestApplyExisting(t *testing.T) {
 	if sent := s.takeRequests(); len(sent) != 10 {
 		t.Errorf("got %d requests, want 10: %v", len(sent), sent)
 	}
-	// The API server does not serve this version of the CRD yet. After a 404, the custom resource waits, and Apply
-	// sends a discovery request before the next PATCH.
+	// The test server does not serve version v2 of the CRD yet. After a 404, the custom resource waits, and Apply sends
+	// a discovery request before the next PATCH.
 	set.Bundle = bundleOf(t, strings.ReplaceAll(strings.ReplaceAll(module, "example.com/v1", "example.com/v2"),
 		"{name: v1,", "{name: v2,"))
 	var done Progress
@@ -661,8 +663,8 @@ func TestApplyBadIdentity(t *testing.T) {
 	}
 }
 
-// TestApplyVersionOfDefinition tests a custom resource in a version that its CRD does not define. Such a custom
-// resource does not wait until the CRD is served.
+// TestApplyVersionOfDefinition tests a custom resource in a version that its CRD does not define. The custom resource
+// must fail at once instead of waiting until the CRD is served.
 func TestApplyVersionOfDefinition(t *testing.T) {
 	s := newServer(t)
 	set := Set{Bundle: bundleOf(t, strings.ReplaceAll(module, "apiVersion: example.com/v1",

@@ -30,7 +30,8 @@ func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, 
 // Labelled are the objects of all kinds that match a label selector.
 type Labelled struct {
 	Items []ObjectMetadata
-	// More are the kinds of which more objects exist than were listed.
+	// More are the kinds of which Items is incomplete: the cluster has more matching objects of these kinds than the
+	// limit allows.
 	More []schema.GroupKind
 	// Refused are the kinds that the credential may not list.
 	Refused []schema.GroupKind

@@ -32,9 +32,10 @@ type cachedCapabilities struct {
 // discoveryType requests all groups with all their kinds in one response.
 const discoveryType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
-// Capabilities returns the data about the cluster that a chart needs; see [render.Artefact.CapabilityQueries]. If a
-// chart has no queries, no request is sent. If there is any query, a request for /version is sent. Queries for API
-// versions also need a discovery request. Responses are cached for ten seconds.
+// Capabilities returns the data about the cluster that a chart needs; see [render.Artefact.CapabilityQueries]. The
+// parameter queries is the result of CapabilityQueries. If queries is empty, Capabilities sends no request. If queries
+// has any item, Capabilities sends a request for /version. If one of the queries is about an API version, Capabilities
+// also sends a discovery request. Responses are cached for ten seconds.
 func (c *Cluster) Capabilities(ctx context.Context, queries []string) (render.Capabilities, error) {
 	c.mu.Lock()
 	known := c.cached

@@ -25,21 +25,22 @@ import (
 type ClusterOptions struct {
 	// MaxConcurrentRequests is the maximum number of concurrent requests over all callers. 0 means 8.
 	MaxConcurrentRequests int
-	// RequestTimeout is the timeout of one request in the API server. 0 means 10 s. If an API server works, it reports
-	// after this timeout that the request could not be completed. An API server that does not respond within 2 s more
-	// is considered unreachable.
+	// RequestTimeout is the timeout of one request in the API server. 0 means 10 s. A working API server responds at
+	// the end of this timeout that the request could not be completed. If the API server has not responded 2 s after
+	// the end of the timeout, the API server is considered unreachable.
 	RequestTimeout time.Duration
-	// KeepNamespaces are namespaces that are never deleted. Nil means that only kyma-system is never deleted.
-	// Namespaces that Kubernetes itself needs are never deleted either.
+	// KeepNamespaces are namespaces that are never deleted. If KeepNamespaces is nil, its value is kyma-system. The
+	// namespaces that Kubernetes itself needs, such as kube-system, are never deleted, whatever the value of
+	// KeepNamespaces.
 	KeepNamespaces []string
 	// Observe, if set, is called for every request with its method, HTTP status and duration. The status is 0 if there
 	// was no response.
 	Observe func(method string, code int, took time.Duration)
-	// ForbiddenAdvice, if set, is the advice in errors with reason RuntimeForbidden. It states where the missing right
-	// can be granted.
+	// ForbiddenAdvice, if set, is the advice in errors with reason RuntimeForbidden. The advice should state where a
+	// user can grant the missing right.
 	ForbiddenAdvice string
-	// Kinds, if set, is shared with other clusters. So a kind that any bundle defines is stored once, and needs no
-	// discovery request.
+	// Kinds, if set, stores the kinds that CustomResourceDefinitions in bundles define. Several Clusters share one
+	// Kinds, so each of these kinds is in memory once. A Cluster needs no discovery request for a kind in Kinds.
 	Kinds *Kinds
 	// IsTooLarge, if set, reports whether an error of the HTTP client means that a response is larger than the client
 	// accepts. Lists are then requested in smaller pages.
@@ -71,7 +72,7 @@ type Cluster struct {
 	mu        sync.Mutex
 	kinds     map[schema.GroupVersionKind]resource // kinds that are missing or different in shared; guarded by mu
 	differing map[schema.GroupVersionKind]bool     // kinds that are not served as stored in shared; guarded by mu
-	// kinds that are not served, with the time of discovery; guarded by mu
+	// unserved has the kinds that the cluster does not serve, with the time of the discovery request; guarded by mu
 	unserved map[schema.GroupVersionKind]time.Time
 	cached   cachedCapabilities // guarded by mu
 }
@@ -229,8 +230,8 @@ func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, boo
 	return ref, resource{}, false, nil
 }
 
-// rememberUnserved caches for unservedKindPeriod that a kind is not served. Without a version, it caches that the kind
-// is not served in any version.
+// rememberUnserved caches for unservedKindPeriod that a kind is not served. If gvk has no version, rememberUnserved
+// caches that the kind is not served in any version.
 func (c *Cluster) rememberUnserved(gvk schema.GroupVersionKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -356,8 +357,8 @@ func (c *Cluster) forEach(n int, work func(i int) error) error {
 	return first
 }
 
-// preferClusterError returns the more informative of two errors. preferClusterError prefers an error of the cluster to
-// the end of a context. If neither rule applies, preferClusterError returns the first error.
+// preferClusterError returns the more informative of two errors. An error of the cluster is more informative than the
+// end of a context. If both errors are equally informative, preferClusterError returns the first error.
 func preferClusterError(first, second error) error {
 	if first == nil {
 		return second

@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Limits of the search for objects in a namespace that is about to be deleted.
+// Before a namespace is deleted, the package searches for other objects in the namespace. These constants limit the
+// search and its message.
 const (
 	maxListed  = 50 // objects of a kind
 	namesShown = 3  // of each kind in the message
@@ -120,8 +121,8 @@ func isMethodNotAllowed(err error) bool {
 	return ok && e.Code == http.StatusMethodNotAllowed
 }
 
-// isExpected reports whether a namespace may be deleted although it contains this object. The first row that matches
-// decides:
+// isExpected reports whether an object does not prevent the deletion of its namespace. isExpected returns the result of
+// the first row that matches in the table below.
 //
 //	1  it is in the inventory, or is being deleted                      yes
 //	2  the cluster creates it in each namespace, or only for a time     yes
@@ -137,8 +138,8 @@ func (d *deleteCall) isExpected(ref Ref, m *metadata, namespaced map[schema.Grou
 	})
 }
 
-// isMadeByCluster reports whether the cluster, or a mesh in it, creates the object in each namespace. Events, Leases
-// and endpoints contain no data of users.
+// isMadeByCluster reports whether the cluster, or a mesh in it, creates the object in each namespace. All Events,
+// Leases and endpoints count as created by the cluster, because they contain no data of users that could be lost.
 func isMadeByCluster(ref Ref) bool {
 	switch ref.groupKind() {
 	case schema.GroupKind{Kind: "Event"}, schema.GroupKind{Group: "events.k8s.io", Kind: "Event"},
@@ -153,8 +154,9 @@ func isMadeByCluster(ref Ref) bool {
 	return false
 }
 
-// namespacedKinds finds the namespaced kinds of the cluster with two discovery requests. listed are the kinds that can
-// be listed and deleted, each in its preferred version. all also has the kinds that cannot be listed or deleted.
+// namespacedKinds finds the namespaced kinds of the cluster with two discovery requests. The result listed has the
+// kinds that can be listed and deleted, each in its preferred version. The result all has every namespaced kind,
+// including kinds that cannot be listed or deleted.
 func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all map[schema.GroupKind]bool, err error) {
 	all = map[schema.GroupKind]bool{}
 	err = c.visitKinds(ctx, func(kind listedKind, canList bool) {

@@ -24,8 +24,9 @@ type DeletionProgress struct {
 	// deleted has an entry for each object for which a DELETE was sent; the value is true if the object is deleted. The
 	// key is Ref.identity. Guarded by mu.
 	deleted map[Ref]bool
-	// toOthers has the objects that belong to another installation, by Ref.identity. Each call of Delete reads these
-	// objects again, because the other installation may hand them over. Guarded by mu.
+	// The keys of toOthers are the Ref.identity of objects in the inventory that belong to another installation. Each
+	// call of Delete reads the objects in toOthers again, because the other installation may have handed the objects
+	// over in the meantime. Guarded by mu.
 	toOthers map[Ref]bool
 }
 
@@ -74,9 +75,9 @@ type Teardown struct {
 	// Kept are the objects that are never deleted: the namespaces in ClusterOptions.KeepNamespaces, objects with
 	// Ref.Keep, and the namespaces and CRDs that objects with Ref.Keep need.
 	Kept []Ref
-	// Left are the objects that this call left in the cluster, because they do not belong only to the installation.
-	// The caller can remove their Refs from the inventory. Later calls return these objects in Deleted. Left is empty
-	// without Ownership.
+	// Left are the objects that this call left in the cluster, because they do not belong only to the installation. The
+	// caller can remove the Refs in Left from the inventory. If the caller keeps these Refs, later calls with the same
+	// DeletionProgress return the objects in Deleted. Left is empty without Ownership.
 	Left []Left
 	// Remaining are the objects that still exist. Each entry states what its object waits for.
 	Remaining []Remaining
@@ -85,7 +86,8 @@ type Teardown struct {
 // Left is an object that DeleteOwned left in the cluster.
 type Left struct {
 	Ref Ref
-	// Reason is one of LeftReleased, LeftHandedOver, LeftToOwner, LeftToOthers.
+	// Reason is the cause for which the object was left in the cluster: one of the constants from LeftReleased to
+	// LeftToOthers below.
 	Reason string
 	// Message states why the object was left in the cluster.
 	Message string
@@ -96,7 +98,8 @@ const (
 	// LeftReleased: the object existed before the installation, so only the fields and annotations of the installation
 	// were removed.
 	LeftReleased = "ObjectReleased"
-	// LeftHandedOver: another installation contains the object too. The object belongs to that installation now.
+	// LeftHandedOver: another installation contains the object too, and DeleteOwned has made that installation the
+	// owner of the object.
 	LeftHandedOver = "ObjectHandedOver"
 	// LeftToOwner: the object belongs to another installation.
 	LeftToOwner = "ObjectLeftToOwner"
@@ -141,13 +144,13 @@ type Remaining struct {
 // objects. Every object of refs is in exactly one list of Teardown. If the cluster does not serve the kind of an object
 // in any version, the object is considered deleted.
 //
-// Objects with Ref.Keep are not deleted. Namespaces and CustomResourceDefinitions in the same inventory are also kept
-// if their deletion would delete an object with Ref.Keep. The decision needs no request: the policy was read from the
-// bundle and recorded in the Ref, and the live object is not read. The Refs of kept objects have to stay in the
-// inventory for as long as the inventory exists.
+// Objects with Ref.Keep are not deleted. If an object with Ref.Keep is in a namespace, or is a custom resource of a
+// CustomResourceDefinition, Delete also keeps that namespace or CustomResourceDefinition. Delete sends no request to
+// find the objects to keep: Ref.Keep was set from the annotation in the bundle, and Delete does not read the annotation
+// of the live object. The Refs of kept objects have to stay in the inventory for as long as the inventory exists.
 //
-// An error means that the whole cluster cannot be used now. In this case, Remaining contains all objects that are not
-// known to be deleted.
+// If Delete returns an error, the whole cluster cannot be used now. Together with an error, Teardown.Remaining contains
+// all objects that are not known to be deleted.
 func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProgress) (Teardown, error) {
 	return c.DeleteOwned(ctx, refs, progress, nil)
 }
@@ -156,10 +159,11 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProg
 // that the installation has created and that no other installation contains: see decideDelete. All other objects stay
 // in the cluster and are in Teardown.Left. A namespace is not deleted while it contains objects that are not in refs.
 //
-// An object that nobody has changed since it was applied costs one DELETE, which the API server rejects if the object
-// has changed. Any other object costs a read and a DELETE. A namespace also costs one list for each namespaced kind. An
-// object of another installation costs a read in each call, because the other installation may hand the object over to
-// this installation.
+// If nobody is known to have changed an object since it was applied, DeleteOwned sends only a DELETE for the object.
+// The API server rejects this DELETE if the object has changed all the same. DeleteOwned reads every other object
+// before it sends the DELETE. Before the deletion of a namespace, DeleteOwned also sends one list request for each
+// namespaced kind. Each call of DeleteOwned reads an object of another installation again, because the other
+// installation may hand the object over to this installation.
 func (c *Cluster) DeleteOwned(ctx context.Context, refs []Ref, progress *DeletionProgress,
 	own *Ownership) (Teardown, error) {
 	if progress == nil {
@@ -239,7 +243,8 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 	return nil
 }
 
-// addUntouched adds an object to Teardown without a request for the object.
+// addUntouched adds an object to Teardown without a request for the object, for example because a previous phase is not
+// complete or the cluster cannot be used.
 func (d *deleteCall) addUntouched(t *Teardown, r Ref, message string) {
 	switch {
 	case d.kept[r.identity()]:
@@ -291,8 +296,8 @@ func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *L
 	sent, _ := d.progress.status(ref)
 	if sent {
 		left, err := d.readRemaining(ctx, ref)
-		// If the object exists and is not being deleted, either another client has created the object again or the
-		// DELETE was lost.
+		// If the object exists after an earlier DELETE and is not being deleted, another client has created the object
+		// again, or the DELETE was lost. Such an object gets one more DELETE.
 		if sent = err != nil || left == nil || !left.Since.IsZero(); sent {
 			return d.recordAnswer(ref, left, err)
 		}
@@ -331,8 +336,8 @@ func (d *deleteCall) recordAnswer(ref Ref, left *Remaining, err error) (*Remaini
 	return left, nil, nil
 }
 
-// remainingAfter returns the object as Remaining if err concerns only this object, and err if it concerns the whole
-// cluster.
+// remainingAfter decides what a failed request means for its object. If err concerns the whole cluster, remainingAfter
+// returns err; otherwise it returns an entry for Teardown.Remaining with err as its message.
 func remainingAfter(ref Ref, err error) (*Remaining, error) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || concernsCluster(err) {
@@ -418,8 +423,9 @@ func isNotFound(err error) bool {
 	return reasonIs(err, ObjectNotFound) || reasonIs(err, KindUnknown) || reasonIs(err, NamespaceNotFound)
 }
 
-// withServedVersion calls use with the resource that the cluster serves for ref. If the cluster does not serve the
-// recorded version any more, withServedVersion calls use once more with another version.
+// withServedVersion calls the function use with the resource that the cluster serves for ref. If the cluster does not
+// serve the API version of ref any more, withServedVersion calls the function a second time, with an API version that
+// the cluster serves.
 func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, resource) error) error {
 	res, err := c.resourceOf(ctx, ref.GVK())
 	if err == nil {
@@ -439,7 +445,8 @@ func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, 
 	return use(other, res)
 }
 
-// remainingOf returns an object that still exists as Remaining, with a message about its deletion.
+// remainingOf returns the entry of Teardown.Remaining for an object that still exists. The entry has a message about
+// the deletion of the object.
 func remainingOf(ref Ref, m *metadata) *Remaining {
 	left := &Remaining{Ref: ref, Finalizers: slices.Sorted(slices.Values(m.Finalizers)), Message: deletionMessage(m)}
 	if m.DeletionTimestamp != nil {

@@ -113,7 +113,8 @@ func TestDeleteBlocked(t *testing.T) {
 		t.Errorf("got %+v, want the ConfigMap first", blocked[0])
 	}
 
-	// Another client creates the object again. The new object has the same name and gets one more DELETE.
+	// After the DELETE, another client creates a ConfigMap with the same name. Delete must send one more DELETE for the
+	// new ConfigMap.
 	s.change(configPath, func(o map[string]any) {
 		delete(o["metadata"].(map[string]any), "deletionTimestamp")
 		delete(o["metadata"].(map[string]any), "finalizers")

@@ -10,9 +10,9 @@
 //
 // # How it works
 //
-// No call waits for progress in the cluster. Each call does all that is possible now, returns a list of the objects
-// that are left, with reasons, and ends. The caller decides when to call Apply or Delete again. A later call sends only
-// the objects that are left.
+// No function of this package waits until the cluster has created, started or deleted an object. Each call does all
+// that is possible now, returns a list of the objects that are left, with reasons, and ends. The caller decides when to
+// call Apply or Delete again. A later call sends only the objects that are left.
 //
 // Apply sends one server-side apply PATCH for each object, unless Progress contains the object with the same content.
 // The first PATCH is without force. If another field manager has set one of the fields to another value, the API server
@@ -30,9 +30,9 @@
 //
 // A failed object does not stop other objects, but objects that depend on it wait. An object depends on its namespace.
 // A custom resource depends on its CRD. A workload depends on all CRDs, configuration and access rights. A webhook
-// depends on all of these and on the workloads. A custom resource whose CRD has just been created is not sent before a
-// discovery request has returned its kind. An error that concerns the whole cluster ends the call at once. So the
-// package sends no more requests to a cluster that is unreachable, rejects the credential or throttles.
+// depends on all CRDs, configuration, access rights and workloads. A custom resource whose CRD has just been created is
+// not sent before a discovery request has returned its kind. An error that concerns the whole cluster ends the call at
+// once. So the package sends no more requests to a cluster that is unreachable, rejects the credential or throttles.
 //
 // Annotations of an object in the bundle change how the object is applied and deleted. An object can be create-only,
 // can have fields that are ignored after creation, can be kept forever, or can be recreated if a field is immutable.
@@ -41,9 +41,10 @@
 // already exists. To find out whether the object exists, Apply sends a PATCH with resourceVersion 1: such a PATCH can
 // create an object but cannot change one.
 //
-// A CustomResourceDefinition that drops a stored version or changes its scope needs no check before the PATCH. The API
-// server compares the CustomResourceDefinition with the stored versions and writes nothing. The resulting error has
-// reason StoredVersionDropped or FieldImmutable. After StoredVersionDropped, Apply sends only namespaces and other
+// A new CustomResourceDefinition may drop a version in which objects are stored, or may change the scope of its kind.
+// Apply needs no request of its own to detect this, because the API server compares every PATCH of a
+// CustomResourceDefinition with status.storedVersions and rejects such a change. The resulting error has reason
+// StoredVersionDropped or FieldImmutable. After StoredVersionDropped, Apply sends only namespaces and other
 // CustomResourceDefinitions: so the former version of a module keeps its configuration and its rights.
 //
 // Progress records data from the responses of the API server: generation, resourceVersion, UID and a hash of the fields
@@ -55,16 +56,16 @@
 // Delete needs only an inventory. Delete deletes in phases too: custom resources first, while their operator runs, and
 // namespaces last. Delete sends one DELETE for each object, and no DELETE for an object with Ref.Keep. The response of
 // the API server shows whether the object is deleted. Later calls read only the objects that still exist. The messages
-// in Teardown state what these objects wait for.
+// in Teardown state what each remaining object waits for.
 //
 // StateEvaluator reads the state of a module from its custom resource: from .status.state, by rules, or by an
 // expression. StateEvaluator compiles each rule once.
 //
-// Requests use net/http with the transport that client-go prepares. They do not use client-go's request type, because
-// that type reads responses without a size limit and sleeps when the server requests a retry. Every request has a
-// timeout that is also sent to the API server. So one slow object (for example because of a slow webhook) is not
-// mistaken for an unreachable cluster. If the connection of an idempotent request is closed, the request is sent once
-// more. A Cluster limits the number of its concurrent requests over all callers.
+// The package sends its requests by net/http with the transport that client-go prepares. The package does not use
+// client-go's request type, because that type reads responses without a size limit and sleeps when the server requests
+// a retry. Every request has a timeout that is also sent to the API server. So one slow object (for example because of
+// a slow webhook) is not mistaken for an unreachable cluster. If the connection of an idempotent request is closed, the
+// request is sent once more. A Cluster limits the number of its concurrent requests over all callers.
 //
 // # Errors
 //

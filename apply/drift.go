@@ -29,9 +29,9 @@ type Drifted struct {
 	// now.
 	Shared bool
 	// OwnersTurn is true if the owner of a shared object has to correct the difference: another client has changed or
-	// removed fields that the owner had applied. For such an object, FindDrift does not change the record in Progress.
-	// If the owner does not correct the difference, the caller has to call Progress.Forget; the next Apply then reports
-	// the conflict.
+	// removed fields that the owner had applied. If OwnersTurn is true, FindDrift does not change the record of the
+	// object in Progress. If the owner does not correct the difference, the caller has to call Progress.Forget; the
+	// next Apply then reports the conflict.
 	OwnersTurn bool
 }
 
@@ -54,23 +54,27 @@ func (d Drifted) String() string {
 const maxFields = 10
 
 // FindDrift returns the objects of a Set that are missing or differ from the Set. FindDrift sends one GET for each
-// object and writes nothing. only restricts FindDrift to some objects. FindDrift relies on the field ownership that the
-// API server records. When another client changes or removes a field that we applied, the API server removes the field
-// from our managed fields. So a field that is still in our managed fields has not changed. Fields that the Set does not
-// contain (defaults, status, fields of other clients) are never drift.
+// object and writes nothing. If the parameter only has Refs, FindDrift compares only the objects of these Refs.
+// FindDrift relies on the field ownership that the API server records. When another client changes or removes a field
+// that we applied, the API server removes the field from our managed fields. So a field that is still in our managed
+// fields has the value that we applied. Fields that the Set does not contain (defaults, status, fields of other
+// clients) are never drift. FindDrift compares an object in one of two ways.
 //
-//   - If p records an object as applied with the same content, only the field ownership is compared and the spec is not
-//     read. Secrets are an exception: keys of stringData have no owner after the API server has encoded them.
-//   - Any other object is also compared field by field. Lists are merged as the field ownership defines. Values that the
+//   - If the Progress p records that the object was applied with the same content, FindDrift compares only the field
+//     ownership and does not read the spec. A Secret is always compared field by field, because the API server records
+//     no owner for the keys of stringData.
+//   - If the Progress p has no record of this content, FindDrift compares the field ownership and the value of each
+//     field. The field ownership shows which item of a live list corresponds to which item of the Set. Values that the
 //     API server writes in another form (quantities, stringData of Secrets) are equal if they have the same meaning.
 //
-// The alternative would be a dry-run PATCH for each object. A dry-run PATCH needs a second request to show whether
+// FindDrift does not send a dry-run PATCH for each object. A dry-run PATCH needs a second request to show whether
 // anything would change, needs the right to write, is a write in audit logs, and fails if webhooks do not support it.
 //
-// FindDrift records in p (which may be nil) which objects have no drift, and removes all other objects from p. So a
-// later Apply with p corrects exactly the drift. If the credential lacks the right to read an object, the object is
-// treated as not drifted, and FindDrift returns the error of JoinFailures. If the whole cluster cannot be used,
-// FindDrift returns the error of the cluster and no drift.
+// FindDrift records the objects without drift in the Progress p, and removes the objects with drift from p. The next
+// Apply with the same Progress sends exactly the objects that are not recorded, and so corrects the drift. The Progress
+// may be nil. If the credential lacks the right to read an object, the object is treated as not drifted, and FindDrift
+// returns the error of JoinFailures. If the whole cluster cannot be used, FindDrift returns the error of the cluster
+// and no drift.
 func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...Ref) ([]Drifted, error) {
 	items, _, err := c.resolveObjects(ctx, set) // Apply reports objects that cannot be applied
 	if err != nil {
@@ -159,7 +163,8 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	}
 	fields := compareOwned(wanted, live, m.fieldsOwnedBy(set.owner()), it.policy.ignore, false)
 	if len(fields) == 0 && byRecord {
-		// The field ownership has changed, so a field whose desired value is empty was changed.
+		// The hash of the field ownership differs from the record, but no field with a value was lost. So the change
+		// concerns a field whose desired value is empty ("", 0 or false). The first comparison leaves out such fields.
 		fields = compareOwned(wanted, nil, m.fieldsOwnedBy(set.owner()), it.policy.ignore, true)
 	}
 	if len(fields) == 0 && !byRecord {
@@ -181,17 +186,19 @@ type comparison struct {
 	zeros  bool // whether desired empty values ("", 0, false) are compared
 }
 
-// compareOwned returns the paths of the desired object, wanted, that we do not own. fields is the entry of our field
-// manager in the format FieldsV1. If live is not nil, compareOwned also returns the paths whose value in live differs.
-// The paths in ignore are left out of the result. If zeros is true, the result also has desired empty values that have
-// no recorded owner. The result is sorted and has at most maxFields paths. compareOwned may change wanted and live.
+// compareOwned returns the paths of the desired object (parameter wanted) that our field manager does not own. The
+// parameter fields is the entry of our field manager in the format FieldsV1. If the parameter live is not nil, the
+// result also contains the paths whose value in the live object differs. The result contains no path that the parameter
+// ignore covers. If the parameter zeros is true, a field that our field manager does not own is reported even if its
+// desired value is empty ("", 0 or false). The result is sorted and has at most maxFields paths. compareOwned may
+// change wanted and live.
 func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) []string {
 	paths, _ := compareAndClassify(wanted, live, fields, ignore, zeros)
 	return paths
 }
 
-// compareAndClassify returns the same paths as compareOwned. allLost is true if every path is returned because we do
-// not own it, and none because of its value.
+// compareAndClassify returns the same paths as compareOwned. The result allLost is true if the paths differ only in
+// ownership: our field manager owns none of them, and no path is returned because of its value.
 func compareAndClassify(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) (
 	paths []string, allLost bool) {
 	var own owned
@@ -224,7 +231,8 @@ func compareAndClassify(wanted, live map[string]any, fields json.RawMessage, ign
 	return c.fields[:min(len(c.fields), maxFields)], c.lost == len(c.fields)
 }
 
-// withoutUnowned returns wanted without the fields that never have an owner.
+// withoutUnowned returns a desired object without the fields for which an API server never records an owner:
+// apiVersion, kind, status, metadata.name and metadata.namespace.
 func withoutUnowned(wanted map[string]any) map[string]any {
 	out := maps.Clone(wanted)
 	delete(out, "apiVersion")
@@ -316,8 +324,8 @@ func (c *comparison) compareMap(path string, wanted, live map[string]any, values
 func (c *comparison) compareList(path string, wanted, live []any, values bool, own owned) {
 	left := maps.Clone(own)
 	delete(left, ".")
-	// List items that contain all their keys are matched first. Other list items lack keys that the API server has
-	// defaulted; they are matched with the remaining owned items.
+	// List items that contain all key fields of their list are matched first. The remaining desired items lack key
+	// fields that the API server has defaulted; they are matched with the remaining owned items.
 	items := slices.SortedStableFunc(slices.Values(wanted),
 		func(a, b any) int { return cmp.Compare(memberCount(b), memberCount(a)) })
 	for _, exact := range []bool{true, false} {
@@ -380,7 +388,8 @@ func matchOwnedItem(w any, own owned, exact bool) (string, bool) {
 	return "", false
 }
 
-// findItem finds an item of a live list by its keys. Items of the live list contain all keys.
+// findItem finds an item of a live list by its keys. An exact match is sufficient, because an item of a live list
+// contains all key fields of the list.
 func findItem(live []any, name string) (any, bool) {
 	for _, l := range live {
 		if found, ok := matchOwnedItem(l, owned{name: nil}, true); ok && found == name {
@@ -442,8 +451,8 @@ func isZero(value any) bool {
 	return isEmpty(value)
 }
 
-// sameValue reports whether a live value equals the desired value. A live map may have additional members, which are
-// defaults.
+// sameValue reports whether a live value equals the desired value. Members of a live map that the desired map does not
+// have are not compared, because the API server adds defaults.
 func sameValue(wanted, live any) bool {
 	switch w := wanted.(type) {
 	case map[string]any:

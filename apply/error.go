@@ -25,17 +25,18 @@ const (
 	// ObjectRefused: the object is invalid (400, 403 by admission, 413, 422). The API server rejects the same object
 	// again until the object or the policy changes.
 	ObjectRefused = "ObjectRefused"
-	// AdmissionRefused: an admission webhook or admission policy of the cluster rejects the object. No watch event
-	// shows when the webhook or the policy would accept the object.
+	// AdmissionRefused: an admission webhook or admission policy of the cluster rejects the object. The caller has to
+	// apply the object again from time to time, because no watch event shows when the webhook or the policy would
+	// accept the object.
 	AdmissionRefused = "AdmissionRefused"
 	// FieldImmutable: a field of the object is immutable (422); Error.Fields names it. See AnnotationOnImmutable.
 	FieldImmutable = "FieldImmutable"
-	// StoredVersionDropped: a CustomResourceDefinition lacks a version in which objects may be stored (422). The API
-	// server changed nothing.
+	// StoredVersionDropped: a new CustomResourceDefinition lacks a version that status.storedVersions lists. The API
+	// server has rejected the PATCH of the CustomResourceDefinition with 422 and has changed nothing.
 	StoredVersionDropped = "StoredVersionDropped"
 	// ObjectConflict: another client wrote the object at the same time (409). A retry resolves the conflict.
 	ObjectConflict = "ObjectConflict"
-	// ObjectExists: Create found an existing object with the same name.
+	// ObjectExists: [Cluster.Create] failed, because an object with the same name exists.
 	ObjectExists = "ObjectExists"
 	// AdoptionRefused: the object exists, another client created it, and the policy forbids to adopt it. See Adoption.
 	AdoptionRefused = "AdoptionRefused"
@@ -166,8 +167,8 @@ const (
 	// Terminal means that the API server will reject the same request again. The caller should wait until the module or
 	// the policy of the cluster changes.
 	Terminal
-	// Unreachable means that the whole cluster does not respond or throttles. The caller should send one probe before
-	// other requests.
+	// Unreachable means that the whole cluster does not respond or throttles. After an Unreachable error, the caller
+	// should send a single probe request, and other requests only when the probe has succeeded.
 	Unreachable
 	// Unauthorized means that the credential is not accepted. The caller should wait for another credential.
 	Unauthorized
@@ -236,8 +237,9 @@ func IsCertificateInvalid(err error) bool {
 	return invalid
 }
 
-// IsCertificateRefused reports whether a request failed because the server does not accept the client certificate. The
-// alerts 42 to 46, 48 and 116 of RFC 8446 are about certificates.
+// IsCertificateRefused reports whether a request failed because the server does not accept the client certificate.
+// IsCertificateRefused returns true for the TLS alerts 42 to 46, 48 and 116, because RFC 8446 defines these alerts for
+// problems with certificates.
 func IsCertificateRefused(err error) bool {
 	alert, sent := errors.AsType[tls.AlertError](err)
 	return sent && (alert >= 42 && alert <= 46 || alert == 48 || alert == 116)
@@ -293,7 +295,8 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 	return e
 }
 
-// classify returns the reason of an error response. The first matching case decides:
+// classify returns the reason of an error response. The left column of the table below has the cases, and the right
+// column has the reasons. classify uses the first case that matches.
 //
 //	by a webhook or a policy         AdmissionRefused; the webhook or policy chooses the code
 //	401                              RuntimeUnauthorized
@@ -360,16 +363,17 @@ func hasCause(status *metav1.Status, cause metav1.CauseType) bool {
 	return false
 }
 
-// isAuthorization reports whether a 403 Forbidden means a missing right and not a rejection by admission. Both
-// responses have the same details; only the messages differ. The messages of the authorizer and of the privilege
-// escalation check begin with the user. The messages of admission do not begin with the user.
+// isAuthorization reports whether a 403 Forbidden means a missing right and not a rejection by admission.
+// isAuthorization has to compare the message, because the API server sends the same details for a missing right and for
+// a rejection by admission. The message about a missing right contains the word User and the name of the user after
+// "forbidden: ". The message about a rejection by admission has no user there.
 func isAuthorization(status *metav1.Status) bool {
 	return strings.Contains(status.Message, `forbidden: User "`) ||
 		strings.Contains(status.Message, `forbidden: user "`)
 }
 
-// isMalformed reports whether an object does not match the schema of its kind. The API server rejects such an object
-// with 500 and no reason. The API server responds in the same way when its storage is slow; only the messages differ.
+// isMalformed reports whether an object does not match the schema of its kind. isMalformed has to compare the message:
+// the API server responds with 500 and no reason both for a malformed object and when its storage is slow.
 func isMalformed(status *metav1.Status) bool {
 	return status.Reason == metav1.StatusReasonUnknown &&
 		(strings.HasPrefix(status.Message, "failed to create typed patch object") ||
@@ -400,7 +404,8 @@ func causes(status *metav1.Status) []metav1.StatusCause {
 }
 
 // immutableWords are words with which API servers, and validation rules of CustomResourceDefinitions, reject the change
-// of an immutable field. The words are needed because the API server has no reason code for this rejection.
+// of an immutable field. The package has to search the message for immutableWords, because the API server has no reason
+// code for the rejected change of an immutable field.
 var immutableWords = []string{"immutable", "may not change", "may not be changed", "cannot be changed", "cannot change"}
 
 func isImmutableCause(c *metav1.StatusCause) bool {
@@ -432,9 +437,9 @@ func immutableFields(status *metav1.Status) (fields []string, message string) {
 	return slices.Compact(fields), clipMessage(strings.Join(slices.Compact(parts), "; "))
 }
 
-// droppedVersions returns a message with the stored versions that a CustomResourceDefinition lacks. droppedVersions
-// returns "" if no version is missing. The API server checks stored versions before it writes, so a separate read of
-// the stored versions would only cost requests.
+// droppedVersions returns a message with the stored versions that the rejected new CustomResourceDefinition does not
+// contain. If the response names no such version, droppedVersions returns "". The API server checks stored versions
+// before it writes, so a separate read of the stored versions would only cost requests.
 func droppedVersions(status *metav1.Status) string {
 	var versions []string
 	for _, c := range causes(status) {
@@ -476,8 +481,8 @@ func sortedFew(texts []string) []string {
 	return texts[:min(len(texts), maxFields)]
 }
 
-// notFoundReason returns the reason for a 404: the kind, the namespace or the object is missing. If an API server does
-// not serve a kind, its response contains no object name.
+// notFoundReason returns the reason for a 404: the kind, the namespace or the object is missing. A 404 without an
+// object name means that the API server does not serve the kind.
 func notFoundReason(status *metav1.Status, ref Ref) string {
 	switch {
 	case status.Details == nil || status.Details.Name == "":

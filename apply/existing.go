@@ -18,13 +18,15 @@ import (
 )
 
 // maxConcurrentChanges is the maximum number of attempts to change an object that other clients change at the same
-// time. After these attempts, the next call of Apply or DeleteOwned continues with the object.
+// time. If all maxConcurrentChanges attempts have failed, the next call of Apply or DeleteOwned continues with the
+// object.
 const maxConcurrentChanges = 4
 
 // isOwn reports whether the object is known to belong to the installation: because it was applied before, or because
-// the inventory contains it. before is the record of the object in Progress. An adopted or shared object is read again
-// until the inventory records it as adopted or shared: a write without AnnotationAdopted would remove this annotation,
-// and the object would be deleted with the module.
+// the inventory contains it. The parameter before is the record of the object in Progress. isOwn returns false for an
+// adopted or shared object until the inventory records the object as adopted or shared. Until then, Apply reads the
+// object before each PATCH. A PATCH without a read would not contain AnnotationAdopted and so would remove this
+// annotation from an adopted object. Without the annotation, the object would be deleted with the module.
 func (i *item) isOwn(before record) bool {
 	if before.unsure || before.guarded && i.recorded.Pending {
 		return false
@@ -53,8 +55,8 @@ func (a *applyCall) createOrApplyExisting(ctx context.Context, it *item) (writeR
 	return w, err
 }
 
-// applyExisting reads an existing object, and applies it if the installation may change it. again is true if another
-// client has changed the object at the same time.
+// applyExisting reads an existing object, and applies it if the installation may change it. The result again is true if
+// the caller has to call applyExisting once more, because another client has changed the object at the same time.
 func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult, again bool, err error) {
 	m, err := a.readMetadata(ctx, it)
 	if err != nil {
@@ -111,10 +113,10 @@ func (a *applyCall) recordExisting(it *item, met Met, m *metadata) {
 		Managers: m.otherManagers(a.set.owner())})
 }
 
-// share compares an object of another installation with the object that this installation would apply, and adds this
-// installation to AnnotationCoOwners. If the contents differ, share returns an error with reason OwnedByOtherModule.
-// In this case too, the installation is recorded in AnnotationCoOwners, so that the object is handed over when its
-// owner is removed.
+// share compares an object of another installation with the object that this installation would apply. If fields of the
+// two objects differ, share returns an error with reason OwnedByOtherModule. Whether they differ or not, share adds
+// this installation to AnnotationCoOwners of the object, so that the object is handed over to this installation when
+// its owner is removed.
 func (a *applyCall) share(ctx context.Context, it *item) (w writeResult, again bool, err error) {
 	m, live, err := a.readObject(ctx, it)
 	own := a.set.Ownership
@@ -164,9 +166,9 @@ func (c *Cluster) readObject(ctx context.Context, it *item) (m metadata, live ma
 	return answer.Metadata, live, err
 }
 
-// compareShared compares an object of another installation with the desired object. compareShared records in Progress
-// that the object does not belong to this installation. There is no drift if this installation is a co-owner and the
-// contents are equal.
+// compareShared compares an object of another installation with the desired object. If this installation is a co-owner
+// and the contents are equal, there is no drift, and compareShared records in Progress that the object belongs to
+// another installation.
 func (c *Cluster) compareShared(ctx context.Context, set Set, it *item, p *Progress) (*Drifted, error) {
 	m, live, err := c.readObject(ctx, it)
 	switch {
@@ -192,8 +194,8 @@ func (c *Cluster) compareShared(ctx context.Context, set Set, it *item, p *Progr
 
 // differsFromOther returns the fields in which the object of another installation differs from the object that this
 // installation would apply, at most ten, sorted. The labels and annotations that name the installation are not
-// compared. A create-only object never differs, because its content is written only when it is created. allLost is true
-// if the owner of the object does not own any of these fields.
+// compared. For a create-only object, differsFromOther returns no fields, because a create-only object is not changed
+// after its creation. The result allLost is true if the owner of the object owns none of the returned fields.
 func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) (fields []string, allLost bool, err error) {
 	if i.policy.createOnly {
 		return nil, false, nil
@@ -207,8 +209,9 @@ func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) (fiel
 	return fields, allLost, nil
 }
 
-// namePaths returns the paths of the labels and annotations that name the installation. It makes no difference whether
-// the owner has applied them itself or has taken them over from a former owner.
+// namePaths returns the paths of the labels and annotations that name the installation. differsFromOther leaves these
+// paths out of its comparison. So an object that the owner has taken over from a former owner, with the labels and
+// annotations of the former owner, does not count as different.
 func namePaths(over render.Overlay) []fieldPath {
 	var paths []fieldPath
 	add := func(field, key string) {
@@ -232,7 +235,8 @@ func (i *item) versionedPatch(manager string, m *metadata, annotations, labels m
 	return metadataPatch(i.ref, i.resource, manager, m, map[string]any{"annotations": annotations, "labels": labels})
 }
 
-// metadataPatch returns a merge patch of metadata that the API server accepts only for this version of the object.
+// metadataPatch returns a request with a merge patch that changes the metadata of an object. The patch contains the
+// resourceVersion of m, so the API server rejects the patch if the object has changed since it was read.
 func metadataPatch(ref Ref, res resource, manager string, m *metadata, change map[string]any) *request {
 	change = maps.Clone(change)
 	maps.DeleteFunc(change, func(_ string, v any) bool { values, ok := v.(map[string]any); return ok && values == nil })

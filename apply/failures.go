@@ -10,8 +10,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// Limits of the text that summarizes the failures of many objects. The text is part of a condition. A condition may
-// have 32,768 bytes and also contains other texts.
+// Limits of the text that summarizes the failures of many objects. The text becomes part of the message of a status
+// condition. The text has to stay much shorter than the 32,768 bytes of such a message, because the message also
+// contains other texts.
 const (
 	maxFailuresInFull  = 3
 	failureBytesLimit  = 2 << 10 // of each failure in full

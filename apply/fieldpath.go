@@ -18,7 +18,8 @@ type step struct {
 	members map[string]string // keys of the item and their values as text; nil for a member
 }
 
-// splitOutsideBrackets yields the parts of text between separators. Separators in brackets are ignored.
+// splitOutsideBrackets splits a text at each separator and yields the parts. Separators between [ and ] do not split
+// the text.
 func splitOutsideBrackets(text string, separator byte) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		start, inside := 0, false
@@ -87,7 +88,7 @@ func parseBracket(inner string) (step, string) {
 	return s, ""
 }
 
-// matchesItem reports whether the step selects this item of a list.
+// matchesItem reports whether the step of a field path selects the given item of a list.
 func (s step) matchesItem(item any) bool {
 	m, isMap := item.(map[string]any)
 	if s.members == nil {
@@ -101,7 +102,8 @@ func (s step) matchesItem(item any) bool {
 	return true
 }
 
-// covers reports whether the path other is equal to p or is a path below p.
+// covers reports whether the field path p selects the field at the path other, or a field that contains it. For
+// example, spec covers spec and spec.replicas.
 func (p fieldPath) covers(other fieldPath) bool {
 	if len(other) < len(p) {
 		return false
@@ -145,8 +147,9 @@ func (p fieldPath) removeFrom(tree any) any {
 	return tree
 }
 
-// ownedChild returns the key in own of the child that the step selects, and whether own contains the child. at is the
-// same position in a tree that has all members of list items; at may be nil.
+// ownedChild finds the child that the step of a field path selects in the ownership tree own. ownedChild returns the
+// key of the child in own, and whether own contains the child. The parameter at is the node of the object to which the
+// tree own belongs. ownedChild uses the node to find a list item by members that are not its keys; the node may be nil.
 func (s step) ownedChild(own owned, at any) (string, bool) {
 	if _, ok := own["f:"+s.key]; ok && s.members == nil {
 		return "f:" + s.key, true
@@ -179,8 +182,8 @@ func (p fieldPath) removeFromOwned(own owned, at any) {
 	}
 }
 
-// leaves yields the fields that are owned as a whole, each with its path. leaves skips a node that has lost all its
-// children.
+// leaves yields the path of each node of the ownership tree that has no children. leaves skips a node without children
+// if it had children before ignored fields were removed from the tree.
 func (own owned) leaves(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name, child := range own {
@@ -218,9 +221,10 @@ func (s step) childIn(at any) any {
 	return nil
 }
 
-// keepOwnedLive handles a field that must not change: in a desired tree it sets the parts of the field that we own to
-// their live values, and removes the other parts. A part that we own must not be left out, because the API server would
-// delete the part. keepOwnedLive returns the resulting tree and may change the given trees.
+// keepOwnedLive changes a desired tree so that applying the tree does not change the ignored field at path p.
+// keepOwnedLive sets the parts of the field that our field manager owns to their live values, and removes all other
+// parts of the field. A part that our field manager owns must not be missing, because the API server would delete the
+// part. keepOwnedLive returns the resulting tree and may modify the trees in wanted and live.
 func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	s := p[0]
 	name, ours := s.ownedChild(own, live)
@@ -259,7 +263,7 @@ func (p fieldPath) copyLive(wanted, live any) any {
 }
 
 // setChild sets the child of a tree that the step selects to value. The value nil removes the child. If tree is nil,
-// setChild creates a tree of the same type as live.
+// setChild creates a map or a list, depending on the type of live.
 func (s step) setChild(tree, live, value any) any {
 	if value == nil {
 		return fieldPath{s}.removeFrom(tree)
@@ -287,7 +291,8 @@ func (s step) setChild(tree, live, value any) any {
 	return tree
 }
 
-// addItemKeys adds the keys of a list item to the item. A list item without its keys would be invalid.
+// addItemKeys sets the key fields of a list item that the name of the item in FieldsV1 contains. A list item without
+// its key fields would be invalid.
 func addItemKeys(item any, name string) any {
 	if m, ok := item.(map[string]any); ok {
 		keys, _ := itemKeys(name)

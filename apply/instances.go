@@ -16,9 +16,10 @@ type Instances struct {
 	// Kind is the kind of the custom resources, in the version in which they were listed. Kind is zero if the cluster
 	// does not serve the kind; then there are no custom resources.
 	Kind schema.GroupVersionKind
-	// Items are custom resources of all namespaces: one page of the list.
+	// Items are the custom resources of one page of the list. The list contains the custom resources of all namespaces.
 	Items []ObjectMetadata
-	// More is the number of custom resources after this page. More is 1 if the API server does not count them.
+	// More is the number of custom resources that follow this page. More is 1 if the API server does not count the
+	// custom resources that follow.
 	More int
 	// Continue is the argument for the next page. The last page has "".
 	Continue string
@@ -27,8 +28,8 @@ type Instances struct {
 // ListInstances returns one page of at most limit custom resources of a CustomResourceDefinition. crd is the name of
 // the CRD, plural.group. next selects the page: it is Instances.Continue of the page before, and "" for the first page.
 //
-// ListInstances sends one request for metadata. If the kind of the CRD is not cached, it sends two discovery requests
-// first. If the cached version is not served any more, ListInstances uses a served version.
+// ListInstances sends one request for metadata. If the kind of the CRD is not cached, ListInstances first sends two
+// discovery requests. If the cached version is not served any more, ListInstances uses a served version.
 func (c *Cluster) ListInstances(ctx context.Context, crd string, limit int, next string) (Instances, error) {
 	plural, group, ok := strings.Cut(crd, ".")
 	if err := validateIdentity(Ref{Group: group, Version: "v1", Name: plural}); err != nil || !ok {
@@ -67,8 +68,8 @@ func (c *Cluster) ListInstances(ctx context.Context, crd string, limit int, next
 	return found, err
 }
 
-// cachedKind returns the kind that has this plural, if the kind is cached. If several versions are cached, cachedKind
-// returns the version that API servers prefer.
+// cachedKind returns the cached kind with the given group and plural name, if there is one. If several versions are
+// cached, cachedKind returns the version that API servers prefer.
 func (c *Cluster) cachedKind(group, plural string) (found schema.GroupVersionKind, res resource, ok bool) {
 	choose := func(gvk schema.GroupVersionKind, r resource) {
 		if gvk.Group == group && r.plural == plural &&

@@ -13,8 +13,8 @@ import (
 
 // TestBuiltins compares the table of built-in kinds with the kinds that client-go knows.
 func TestBuiltins(t *testing.T) {
-	// Modules have no objects of these kinds: parts of other objects, reviews, objects that only the control plane
-	// writes, and removed kinds.
+	// The variable left has the kinds that the table of built-in kinds may lack, because bundles do not contain objects
+	// of these kinds: subresources, reviews, objects that only the control plane writes, and removed kinds.
 	left := map[string][]string{
 		"":                          {"Binding", "ComponentStatus", "RangeAllocation"},
 		"apps":                      {"Scale"},

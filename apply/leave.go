@@ -6,17 +6,18 @@ import (
 	"errors"
 )
 
-// Marks are the labels and annotations that name an installation in its objects, in addition to the annotations of this
-// package.
+// Marks are the keys of labels and annotations whose values name the installation to which an object belongs. The
+// annotations of this package need not be in Marks.
 type Marks struct{ Labels, Annotations []string }
 
-// LeaveToUser removes from the objects of an installation all labels and annotations that name the
-// installation. The content of the objects stays, and nothing is deleted. An object that another installation contains
+// LeaveToUser removes from the objects of an installation all labels and annotations that name the installation.
+// LeaveToUser changes nothing else in the objects, and deletes no object. An object that another installation contains
 // too is handed over to that installation. LeaveToUser returns the objects that belong to another installation now.
 //
 // If the installation applies the objects again later, they belong to the installation, because they still have fields
-// of its field manager. An exception are objects that existed before the installation: LeaveToUser removes the fields
-// of the field manager from them. The installation adopts such an object again when it applies the object.
+// of its field manager. From an object that existed before the installation, LeaveToUser also removes the fields of the
+// field manager. The installation adopts an object without fields of its field manager again when the installation
+// applies the object.
 //
 // LeaveToUser sends two requests for each object, and three for an object that existed before. Call LeaveToUser again
 // after an error.
@@ -66,7 +67,7 @@ func (m Marks) removalPatch() map[string]any {
 	return map[string]any{"labels": labels, "annotations": annotations}
 }
 
-// leave hands one object over to another installation, or to the user.
+// The method leave hands one object over to another installation, or to the user.
 func (d *deleteCall) leave(ctx context.Context, ref Ref, res resource, wanted string, marks Marks) (*Left, error) {
 	m, heirs, decision, err := d.readAndDecide(ctx, ref, res, wanted)
 	if err != nil {

@@ -135,8 +135,8 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 	return made, err
 }
 
-// encodeNew encodes an object for a server-side apply request. If only is true, the request can create the object but
-// cannot change it, because no existing object has resourceVersion 1.
+// encodeNew encodes an object for a server-side apply request. If the parameter only is true, the request can create an
+// object but cannot change an existing object: the request contains resourceVersion 1, which no existing object has.
 func encodeNew(obj *unstructured.Unstructured, only bool) (*buffer, error) {
 	content := obj.Object
 	if only {

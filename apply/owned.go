@@ -8,9 +8,10 @@ import (
 	"slices"
 )
 
-// ListOwned returns the objects in the cluster that belong to an installation, in the order of their kinds. These are
-// the objects whose AnnotationOwnedBy is name. With the flag Shared, ListOwned also returns objects of other
-// installations that list name as a co-owner. Only objects that match the label selector and that the field manager has
+// ListOwned returns the objects in the cluster that belong to an installation, in the order of their kinds. An object
+// belongs to an installation if AnnotationOwnedBy of the object has the name of the installation. ListOwned also
+// returns objects of other installations if AnnotationCoOwners of the object contains the name. The Refs of objects of
+// other installations have the flag Shared. Only objects that match the label selector and that the field manager has
 // applied are returned. ListOwned does not return a ReplicaSet or another object that a controller of the cluster has
 // created with copied labels and annotations, because no field manager has applied such an object.
 //
@@ -70,8 +71,9 @@ func isForbidden(err error) bool {
 	return ok && e.Code == http.StatusForbidden
 }
 
-// ownedBy returns the Ref of an object with its flags. ok is true if the installation owns or co-owns the object, and
-// the field manager named manager has applied the object.
+// ownedBy returns the Ref of an object with the flags Keep, Adopted and Shared. The result ok is true if two conditions
+// are met: the installation is the owner or a co-owner of the object, and the given field manager has applied the
+// object.
 func (m *ObjectMetadata) ownedBy(name, manager string) (_ Ref, ok bool) {
 	object := metadata{Annotations: ownerAnnotations{CoOwners: m.annotations[AnnotationCoOwners]}}
 	isOwn := m.annotations[AnnotationOwnedBy] == name

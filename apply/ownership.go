@@ -8,7 +8,7 @@ import (
 // Annotations of objects in a cluster that show to which installation an object belongs.
 const (
 	// AnnotationOwnedBy is the name of the installation to which the object belongs. AnnotationOwnedBy is part of
-	// Set.Overlay. The key of the annotation is the one that Kyma's lifecycle-manager uses.
+	// Set.Overlay. The key of the annotation is the same as in the lifecycle-manager of the Kyma project.
 	AnnotationOwnedBy = "deprecated-operator.kyma-project.io/owned-by"
 	// AnnotationCoOwners is a sorted list of the names of other installations that contain the object too, separated by
 	// commas. The first installation in the list gets the object when the owner of the object is uninstalled.
@@ -21,7 +21,7 @@ const (
 // Adoption is what Apply does with an object that already exists and was created by another client.
 type Adoption string
 
-// Values of Adoption, and of AnnotationAdoption.
+// The values of type Adoption are also the values of AnnotationAdoption in an object.
 const (
 	// Adopt applies the object and records that the object existed before: when the installation is removed, the object
 	// is released and not deleted.
@@ -44,14 +44,16 @@ type Ownership struct {
 	Adoption Adoption
 	// IgnoreAdoptionOfObjects means that AnnotationAdoption has no effect: the field Adoption decides for all objects.
 	IgnoreAdoptionOfObjects bool
-	// Recorded is the inventory of the installation, with the flags of each Ref. An object in Recorded that is neither
-	// Pending nor Shared belongs to the installation, and is applied with one PATCH.
+	// Recorded is the inventory of the installation, with the flags of each Ref. If the Ref of an object in Recorded
+	// has neither the flag Pending nor the flag Shared, the object belongs to the installation. Apply sends one PATCH
+	// for such an object, without reading it first.
 	Recorded []Ref
 	// Find returns the title of another installation, and whether it exists. An installation counts as existing if its
-	// existence cannot be determined. Find must not send a request to the cluster. nil means that there are no others.
+	// existence cannot be determined. Find must not send a request to the cluster. If Find is nil, no other
+	// installation exists.
 	Find func(name string) (title string, exists bool)
 	// Wanted returns the name of another installation whose inventory contains the object, or "". Wanted is used only
-	// by DeleteOwned and LeaveToUser. nil means that there are no others.
+	// by DeleteOwned and LeaveToUser. If Wanted is nil, no other installation contains the object.
 	Wanted func(Ref) string
 	// Manager is the field manager of the installation, as in Set.Owner. Manager is used only by DeleteOwned and
 	// LeaveToUser.
@@ -122,8 +124,8 @@ func (m *metadata) otherManagers(manager string) []string {
 type facts struct {
 	deleting bool
 	// own is true if AnnotationOwnedBy is the name of the installation. other is true if AnnotationOwnedBy is the name
-	// of another installation that exists. Both are false for an object without the annotation, and for an object of an
-	// installation that does not exist any more.
+	// of another installation that exists. The fields own and other are both false if the object has no
+	// AnnotationOwnedBy, or if the installation in AnnotationOwnedBy does not exist any more.
 	own, other bool
 	applied    bool     // the field manager of the installation has applied fields
 	adopted    bool     // the annotation or the inventory shows that the object existed before
@@ -156,12 +158,12 @@ const (
 	// MetTaken means that the object was taken; see Take.
 	MetTaken Met = "taken"
 	// MetShared means that the object belongs to another installation, which applies the object with the same content.
-	// This installation is recorded in AnnotationCoOwners.
+	// Apply has added the name of this installation to AnnotationCoOwners of the object.
 	MetShared = metShared
 )
 
-// decideApply returns what Apply does with an object that exists and is not known to belong to the installation. The
-// first row that matches decides:
+// decideApply returns what Apply does with an object that exists and is not known to belong to the installation.
+// decideApply uses the first row that matches in the table below.
 //
 //	1  it is being deleted                                                wait
 //	2  it belongs to another installation that exists                     share: co-owner, or a conflict
@@ -170,8 +172,9 @@ const (
 //	5  … to take                                                          take
 //	6  … to adopt                                                         adopt
 //
-// Row 3 applies in two cases: the inventory of the installation was lost or was not complete when the process ended, or
-// the object was handed over to the user and given back.
+// An object with fields of our field manager can be missing in the inventory for two reasons. Either the inventory of
+// the installation was lost or was not complete when the process ended, or the object was handed over to the user and
+// given back to the installation.
 func decideApply(f facts) Met {
 	switch {
 	case f.deleting:
@@ -189,7 +192,7 @@ func decideApply(f facts) Met {
 	}
 }
 
-// removal is what DeleteOwned does with an object that exists.
+// A value of type removal is one of the ways in which DeleteOwned can treat an object that exists.
 type removal string
 
 const (
@@ -201,7 +204,8 @@ const (
 	removalLeave    removal = "leave"    // it is not changed
 )
 
-// decideDelete returns what DeleteOwned does with an object that exists. The first row that matches decides:
+// decideDelete returns what DeleteOwned does with an object that exists. decideDelete uses the first row that matches
+// in the table below.
 //
 //	1  it is being deleted                                            wait
 //	2  it belongs to another installation that exists                 withdraw

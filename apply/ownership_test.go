@@ -94,8 +94,9 @@ func TestConditionalDelete(t *testing.T) {
 	}
 }
 
-// TestOwnersTurn checks that the owner of a shared object has to correct fields that another client has changed. If the
-// owner itself has applied a differing value, this is a conflict.
+// TestOwnersTurn checks Drifted.OwnersTurn for an object that two installations share. If another client has changed a
+// field, OwnersTurn is true, because the owner has to correct the field. If the owner itself has applied a value that
+// differs from this installation's value, there is a conflict.
 func TestOwnersTurn(t *testing.T) {
 	applied := func(fields ...string) func(map[string]any) {
 		data := map[string]any{}
@@ -130,7 +131,8 @@ func TestOwnersTurn(t *testing.T) {
 				Find: func(name string) (string, bool) { return "module other", name == "n/other" }}
 			set := Set{Ownership: own, Bundle: bundleOf(t,
 				`{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod}, data: {a: "1", b: "1"}}`)}
-			// A former owner has written the annotation, so the present owner has not applied it.
+			// In this test, the owner in AnnotationOwnedBy is not in the managed fields of the annotation, as after the
+			// object was taken over from a former owner. This must not count as drift.
 			set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
 			if _, err := cluster.Apply(t.Context(), Set{Bundle: set.Bundle}, nil); err != nil {
 				t.Fatal(err)
@@ -153,9 +155,9 @@ func TestOwnersTurn(t *testing.T) {
 	}
 }
 
-// TestAdoptedUntilSaved applies a second version of an adopted object before the inventory records the adoption,
-// because the status with the inventory could not be saved. The object must stay adopted; otherwise it would be deleted
-// with the module.
+// TestAdoptedUntilSaved checks that an adopted object stays adopted even if the inventory does not record the adoption,
+// as when saving the status has failed. The test applies a second version of the object with the old inventory. Without
+// AnnotationAdopted, the object would be deleted with the module.
 func TestAdoptedUntilSaved(t *testing.T) {
 	s := newServer(t)
 	cluster := s.cluster(ClusterOptions{})
@@ -179,8 +181,9 @@ func TestAdoptedUntilSaved(t *testing.T) {
 	}
 }
 
-// TestHandedBack checks two installations that are deleted at the same time: the other one may hand an object over to
-// this one. The object is then deleted together with this installation.
+// TestHandedBack checks two installations that contain the same object and are deleted at the same time. The other
+// installation hands the object over to the installation of the test. The installation of the test must then delete the
+// object.
 func TestHandedBack(t *testing.T) {
 	s := newServer(t)
 	cluster := s.cluster(ClusterOptions{})

@@ -9,21 +9,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// These annotations of an object in a bundle change how the object is applied and deleted. Only annotations of the
-// bundle and of the Overlay are used; the Overlay overrides the bundle. Annotations of the live object are ignored,
-// because the author of the module decides what the module may do to a cluster. An object with an unknown value or an
-// invalid path fails with reason ObjectRefused. An object that failed for this reason stays in the inventory and is not
-// changed.
+// These annotations of an object in a bundle change how the object is applied and deleted. The package reads these
+// annotations only from the object in the bundle and from the Overlay; the Overlay overrides the bundle. Annotations of
+// the live object are ignored, because the author of the module decides what the module may do to a cluster. If one of
+// the annotations has an unknown value or an invalid field path, the object fails with reason ObjectRefused. An object
+// with an invalid annotation stays in the inventory and is not changed.
 const (
 	// AnnotationApplyPolicy is "enforce" or "create-only". With "enforce", the default, the object in the cluster is
 	// kept equal to the object in the bundle. With "create-only", the object is created if it does not exist and is
 	// never changed afterwards; only a missing object is drift. A create-only object is in the inventory like any other
 	// object. A create-only object is deleted with the module unless AnnotationPrune keeps it.
 	AnnotationApplyPolicy = "operator.kyma-project.io/apply-policy"
-	// AnnotationIgnorePaths is a list of fields, separated by commas. These fields are written when the object is
-	// created and are not changed afterwards; a difference in them is never drift. A path is a sequence of keys,
-	// separated by dots. Brackets contain the keys of a list item, a key that contains dots, or an item of a list of
-	// plain values:
+	// AnnotationIgnorePaths is a list of field paths, separated by commas. The ignored fields are written when the
+	// object is created and are not changed afterwards; a difference in an ignored field is never drift. A path is a
+	// sequence of keys, separated by dots. In a path, brackets enclose the keys of a list item, a key that contains
+	// dots, or an item of a list of plain values, as in this example.
 	//
 	//	spec.replicas,spec.template.spec.containers[name=manager].image,data[app.yaml],metadata.annotations[example.com/a]
 	//
@@ -36,8 +36,8 @@ const (
 	AnnotationPrune = "operator.kyma-project.io/prune"
 	// AnnotationOnImmutable is "report" (default) or "recreate". AnnotationOnImmutable applies when the API server
 	// rejects a change because a field is immutable. With "recreate", the object is deleted, and the next Apply creates
-	// it again. An object that belongs to others, a namespace or a CustomResourceDefinition is never deleted for this
-	// reason.
+	// it again. An object that belongs to others, a namespace or a CustomResourceDefinition is never deleted because of
+	// an immutable field.
 	AnnotationOnImmutable = "operator.kyma-project.io/on-immutable"
 	// AnnotationAdoption is "adopt", "refuse" or "take". AnnotationAdoption applies if the object exists already and
 	// somebody else made it. The default is Ownership.Adoption. AnnotationAdoption has no effect without Ownership.
@@ -53,8 +53,9 @@ type policy struct {
 	ignore     []fieldPath
 }
 
-// policyOf reads the policy of an object. If an annotation is invalid, problem states why, and the returned policy is
-// the policy that changes least.
+// policyOf reads the policy of an object. If an annotation is invalid, the result problem states why. For an invalid
+// annotation, the result p has the value with the least effect; for example, an invalid AnnotationPrune means that the
+// object is kept.
 func policyOf(o *render.Object, over render.Overlay) (p policy, problem string) {
 	value := func(key string) string { return cmp.Or(over.Annotations[key], o.Annotation(key)) }
 	choose := func(key, off, on string) bool {

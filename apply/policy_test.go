@@ -102,7 +102,7 @@ func TestCreateOnly(t *testing.T) {
 		t.Errorf("it is created again: %+v", result)
 	}
 
-	// The object is deleted between the two requests of Apply.
+	// The test server simulates that the object is deleted between the PATCH and the GET of Apply.
 	s.setScript("GET "+configPath, errorScript(http.StatusNotFound, "NotFound", "gone"))
 	s.setScript("GET "+configPath, func(w http.ResponseWriter, _ *http.Request) {
 		writeError(w, 404, "NotFound", "gone", "config", "configmaps")
@@ -126,7 +126,8 @@ func TestIgnorePaths(t *testing.T) {
 	if diff := cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.configMapData()); diff != "" {
 		t.Errorf("created with everything (-want +got):\n%s", diff)
 	}
-	// Another client takes over one of the fields. The installation still owns the other field.
+	// The test simulates that another client takes over the ignored field data.a. The installation still owns the
+	// ignored field data[b.yaml].
 	s.change(configPath, func(o map[string]any) {
 		o["data"].(map[string]any)["a"] = "theirs"
 		entry := o["metadata"].(map[string]any)["managedFields"].([]any)[0].(map[string]any)
@@ -163,8 +164,8 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("others fields drift: got %v, %v", drifted, err)
 	}
 
-	// After a restart of the manager, another field manager owns an ignored field and one more field. Apply takes over
-	// only the field that is not ignored.
+	// Apply gets no Progress here, as after a restart of the manager, and another field manager owns the ignored field
+	// data[b.yaml] and the field data.c. Apply must take over only data.c.
 	s.held[configPath] = map[string]string{".data.b.yaml": "x", ".data.c": "kubectl-edit"}
 	result, sent := s.apply(c, newer, nil)
 	if !slices.Equal(sent, []string{"PATCH " + configPath, "GET " + configPath, "PATCH " + configPath,

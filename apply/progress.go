@@ -35,8 +35,8 @@ type record struct {
 	// established is true if a CustomResourceDefinition was found to be established. The CustomResourceDefinition stays
 	// established until it is deleted.
 	established bool
-	// unsure is true if the object was missing or belonged to another installation, so that the next PATCH must not
-	// change an existing object.
+	// unsure is true if the object was found to be missing or to belong to another installation. While unsure is true,
+	// a PATCH for the object may only create the object and must not change an existing object.
 	unsure bool
 	// guarded is true if another installation contains the object too, or if the object was adopted; a guarded object
 	// is read before it is deleted.
@@ -54,7 +54,8 @@ type inFlightEvents struct {
 // save memory, because fleets are large.
 func (r Ref) hashKey() uint64 { return maphash.Comparable(seed, r.identity()) }
 
-// seed is random, so the same object has different hashes in two processes.
+// seed is the random seed of all hashes in a Progress. Hashes cannot be compared with those of another process, so a
+// Progress is never stored.
 var seed = maphash.MakeSeed()
 
 func hashText(text string) uint64 {
@@ -76,10 +77,11 @@ func parseResourceVersion(resourceVersion string) uint64 {
 // own write, an older write, or a change of only the status. The arguments uid "", resourceVersion "" or generation 0
 // mean that the event does not contain this value.
 //
-// For kinds with a generation, a change of only labels or annotations is treated as an own write too, because only
-// FindDrift can distinguish such a change from a change of the status. While the object is being applied, ObserveEvent
-// records the event and returns true. When the API server has responded, the response is compared with the recorded
-// event. If another client has written the object during the request, Apply returns the object in Result.Waiting.
+// For kinds with a generation, ObserveEvent also returns true for a change of only labels or annotations, because an
+// event does not show whether the labels or the status changed. FindDrift detects such a change later. While the object
+// is being applied, ObserveEvent records the event and returns true, so that the caller ignores the event. When the API
+// server has responded, the response is compared with the recorded event. If another client has written the object
+// during the request, Apply returns the object in Result.Waiting.
 func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,8 +124,8 @@ func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourc
 	p.objects[key] = r
 }
 
-// IsKnownVersion reports whether the resourceVersion of an event is known: Progress has recorded this version or a
-// later one of the object.
+// IsKnownVersion reports whether an event contains nothing new: the Progress has recorded the resourceVersion of the
+// event, or a later resourceVersion of the same object.
 func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,9 +136,9 @@ func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string
 // Version returns the resourceVersion of an object that was last written or read with this Progress, or 0.
 func (p *Progress) Version(ref Ref) uint64 { return p.recordOf(ref).version }
 
-// Forget makes the next Apply send these objects again; call it when another client has changed or deleted them. If one
-// of the objects is being applied or compared now, the response is not recorded, because it may be older than the
-// change.
+// Forget makes the next Apply send these objects again; call it when another client has changed or deleted them. If a
+// request for one of the objects is in flight, Progress does not record its response, because the response may be older
+// than the change of the other client.
 func (p *Progress) Forget(refs ...Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,8 +166,8 @@ func (p *Progress) IsApplied(ref Ref) bool {
 	return p.objects[ref.hashKey()].content != 0
 }
 
-// IsEstablished reports whether a CustomResourceDefinition was found to be established. It stays established until it
-// is deleted.
+// IsEstablished reports whether a CustomResourceDefinition was found to be established. An established
+// CustomResourceDefinition stays established until it is deleted.
 func (p *Progress) IsEstablished(ref Ref) bool {
 	return ref.groupKind() == crdKind && p.recordOf(ref).established
 }
@@ -198,8 +200,8 @@ func (p *Progress) setUnsure(ref Ref) {
 }
 
 // untouchedVersion returns the resourceVersion of an object if three conditions are met: the object was applied, it
-// belongs to this installation alone, and nobody is known to have changed it since then. In all other cases
-// untouchedVersion returns 0.
+// belongs to this installation alone, and nobody is known to have changed it since then. If one of the three conditions
+// is not met, untouchedVersion returns 0.
 func (p *Progress) untouchedVersion(ref Ref) uint64 {
 	if p == nil {
 		return 0
@@ -243,8 +245,8 @@ func (p *Progress) writeFailed(ref Ref) {
 	delete(p.objects, key)
 }
 
-// endWriteLocked returns the events about an object that arrived during the request that has just ended. The caller of
-// endWriteLocked must hold mu.
+// endWriteLocked records that a request for an object has ended, and returns a summary of the watch events about the
+// object that arrived during the request. The caller of endWriteLocked must hold mu.
 func (p *Progress) endWriteLocked(key uint64) inFlightEvents {
 	s := p.inFlight[key]
 	if delete(p.inFlight, key); len(p.inFlight) == 0 {
@@ -253,9 +255,9 @@ func (p *Progress) endWriteLocked(key uint64) inFlightEvents {
 	return s
 }
 
-// recordApplied records the response of the API server to an applied object; fields are the fields that we own. If
-// another client has written the object since, or if Forget was called during the request, recordApplied forgets the
-// object and returns false.
+// recordApplied records what the API server has returned for the PATCH of an object. The parameter fields is the hash
+// of the fields that our field manager owns. If another client has written the object since, or if Forget was called
+// during the request, recordApplied forgets the object and returns false.
 func (p *Progress) recordApplied(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -332,8 +334,8 @@ func (p *Progress) MarkServed(crd Ref) {
 	}
 }
 
-// setMaybeUnserved records whether the kinds of a CustomResourceDefinition may not be served yet. The value false means
-// that the kinds are known to be served.
+// setMaybeUnserved records whether the kinds of a CustomResourceDefinition may not be served yet. If the parameter
+// maybeUnserved is false, the cluster is known to serve the kind.
 func (p *Progress) setMaybeUnserved(ref Ref, maybeUnserved bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

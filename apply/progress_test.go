@@ -184,8 +184,8 @@ func TestIsKnownVersion(t *testing.T) {
 	}
 }
 
-// TestObserveEventInFlight tests watch events that arrive while an object is being applied. The response to the apply
-// request decides whether such an event is an own write.
+// TestObserveEventInFlight tests watch events that arrive while an object is being applied. Only the response to the
+// apply request shows whether an event that arrived during the request was caused by the request.
 func TestObserveEventInFlight(t *testing.T) {
 	deployment := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "default", Name: "d"}
 	config := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "default", Name: "c"}
@@ -258,8 +258,8 @@ func TestObserveEventInFlight(t *testing.T) {
 	}
 }
 
-// TestForgetDuringRequest tests an object that another client changes during a request for the object. Whatever the API
-// server responds, the object is sent again.
+// TestForgetDuringRequest tests an object that another client changes during a request for the object. The next Apply
+// must send the object again, whatever the API server responds to the first request.
 func TestForgetDuringRequest(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
@@ -278,7 +278,7 @@ func TestForgetDuringRequest(t *testing.T) {
 		t.Fatalf("again: %v, %+v", err, result)
 	}
 
-	// A comparison must not record an object as unchanged if it read the object before the change.
+	// If another client changes an object while FindDrift reads it, FindDrift must not record the object as unchanged.
 	for _, known := range []bool{true, false} {
 		if !known {
 			p = Progress{}

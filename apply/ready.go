@@ -48,14 +48,15 @@ var readinessKinds = map[schema.GroupKind]bool{
 // object whose readiness is checked. The rules are the rules of kstatus, with one exception: a Job is ready once the
 // Job is complete. For a workload that is not ready, CheckReady lists the newest pods to find the reason.
 //
-// p may be nil. With p, a CustomResourceDefinition that was once found established is not read again, and the versions
-// of the objects that were read are recorded in p. An error means that the whole cluster cannot be used now.
+// The parameter p may be nil. If p is not nil, CheckReady does not read a CustomResourceDefinition again that p records
+// as established, and records the resourceVersions of the objects that it has read in p. An error means that the whole
+// cluster cannot be used now.
 func (c *Cluster) CheckReady(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
 	return c.checkReady(ctx, refs, p, c.explainNotReady)
 }
 
-// CheckReadyWithoutPods is like CheckReady, but does not send the up to two requests that list pods. Directly after a
-// workload was created, these requests are useless, because no pod can have failed yet.
+// CheckReadyWithoutPods is like CheckReady, but does not send the up to two requests that list pods. A caller can use
+// CheckReadyWithoutPods directly after a workload was created, because no pod can have failed yet.
 func (c *Cluster) CheckReadyWithoutPods(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
 	return c.checkReady(ctx, refs, p, func(context.Context, *unstructured.Unstructured) (
 		string, bool, error) {
@@ -63,7 +64,7 @@ func (c *Cluster) CheckReadyWithoutPods(ctx context.Context, refs []Ref, p *Prog
 	})
 }
 
-// explainer is a function that finds out why a workload is not ready.
+// explainer is the type of a function that returns the reason why a workload is not ready.
 type explainer func(context.Context, *unstructured.Unstructured) (reason string, failed bool, err error)
 
 func (c *Cluster) checkReady(ctx context.Context, refs []Ref, p *Progress, explain explainer) ([]NotReady, error) {
@@ -156,14 +157,16 @@ func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain
 	return answer, nil
 }
 
-// EvaluateReadiness returns nil if a workload is ready. Otherwise it returns the reason as far as the workload itself
-// shows it. The rules are those of CheckReady. The workload need not have the template of its pods.
+// EvaluateReadiness returns nil if a workload is ready. If the workload is not ready, EvaluateReadiness returns the
+// reason that the spec and the status of the workload show, without reading pods. The rules are those of CheckReady.
+// The workload may lack its field spec.template.
 func EvaluateReadiness(ref Ref, u *unstructured.Unstructured) *NotReady {
 	answer, _ := evaluate(ref, u)
 	return answer
 }
 
-// evaluate returns the readiness of a workload, and whether its pods may show the reason why it is not ready.
+// evaluate returns nil for a ready workload and the reason for a workload that is not ready. The result explicable is
+// true if the pods of the workload may show a more precise reason.
 func evaluate(ref Ref, u *unstructured.Unstructured) (answer *NotReady, explicable bool) {
 	verdict, err := status.Compute(u)
 	if err != nil {
@@ -334,9 +337,9 @@ func podProblem(pod *corev1.Pod) (reason string, failed bool) {
 	return reason, false
 }
 
-// containerProblem returns the problem of one container. A container runs for a short time between two crashes. So a
-// container that has failed at least twice and is not ready is still reported as failed. Without this rule, the result
-// would alternate between failed and not failed.
+// containerProblem returns the problem of one container. A container in a crash loop runs for a short time between two
+// crashes. containerProblem reports a running container as failed if the container has failed at least twice and is not
+// ready. Otherwise the result for a container in a crash loop would alternate between failed and not failed.
 func containerProblem(c *corev1.ContainerStatus) (reason string, failed bool) {
 	waiting, last := c.State.Waiting, c.LastTerminationState.Terminated
 	if c.State.Terminated != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// put stores an object in the state in which the controllers of the cluster would have left it. put adds the fields by
-// which a client recognises the object.
+// put stores an object in the state in which the controllers of the cluster would have left it. put adds kind, name and
+// UID if the text does not contain them.
 func (s *server) put(t *testing.T, path, text string) {
 	t.Helper()
 	o := parseYAML(t, text)

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// componentLabel is the label with the name of the installation, without its namespace. Set.Overlay contains this
-// label.
+// componentLabel is the label with the name of the installation, without its namespace. The caller sets componentLabel
+// in Set.Overlay, so that all objects of an installation have the label.
 const componentLabel = "app.kubernetes.io/component"
 
 // manager returns the field manager of the installation, or the default.
@@ -43,8 +43,9 @@ func (d *deleteCall) remove(ctx context.Context, ref Ref) (*Remaining, *Left, er
 	return left, stays, err
 }
 
-// untilDecided calls decide with the version in which the cluster serves the object. untilDecided calls decide again if
-// another client has changed the object at the same time. An object that does not exist is not an error.
+// untilDecided calls the function decide with the API version in which the cluster serves the object. If decide returns
+// a conflict, because another client has changed the object at the same time, untilDecided calls the function again. An
+// object that does not exist is not an error.
 func (d *deleteCall) untilDecided(ctx context.Context, ref Ref, decide func(Ref, resource) error) error {
 	var err error
 	for range maxConcurrentChanges {
@@ -61,7 +62,8 @@ func (d *deleteCall) untilDecided(ctx context.Context, ref Ref, decide func(Ref,
 }
 
 // changesByItself reports whether the cluster itself writes objects of a kind after they were applied, for example
-// their status. So the API server would reject most DELETEs that require the applied version.
+// their status. For an object of such a kind, DeleteOwned has to read the resourceVersion before the DELETE: the API
+// server would reject a DELETE with the resourceVersion that the object had when it was applied.
 func changesByItself(ref Ref) bool {
 	switch roleOf(ref.groupKind()) {
 	case roleWorkload, roleCRD, roleAdmission, roleCustom:
@@ -171,9 +173,9 @@ func (d *deleteCall) handOver(ctx context.Context, ref Ref, res resource, m *met
 	return nil, &Left{ref, LeftHandedOver, ref.String() + " stays and belongs to " + title + " now"}, nil
 }
 
-// release removes the fields of our field manager from an object that existed before the installation. A server-side
-// apply of an empty object removes these fields, unless the API server requires a field that nobody else owns. In that
-// case, release removes only our labels and annotations.
+// release removes the fields of our field manager from an object that existed before the installation. To remove the
+// fields, release applies an object without content. If the API server rejects the object without content, because it
+// requires a field that nobody else owns, the method removes only our labels and annotations.
 func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
 	message := ref.String() + " existed before the module: it stays, without the fields of the module"
 	err := d.applyNothing(ctx, ref, res, m)
@@ -207,15 +209,15 @@ func (d *deleteCall) applyNothing(ctx context.Context, ref Ref, res resource, m 
 	if err != nil || after.Annotations == (ownerAnnotations{}) {
 		return err
 	}
-	// Another field manager, or a patch of ours, may have written these annotations too, so the apply request has not
-	// removed them.
+	// If the object still has annotations of this package after the apply request, another field manager or a merge
+	// patch of this package has written the annotations too. They are removed by a merge patch.
 	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), &after, map[string]any{
 		"annotations": map[string]any{AnnotationOwnedBy: nil, AnnotationCoOwners: nil, AnnotationAdopted: nil}}))
 	return err
 }
 
-// disown removes our entry from the managed fields of an object, and changes only metadata. change returns the merge
-// patch for given managed fields.
+// disown removes our entry from the managed fields of an object, and changes only metadata. The function change gets
+// the managed fields of the object and returns the merge patch.
 func (d *deleteCall) disown(ctx context.Context, ref Ref, res resource, m *metadata,
 	change func(entries []json.RawMessage) (map[string]any, error)) error {
 	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
@@ -262,8 +264,8 @@ func disownedMetadata(entries []json.RawMessage, manager string) (map[string]any
 	return map[string]any{"labels": labels, "annotations": annotations, "managedFields": kept}, nil
 }
 
-// splitManaged separates the managed fields of an object into those of manager and those of others. kept are the
-// entries of others, as a merge patch needs them.
+// splitManaged separates the managed fields of an object into those of the given manager and those of other managers.
+// The result kept has the unchanged entries of the other managers, so that a merge patch can contain them.
 func splitManaged(entries []json.RawMessage, manager string) (ours, others []metadataFields, kept []any, err error) {
 	for _, raw := range entries {
 		var entry struct {

@@ -115,8 +115,8 @@ func (c *Cluster) send(ctx context.Context, r *request, read func(code int, body
 	return nil
 }
 
-// checkKind returns an error if a successful response cannot be from an API server. An example of such a response is
-// {}, which is neither an object nor a list.
+// checkKind returns an error if a successful response cannot be from an API server. For example, a proxy may respond
+// with {}, which is neither an object nor a list of Kubernetes.
 func (r *request) checkKind(body []byte) error {
 	if r.path == versionPath {
 		return nil
@@ -135,8 +135,8 @@ func (r *request) checkKind(body []byte) error {
 	return fmt.Errorf("it is of kind %s", text.Fold(kind, 64))
 }
 
-// topLevelKind returns the field kind of a JSON object. API servers send the field kind as one of the first fields of
-// an object.
+// topLevelKind returns the value of the field "kind" of a JSON object. API servers send the field "kind" as one of the
+// first fields of an object.
 func topLevelKind(body []byte) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if start, err := d.Token(); err != nil || start != json.Delim('{') {
@@ -208,8 +208,8 @@ type buffer struct {
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
-// maxPooledBytes is the maximum size of a buffer that returns to the pool. So a rare large buffer does not stay in
-// memory.
+// maxPooledBytes is the maximum size of a buffer that is put back into the pool. A larger buffer is left to the garbage
+// collector, so that it does not stay in memory.
 const maxPooledBytes = 1 << 20
 
 func newBuffer() *buffer {
@@ -255,8 +255,8 @@ func (b *buffer) readFrom(r io.Reader) error {
 }
 
 // bufferReader reads a buffer. Transports may call Close during a Read (HTTP/2 does this when a stream is reset), so a
-// lock is needed. After Close, the memory may already contain an object of another cluster, so bufferReader reads
-// nothing any more.
+// lock is needed. After Close, a bufferReader reads nothing any more, because the buffer may be in use for another
+// request, even to another cluster.
 type bufferReader struct {
 	mu   sync.Mutex
 	from *buffer // nil after Close; guarded by mu
@@ -332,7 +332,8 @@ type metadata struct {
 	// Annotations has only the annotations that show to whom the object belongs.
 	Annotations ownerAnnotations `json:"annotations"`
 
-	// foreign is true if the object belongs to another installation. foreign is not part of a response.
+	// foreign is true if the object belongs to another installation. The package sets foreign; no response of an API
+	// server contains it.
 	foreign bool
 }
 

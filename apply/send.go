@@ -84,9 +84,9 @@ type writeResult struct {
 }
 
 // applyWithTakeover applies the object with all its fields, even if another field manager owns some of them with other
-// values. The first PATCH is without force. The first PATCH is the only request if no other field manager owns these
-// fields with other values. If there is a conflict, the API server returns the conflicting fields and their managers.
-// In this case, a second PATCH with force takes over these fields.
+// values. The first PATCH is without force. If no other field manager owns fields of the object with other values, the
+// API server accepts the first PATCH. If there is a conflict, the API server returns the conflicting fields and their
+// managers. After a conflict, a second PATCH with force takes over the conflicting fields.
 func (a *applyCall) applyWithTakeover(ctx context.Context, it *item) (writeResult, error) {
 	w, err := a.patch(ctx, it, a.encode(it), "")
 	conflict, ok := conflictOf(err)
@@ -144,11 +144,13 @@ func (i *item) urlPath() string {
 	return i.resource.urlPath(i.ref.GVK().GroupVersion(), i.ref.Namespace, i.ref.Name)
 }
 
-// tryCreate sends a PATCH that can only create the object. No existing object has resourceVersion 1, so the API server
-// rejects the PATCH if the object exists. In that case, the result found is true.
+// tryCreate sends a PATCH that can create the object but cannot change an existing object. The PATCH contains
+// resourceVersion 1. No existing object has resourceVersion 1, so the API server rejects the PATCH with a conflict if
+// the object exists. After such a conflict, the second result is true.
 func (a *applyCall) tryCreate(ctx context.Context, it *item) (w writeResult, found bool, err error) {
 	body := a.encode(it)
-	// The JSON of an object begins with apiVersion and kind, so the first match is the metadata of the object.
+	// The JSON of an object begins with apiVersion, kind and metadata. So the first occurrence of "metadata":{ is the
+	// metadata of the object itself.
 	const start = `"metadata":{`
 	if at := bytes.Index(body.data, []byte(start)); at >= 0 {
 		body.data = slices.Insert(body.data, at+len(start), []byte(`"resourceVersion":"1",`)...)
@@ -204,8 +206,8 @@ func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool
 		force       string
 	)
 	for try := 1; ; try++ {
-		// A PATCH with force must not take over an ignored field that another client sets at the same time. So the
-		// PATCH contains the resourceVersion of the object that was read.
+		// A PATCH with force must not take over an ignored field that another client sets at the same time. To prevent
+		// such a takeover, a PATCH with force contains the resourceVersion of the object that was read.
 		body, live, err := a.encodeWithIgnored(ctx, it, force != "")
 		switch {
 		case reasonIs(err, ObjectNotFound) && known:
@@ -242,10 +244,11 @@ func (i *item) withoutIgnored(fields []string) []string {
 	})
 }
 
-// encodeWithIgnored reads the object and returns the body of the PATCH. The body has the content of the object in the
-// bundle. Ignored fields that our field manager owns have their live values in the body; other ignored fields are left
-// out. The body contains the UID of the object that was read, so the API server rejects the body if another object has
-// the name now. If sameVersion is true, the body also contains the resourceVersion, so the API server rejects the body
+// encodeWithIgnored returns the body of the PATCH for an object with ignored fields. encodeWithIgnored first reads the
+// live object for the values of the ignored fields. The body has the content of the object in the bundle. Ignored
+// fields that our field manager owns have their live values in the body; other ignored fields are left out. The body
+// contains the UID of the live object, so the API server rejects the PATCH if the object was deleted and created again.
+// If the parameter sameVersion is true, the body also contains the resourceVersion, so the API server rejects the PATCH
 // if the object has changed.
 func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion bool) (*buffer, metadata, error) {
 	var (
@@ -299,7 +302,8 @@ func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 		return hashBytes(raw)
 	}
 	var wanted any
-	// The object is decoded only to find list items by members that are not keys of the list.
+	// An ignored path may select a list item by a member that is not a key of the list. Such an item can be found only
+	// in the decoded object, not in the managed fields.
 	_ = utiljson.Unmarshal(i.object.AppendJSON(nil, "", render.Overlay{}), &wanted)
 	for _, path := range i.policy.ignore {
 		path.removeFromOwned(own, wanted)
@@ -350,8 +354,8 @@ func (a *applyCall) recordFailure(it *item, e *Error) {
 	}
 }
 
-// recordInvalidPolicy records that the annotations of an object are invalid. An object with invalid annotations is not
-// sent.
+// recordInvalidPolicy adds an object with invalid annotations to Result.Failed, with reason ObjectRefused. An object
+// with invalid annotations is not sent.
 func (a *applyCall) recordInvalidPolicy(it *item) {
 	a.recordFailure(it, &Error{Operation: "applying", Ref: it.ref, Message: it.problem, reason: ObjectRefused})
 }
@@ -390,8 +394,8 @@ func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Err
 	return nil
 }
 
-// canRecreate reports whether an object may be deleted and created again. A namespace or CRD may not be deleted,
-// because its deletion would delete other objects, too.
+// canRecreate reports whether an object may be deleted and created again. canRecreate returns false for a namespace and
+// for a CRD, because its deletion would delete other objects, too.
 func canRecreate(ref Ref) bool {
 	return ref.groupKind() != namespaceKind && ref.groupKind() != crdKind
 }
@@ -403,8 +407,9 @@ func (a *applyCall) deleteByUID(ctx context.Context, it *item, uid string) error
 	return a.send(ctx, &r, nil)
 }
 
-// recordTerminating records that an object is being deleted, so that Apply has to wait until the deletion has ended. A
-// namespace is read once more, because its status lists the remaining content.
+// recordTerminating records that an object is being deleted, so that Apply has to wait until the deletion has ended. If
+// the object is a namespace, recordTerminating reads the namespace with its status, because the status lists the
+// content that still has to be deleted.
 func (a *applyCall) recordTerminating(ctx context.Context, it *item, m *metadata) error {
 	message := deletionMessage(m)
 	if it.role == roleNamespace {

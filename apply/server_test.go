@@ -34,8 +34,9 @@ type server struct {
 	version  int
 	accepts  map[string]string // last Accept header by request line
 	bodies   map[string]string // last body by request line
-	// held has the fields that other field managers own, by path of the object and field (".spec.replicas"); the value
-	// is the manager. A PATCH without force that contains such a field is rejected.
+	// held has the name of the other field manager for each field that another field manager owns. The first key is the
+	// path of the object, and the second key is the path of the field (".spec.replicas"). The server rejects a PATCH
+	// without force that contains a field in held.
 	held map[string]map[string]string
 }
 
@@ -71,7 +72,7 @@ func (s *server) setScript(line string, script func(http.ResponseWriter, *http.R
 	s.scripts[line] = script
 }
 
-// takeRequests returns the requests since the last call of takeRequests.
+// takeRequests returns the requests that the server has received since the previous call of takeRequests.
 func (s *server) takeRequests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +185,7 @@ func (s *server) discovery(w http.ResponseWriter, path string) bool {
 	return true
 }
 
-// isServed reports whether the path belongs to a kind that is served.
+// isServed reports whether a URL path addresses objects of a kind that the test server serves.
 func (s *server) isServed(path string) bool {
 	for gk, b := range builtins {
 		prefix := "/api/"
@@ -325,7 +326,8 @@ func (s *server) store(path string, o map[string]any, operation, manager string)
 	s.stored[path] = o
 }
 
-// fieldsOf writes the fields of an object in the format of managed fields (FieldsV1). A list is recorded as one field.
+// fieldsOf writes the fields of an object in the format of managed fields (FieldsV1). fieldsOf records a list as one
+// field, without its items.
 func fieldsOf(o map[string]any) map[string]any {
 	fields := map[string]any{}
 	for key, value := range o {
@@ -423,7 +425,7 @@ spec: {group: example.com, scope: Namespaced, names: {kind: Thing, plural: thing
 {apiVersion: v1, kind: Namespace, metadata: {name: mod}}
 `
 
-// These are the paths of the objects of the bundle module.
+// The constants are the URL paths of the objects in the bundle that the constant module contains.
 const (
 	namespacePath  = "/api/v1/namespaces/mod"
 	definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com"

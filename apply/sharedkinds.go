@@ -8,13 +8,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Kinds stores the kinds that CustomResourceDefinitions in bundles define. These kinds are the same for all clusters,
-// so they are stored once instead of in each Cluster. Results of discovery are never stored here, because one cluster
-// must not determine the URLs of requests to another cluster. A cluster that serves a kind differently or not at all
-// responds with 404. After such a response, the kind is found by the discovery of this cluster.
+// Kinds stores the kinds that CustomResourceDefinitions in bundles define. The kinds of a bundle are the same for all
+// clusters, so they are stored once in Kinds instead of in each Cluster. Kinds never stores results of discovery,
+// because one cluster must not determine the URLs of requests to another cluster. A cluster that serves a kind
+// differently or not at all responds with 404. After a 404, Cluster sends a discovery request to its own cluster to
+// find the kind.
 //
-// The zero value is ready to use. Kinds is safe for concurrent use. The memory of Kinds grows only with the number of
-// kinds.
+// The zero value is ready to use. Kinds is safe for concurrent use. The memory that Kinds needs depends only on the
+// number of kinds, not on the number of clusters.
 type Kinds struct {
 	mu    sync.RWMutex
 	known map[schema.GroupVersionKind]resource // guarded by mu

@@ -34,7 +34,8 @@ func TestKindsAreShared(t *testing.T) {
 		t.Errorf("the cluster was asked %q, want nothing", got)
 	}
 
-	// This cluster serves the kind with another plural name, which must be used only for this cluster.
+	// The test server serves the kind with the plural name thingies, which differs from the bundle. The plural name
+	// must be used only for the cluster of the test server.
 	s.setScript("GET /apis/example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(

@@ -34,8 +34,8 @@ const (
 // custom resource.
 type StateRules struct {
 	// Expression is a CEL expression over "self", the custom resource. Expression returns a bool or one of the values
-	// of State. true means Ready, false means Processing. A missing field results in Processing. If Expression is "",
-	// Rules are used.
+	// of State. true means Ready, false means Processing. If Expression reads a field that the custom resource does not
+	// have, the state is Processing. If Expression is "", Rules are used.
 	Expression string
 	// Rules are evaluated in their order. The first rule that matches determines the state. If no rule matches, the
 	// state is Processing.
@@ -50,7 +50,7 @@ type StateRule struct {
 	JSONPath string
 	// Value is compared with the text of the selected value: "green", "true", "3".
 	Value string
-	// State is the state if the rule matches.
+	// State is the state of a custom resource for which the rule matches.
 	State State
 }
 
@@ -58,8 +58,9 @@ type StateRule struct {
 type StateResult struct {
 	// State is Ready, Processing, Warning or Error.
 	State State
-	// Message contains the object and the message of the object, at most about 2 KiB on one line. Message is "" if the
-	// state is Ready. Message stays the same as long as the object reports the same state and message.
+	// Message names the custom resource and contains the message in its status. Message is one line of at most about 2
+	// KiB. Message is "" if the state is Ready. Message stays the same as long as the object reports the same state and
+	// message.
 	Message string
 }
 
@@ -73,8 +74,9 @@ type StateEvaluator struct {
 	order    []string                 // keys of programs, oldest first; guarded by mu
 }
 
-// Limits for the rules of modules. maxCost is measured in the cost units of CEL. The evaluation of a hundred conditions
-// costs about a thousand units. An evaluation that reaches maxCost takes about 50 ms.
+// These constants limit the memory and the processor time that the state rules of modules need. maxCost is measured in
+// the cost units of CEL. The evaluation of a hundred conditions costs about a thousand cost units of CEL. An evaluation
+// that reaches maxCost takes about 50 ms.
 const (
 	maxPrograms   = 512
 	maxExpression = 8 << 10
@@ -89,8 +91,8 @@ func (s *StateEvaluator) Validate(rules StateRules) error {
 	return err
 }
 
-// Evaluate returns the state of a custom resource. Messages contain ref as the reference to the custom resource. The
-// first case that matches determines the state:
+// Evaluate returns the state of a custom resource. The parameter ref is the reference with which messages name the
+// custom resource. Evaluate uses the first row that matches in the table below.
 //
 //	is being deleted               Processing
 //	Expression                     the result of the expression
@@ -123,7 +125,8 @@ func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules 
 	return resultForWord(ref, cr, state), nil
 }
 
-// resultForWord returns the StateResult for a word such as "Ready" that a custom resource reports.
+// resultForWord returns the StateResult for a state that is given as text, such as "Ready". The text comes from
+// .status.state, from an expression or from a rule.
 func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateResult {
 	switch state := State(word); state {
 	case StateReady:
@@ -138,8 +141,8 @@ func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateRes
 	}
 }
 
-// statusMessage returns the message in the status of a custom resource. The returned message is the message of the
-// first condition that is not True. If every condition is True, statusMessage returns the description in the status.
+// statusMessage returns a message from the status of a custom resource: the message of the first condition that is not
+// True. If every condition is True, statusMessage returns the description in the status.
 func statusMessage(cr *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedFieldNoCopy(cr.Object, "status", "conditions")
 	list, _ := conditions.([]any)
@@ -311,8 +314,8 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 // noSuchKeyPattern matches the error that CEL returns for a field that does not exist.
 var noSuchKeyPattern = regexp.MustCompile(`^no such key: (\S+)$`)
 
-// missingField returns the name of the field that is missing according to an error of an expression. missingField
-// returns "" if the error has another cause.
+// missingField returns the name of the missing field if the evaluation of an expression failed because a field is
+// missing. missingField returns "" if the error has another cause.
 func missingField(err error, out ref.Val) string {
 	text := err.Error()
 	if e, ok := out.(*types.Err); ok && e != nil {
