@@ -33,7 +33,8 @@ type Inputs struct {
 	// Preflight is the reason why the version cannot be installed in any runtime. nil means that the version can be
 	// installed.
 	Preflight *v1beta2.RolloutBlocker
-	// WayBack states whether runtimes can be taken back from the version. WayBack is nil if this is not known.
+	// WayBack states whether runtimes can be taken back from the version. WayBack is nil if it is not known whether
+	// runtimes can be taken back.
 	WayBack *v1beta2.RolloutWayBack
 	// Gates are the results of the gates of the current stage that need a request, by name.
 	Gates map[string]v1beta2.RolloutGateStatus
@@ -113,8 +114,9 @@ type member struct {
 	blocked    *channel.Blocker
 }
 
-// isHurt reports whether the update may repair a runtime. Such runtimes are admitted first. These are the runtimes in
-// which an earlier attempt has failed, and in a rollout to a lower version the runtimes whose module does not work.
+// isHurt reports whether the update may repair the module in a runtime. Runtimes whose module may be repaired are
+// admitted first. In a rollout to a lower version, the update may repair every module that does not work. In a rollout
+// to a higher version, the update may repair a module if an earlier rollout has failed in the runtime.
 func (a *advance) isHurt(m *member) bool {
 	if a.spec.IsBack() {
 		return !evidence.IsWell(m.State)
@@ -122,16 +124,18 @@ func (a *advance) isHurt(m *member) bool {
 	return m.isCorrected(a.spec.From)
 }
 
-// isCorrected reports whether the update corrects the result of an earlier rollout. This is so if the earlier rollout
-// ordered a version that is higher than the proven one, or if the runtime could not be taken back from such a version.
+// isCorrected reports whether the update corrects the result of an earlier rollout. isCorrected returns true in two
+// cases: the version of the runtime is higher than the proven version, because of the earlier rollout; or the runtime
+// was ordered back to a lower version, and still has the higher version.
 func (m *member) isCorrected(from string) bool {
 	return channel.IsLower(from, m.Ordered) || channel.IsLower(m.Ordered, m.Installed)
 }
 
-// tally has the numbers of one stage.
+// tally has the numbers of runtimes of one stage, by what was observed of their updates.
 type tally struct {
 	counts v1beta2.RolloutCounts
-	// pending is the number of runtimes that were admitted and have not begun yet. These runtimes count as updating.
+	// pending is the number of runtimes that were admitted and have not begun yet. Runtimes that are pending count as
+	// updating in counts.
 	pending int
 	// idle is the number of updates that use no slot.
 	idle int
@@ -263,7 +267,8 @@ func (a *advance) compare(t *tally, r *Runtime, began time.Time) {
 		t.silent++
 	case evidence.IsWell(r.State):
 	case cause == evidence.CauseVersion && r.State == v1beta2.StateError,
-		// The limit is half of the deadline, because an outage is not noticed in all runtimes at the same time.
+		// A failure of unclear cause counts after half of the deadline of a runtime, because an outage is not noticed
+		// in all runtimes at the same time.
 		cause == evidence.CauseUnclear && a.Now.Sub(r.Since) >= a.deadline/2:
 		t.failing++
 	}
@@ -328,9 +333,9 @@ func (a *advance) canBegin(m *member) bool {
 	return m.blocked == nil
 }
 
-// blockerOf returns the blocker because of which a waiting runtime could not begin now if it were admitted. The update
-// of a module that does not work is no evidence about the version. Therefore such a module is updated in the last
-// stage, when it has not recovered by itself.
+// blockerOf returns the blocker because of which a waiting runtime could not begin now if it were admitted. If a module
+// did not work before the update, the result of its update says nothing about the new version. Therefore a module that
+// does not work has a blocker until the last stage, and is then updated if it has not recovered by itself.
 func (a *advance) blockerOf(m *member) *channel.Blocker {
 	switch {
 	case !m.UnreachableSince.IsZero():
@@ -373,8 +378,9 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 }
 
 // isAwaited reports whether the current stage waits for a waiting runtime: the runtime can begin now, or its blocker
-// has a cause outside of the runtime, for example a missing template or another rollout. If stages did not wait for
-// such blockers, a fault of the control plane would let a stage pass without an updated runtime.
+// has a cause outside of the runtime, for example a missing template or another rollout. Stages have to wait for a
+// blocker with a cause outside of the runtime: otherwise a stage would pass without an updated runtime while the
+// control plane has a fault.
 func (a *advance) isAwaited(m *member) bool {
 	if a.canBegin(m) {
 		return true
@@ -425,7 +431,7 @@ func (t *tally) add(o *tally) {
 	t.silent += o.silent
 }
 
-// block adds a reason why the rollout cannot continue to the status.
+// block adds to the status of the rollout a reason why the rollout cannot continue.
 func (a *advance) block(b v1beta2.RolloutBlocker) { a.blockers = append(a.blockers, b) }
 
 // command returns the klm command that applies a verb to the rollout.

@@ -308,7 +308,7 @@ func TestStageDoesNotStall(t *testing.T) {
 	}
 }
 
-// finishBut is finish without one runtime.
+// finishBut lets all updates under way become Ready, except the update of the runtime in the parameter but.
 func (w *world) finishBut(but *Runtime) {
 	for i := range w.runtimes {
 		if r := &w.runtimes[i]; r != but && r.Ordered == "1.1.0" && !r.IsReady {
@@ -421,7 +421,7 @@ func TestHaltAndResume(t *testing.T) {
 		t.Fatalf("the rollout does not go on with acknowledged failures: %s in %s: %s %+v", got.Phase, got.Stage.Name,
 			got.Message, got.Blockers)
 	}
-	// The stage rest allows some failures. The two failures in the stage canary are acknowledged.
+	// The stage named rest allows some failures. The two failures in the stage named canary are acknowledged.
 	allowed := len(w.of(1)) / 10
 	w.failed(w.of(1), allowed)
 	w.step()
@@ -448,8 +448,8 @@ func (w *world) failed(of []*Runtime, n int) []*Runtime {
 	return all
 }
 
-// TestAcknowledgedFailureEnds checks that a failure counts as a further one if the acknowledged failure has ended
-// before.
+// TestAcknowledgedFailureEnds checks that a runtime that recovers takes its acknowledgement away: after that, a failure
+// of another runtime halts the rollout again.
 func TestAcknowledgedFailureEnds(t *testing.T) {
 	w := newWorld(t, 200, twoStages(soak(time.Hour)))
 	w.step()

@@ -127,11 +127,12 @@ func EndsByResumption(code string) bool {
 		code == v1beta2.ReasonPolicyDeleted
 }
 
-// resume continues a halted rollout after a person has resumed it. The failures until then are acknowledged: only
-// further failures count.
+// resume continues a halted rollout after a person has resumed it. The failures before the resumption are acknowledged:
+// only later failures count.
 func (a *advance) resume() {
-	// Acknowledged failures that have ended are dropped, so that a later failure counts as a further one. An
-	// acknowledged failure has not ended while its update is being retried.
+	// When the runtime of an acknowledged failure recovers, the failure is no longer acknowledged, so that a later
+	// failure of another runtime counts. While the update of a runtime is being retried, its failure stays
+	// acknowledged.
 	for i := range a.stages {
 		c := &a.stages[i].counts
 		a.acknowledged[i] = min(a.acknowledged[i], c.Failed+c.Updating-int32Of(a.stages[i].pending))
@@ -262,7 +263,8 @@ func (a *advance) progress(isHeld bool) {
 	}
 }
 
-// isInTail reports whether the last stage was proven before. The phase does not show this while the rollout is held.
+// isInTail reports whether the last stage was proven before. While the rollout is held, its phase does not show whether
+// the last stage was proven, so isInTail reads the result of the stage.
 func (a *advance) isInTail() bool {
 	if a.status.Phase == v1beta2.RolloutTail {
 		return true
@@ -360,8 +362,8 @@ func (a *advance) admit() {
 	}
 }
 
-// admitStage admits runtimes of one stage. Runtimes with a failed attempt are first, because they need the correction.
-// The others follow by rank.
+// admitStage admits runtimes of one stage. Runtimes in which an earlier attempt has failed are admitted first, because
+// the new version may repair them. The other runtimes are admitted in the order of their ranks.
 func (a *advance) admitStage(stage int) {
 	s, c := &a.spec.Stages[stage], a.stages[stage].counts
 	concurrency := Concurrency(&s.RolloutStage, int(c.InScope))
@@ -406,8 +408,8 @@ func (a *advance) admitStage(stage int) {
 }
 
 // forgetStarts drops the records of admissions that no limit per minute needs any more. API servers store times without
-// fractions of a second, so a record is kept for a second longer. A time in the future means that the clock was set
-// back: the minute begins now.
+// fractions of a second, so a record is kept for a second longer. If the time of a record is in the future, the clock
+// was set back: forgetStarts sets the time of the record to now, so that the record counts for one minute from now.
 func (a *advance) forgetStarts() {
 	a.status.Starts = slices.DeleteFunc(a.status.Starts, func(s v1beta2.RolloutStarts) bool {
 		return a.Now.Sub(s.At.Time) > time.Minute+time.Second
@@ -431,7 +433,8 @@ func (a *advance) recentStarts(stage string) int {
 	return n
 }
 
-// spreadOf returns the number of updates under way for each value of the label of a stage's spread, and their limit.
+// The spread of a stage limits how many runtimes with the same value of a label are updated at the same time. spreadOf
+// returns the number of updates under way for each value of this label, and the limit for one value.
 func (a *advance) spreadOf(stage, concurrency int) (underWay map[string]int, limit int) {
 	s := a.spec.Stages[stage].Spread
 	if s == nil {

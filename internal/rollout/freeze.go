@@ -91,9 +91,10 @@ func keptHold(r *v1beta2.ModuleRollout) *v1beta2.RolloutBlocker {
 	return nil
 }
 
-// InForce returns the policy that can suspend, freeze and limit a rollout now. This is the policy from which the
-// rollout was made. If that policy does not exist any more, for example because it was renamed, it is the policy that
-// applies to the channel now. nil means that there is no such policy.
+// InForce returns the policy that can suspend, freeze and limit a rollout now. InForce returns the policy from which
+// the rollout was made. If the policy from which the rollout was made does not exist any more, for example because it
+// was renamed, InForce returns the policy that applies to the channel now. If no policy applies to the channel, InForce
+// returns nil.
 func InForce(policies []v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout) *v1beta2.RolloutPolicy {
 	if r.Spec.Policy == "" {
 		return nil

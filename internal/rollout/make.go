@@ -42,8 +42,8 @@ func (e *PolicyConflict) Error() string {
 }
 
 // PolicyFor returns the policy for a module and channel, or nil if there is none. If several policies match, PolicyFor
-// returns the most specific one. If two are equally specific, the error is a [PolicyConflict], and no runtime may be
-// admitted.
+// returns the most specific one. If two policies are equally specific, the error is a [PolicyConflict], and no runtime
+// may be admitted.
 func PolicyFor(policies []v1beta2.RolloutPolicy, module, channel string) (*v1beta2.RolloutPolicy, error) {
 	var found []*v1beta2.RolloutPolicy
 	best := 1
@@ -84,7 +84,8 @@ type Move struct {
 	From, To string
 	// Revision is the number of the move.
 	Revision int64
-	// Lineage is the lineage of the rollout that this rollout supersedes, or "" if there is none.
+	// Lineage is the salt of the hash for the ranks, copied from the rollout that the new rollout supersedes, so that
+	// the same runtimes are updated first. Lineage is "" if no rollout is superseded.
 	Lineage string
 	// IsBack means that runtimes with the version From are taken back to the lower version To.
 	IsBack bool
@@ -94,7 +95,8 @@ type Move struct {
 	Urgency urgency.Urgency
 	// Policy is the policy, nil if there is none.
 	Policy *v1beta2.RolloutPolicy
-	// Fleet is the number of runtimes in the channel. Fleet determines the number of ranks for minCount.
+	// Fleet is the number of runtimes in the channel. If a stage has to contain at least minCount runtimes, its share
+	// of the ranks is computed from Fleet.
 	Fleet int
 }
 
@@ -160,8 +162,8 @@ func stagesBack(policy *v1beta2.RolloutPolicy) []v1beta2.ModuleRolloutStage {
 		ProgressDeadline: last.ProgressDeadline}}}
 }
 
-// ranksFor returns the number of ranks for a percentage of the fleet. If minCount requires more ranks, ranksFor returns
-// the number of ranks that are expected to contain minCount runtimes.
+// ranksFor returns how many of all ranks belong to a stage that has a percentage of the fleet. If minCount requires
+// more ranks, ranksFor returns the number of ranks that are expected to contain minCount runtimes.
 func ranksFor(percent, minCount int32, fleet int) int32 {
 	ranks := int64(percent) * place.RankCount / 100
 	if fleet > 0 {

@@ -16,8 +16,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
-// invariants are checked after every pass of a coordinator; 2, 5, 6 and 15 during the actions, 22 and 23 at the end of
-// a run. Each invariant has failed with a mutation of the code, with -rapid.steps=80:
+// invariants are checked after every pass of a coordinator. Invariants 2, 5, 6 and 15 are checked during the actions of
+// the model instead, and invariants 22 and 23 at the end of a run. Each mutation of the code in this table was
+// detected, because the check of the invariant with this number failed (-rapid.steps=80):
 //
 //	    mutation                                                                    checks until it failed
 //	1   one slot more in a stage / in the fleet / in a minute (admitStage)          49 / 16 / 5
@@ -55,11 +56,14 @@ import (
 //	23  the version of a completed rollout is not the proven one (Record)           1
 //	24  one failure more than the budget is allowed (stageOverBudget)               68
 //
-// 8 follows from the model: nothing lowers a version but a request. 19 has no mutation: a fleet of fourteen runtimes
-// cannot exceed the size; TestStatusSize is about a large one. 13 holds twice, in judge and in turnBack, so no single
-// mutation violates it; without the first, 17 fails at once. 7 is about package channel (TestSteps), too, and 21 about
-// package plan. Promotions have a model of their own, in package promotion. The numbers of 6 and 7 about a halt, of 10
-// and 22 about a deferral, and of 17 about a way back are from the present actions; all others are from before halt and
+// Invariant 8 (nothing lowers a version except a request) follows from the model itself. Invariant 19 (the status is
+// small) has no mutation, because fourteen runtimes cannot make the status large; TestStatusSize checks a large fleet.
+// No single mutation violates invariant 13, because both judge and turnBack ensure it; a mutation of judge violates
+// invariant 17 at once. TestSteps in package channel also checks invariant 7, and package plan checks invariant 21.
+// Promotions are tested by another model-based test, in package promotion.
+//
+// The numbers of checks for mutations about a halt (6 and 7), about a deferral (10 and 22) and about a way back (17)
+// were measured with the present actions of the model. All other numbers were measured before the actions halt and
 // defer were added.
 var invariants = []struct {
 	number int
@@ -95,7 +99,8 @@ func (m *model) check(t *rapid.T) {
 	m.before, m.after, m.result, m.seen = nil, nil, nil, nil // they are about one pass
 }
 
-// checkTurn checks the version that a controller may order according to the objects that it has read: 2, 5 and 6.
+// checkTurn checks invariants 2, 5 and 6 for the version that a controller is about to order. The controller decides
+// with the objects in its cache, which may be outdated.
 func (m *model) checkTurn(p *part, turn channel.Turn) {
 	s := m.cache.release.ChannelStatus(modelChannel)
 	target, found := m.cache.release.Current(modelChannel)
@@ -142,7 +147,7 @@ func (m *model) checkTurn(p *part, turn channel.Turn) {
 	}
 }
 
-// checkDeferral checks the order of a version in a runtime whose admin may have deferred it (10).
+// checkDeferral checks invariant 10: a controller orders no version in a runtime whose admin has deferred the update.
 func (m *model) checkDeferral(p *part, turn channel.Turn) {
 	name, _, isStaged := strings.Cut(turn.Rollout, "/")
 	r := m.cache.rollouts[name]
@@ -167,13 +172,13 @@ func (m *model) members(visit func(r *Runtime, at place.Place)) {
 }
 
 // isOf reports whether the rollout of the last pass has ordered the version of a runtime. In a rollout to a higher
-// version, a runtime that had the version before counts, too.
+// version, isOf also returns true for a runtime that had the version before the rollout.
 func (m *model) isOf(r *Runtime) bool {
 	return r.Ordered == m.after.Spec.To && (!m.after.Spec.IsBack() || r.Rollout == m.after.Name)
 }
 
-// limits: the runtimes that have begun and are not done, and those that may begin, are at most the concurrency of the
-// stage and of the policy, if somebody was admitted in this pass.
+// limits checks that a pass that admits runtimes exceeds no limit. The runtimes that are being updated and the runtimes
+// that are admitted are together at most as many as the concurrency of the stage, and of the policy, allows.
 func (m *model) limits() string {
 	if m.result == nil || len(m.result.Admitted) == 0 {
 		return ""
@@ -295,7 +300,8 @@ func (m *model) slots() string {
 	return found
 }
 
-// waits: in a stage in which all runtimes that can be updated are proven, no further runtime is admitted.
+// waits checks that runtimes that cannot begin keep no stage waiting: if all runtimes of a stage that can be updated
+// are proven, the stage is no longer in the phase Updating.
 func (m *model) waits() string {
 	if m.after == nil || m.after.Status.Phase != v1beta2.RolloutUpdating {
 		return ""
@@ -332,14 +338,15 @@ func (m *model) success() string {
 	return ""
 }
 
-// checkUrgent checks a rollout that is about to be made: a person has declared its urgency for this move, and the
-// urgency does not bypass a pause or a halt of the former rollout (14).
+// checkUrgent checks invariant 14 for a rollout that is about to be made. If the rollout is urgent, a person has
+// declared this move urgent. An urgent rollout does not bypass a pause or a halt of the former rollout.
 func (m *model) checkUrgent(former, made *v1beta2.ModuleRollout) {
 	line := lineOf(made)
 	if made.Spec.Urgency != "" && m.api.rollouts[made.Name] == nil && m.used[line] >= m.declared[line] {
 		m.violation = fmt.Sprintf("14: %s is the second one by %q", made.Name, line)
 	}
-	// A person who sets the channel back after a halt asks for the rest of the runtimes, too.
+	// If a person sets the channel back after a halt, the runtimes that the policy has not taken back are taken back,
+	// too.
 	takesRest := former != nil && former.Spec.OnlyFailed && made.Spec.IsBack() && !made.Spec.OnlyFailed
 	if former != nil && !former.Status.Phase.IsOver() && former.Spec.To == made.Spec.To && !takesRest &&
 		(former.Spec.State != v1beta2.RolloutRunning || !former.Status.HaltedAt.IsZero()) {
@@ -348,15 +355,16 @@ func (m *model) checkUrgent(former, made *v1beta2.ModuleRollout) {
 	}
 }
 
-// lineOf returns the line of the annotation urgency by which a rollout was made.
+// lineOf returns the line of the annotation urgency with which a person has declared the move of a rollout urgent.
 func lineOf(r *v1beta2.ModuleRollout) string {
 	u := urgency.Urgency{Is: r.Spec.Urgency, Reason: r.Spec.UrgencyReason}
 	return u.Line(modelChannel, r.Spec.To)
 }
 
-// checkTakeBack checks a rollout that is about to be made while the channel has the version that it takes back: the
-// former rollout is halted, its policy takes runtimes back, the edge is declared, and no person has decided otherwise
-// (6).
+// checkTakeBack checks invariant 6 for a rollout that takes runtimes back from the version in the spec of the release,
+// so that no person has set the channel back. Such a rollout requires that the former rollout is halted, that its
+// policy takes runtimes back, that the version declares that going back is safe, and that no person has decided
+// otherwise.
 func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout) {
 	inSpec, _ := view.release.Target(modelChannel)
 	if !made.Spec.IsBack() || made.Spec.From != inSpec ||
@@ -504,8 +512,8 @@ func (m *model) history() string {
 	return ""
 }
 
-// budget: if more runtimes of a stage have failed than it allows, and no other runtime fails, the pass that finds this
-// halts the rollout.
+// budget checks that a pass halts the rollout if more runtimes of a stage have failed than the stage allows. If
+// runtimes that are not updated fail, too, budget checks nothing, because the version may not be the cause.
 func (m *model) budget() string {
 	if m.after == nil || m.after.Status.Phase.IsOver() || m.after.Spec.State != v1beta2.RolloutRunning {
 		return ""

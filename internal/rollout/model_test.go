@@ -24,8 +24,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
-// TestModel simulates a fleet, a coordinator and the controllers that act on its decisions. TestModel runs the actions
-// of all three in random order, and checks the invariants in model_invariants_test.go after every action. A long run:
+// TestModel simulates a fleet, a coordinator and the controllers that act on its decisions. TestModel runs actions of
+// people, of the runtimes, of the coordinator and of the controllers in random order, and checks the invariants in
+// model_invariants_test.go after every action. A long run:
 //
 //	go test ./internal/rollout -run TestModel -rapid.checks=100000 -rapid.seed=$RANDOM -timeout 2h
 func TestModel(t *testing.T) {
@@ -60,7 +61,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// part is a runtime of the model.
+// part is one simulated runtime of TestModel.
 type part struct {
 	name    string
 	labels  map[string]string
@@ -138,7 +139,8 @@ type model struct {
 	left      int    // number of writes after which the coordinator ends; negative: never
 	violation string // set by an action
 
-	// results of the last pass of the coordinator, for the invariants
+	// The fields from here on are what the checks of the invariants compare: the input and the result of the last pass
+	// of the coordinator, and what has happened in the run so far.
 	before, after *v1beta2.ModuleRollout
 	result        *Result
 	seen          []Runtime
@@ -221,7 +223,8 @@ func (m *model) pick(t *rapid.T) *part {
 	return m.parts[rapid.SampledFrom(m.names()).Draw(t, "runtime")]
 }
 
-// active returns the rollout that is under way in the API server, or skips the action.
+// active returns the rollout under way of the channel, as the simulated API server has it. If there is no rollout under
+// way, active skips the action.
 func (m *model) active(t *rapid.T) *v1beta2.ModuleRollout {
 	s := m.api.release.ChannelStatus(modelChannel)
 	if s == nil || m.api.rollouts[s.Rollout] == nil || m.api.rollouts[s.Rollout].Status.Phase.IsOver() {
@@ -373,7 +376,8 @@ func (m *model) run(view stored) {
 	saveStatus(s)
 }
 
-// goesBack returns an edge to a lower version that all versions declare, or none.
+// goesBack returns an error if the module may not go back from one version to another. In a run, either all versions
+// declare that going back to a lower version is safe, or no version declares it.
 func (m *model) goesBack(from, to string) error {
 	if !m.hasEdges || !channel.IsLower(to, from) {
 		return errors.New("not declared")
@@ -410,7 +414,7 @@ func (m *model) work(t *rapid.T) {
 	}
 }
 
-// finishSome makes all runtimes except one Ready that are being updated.
+// finishSome makes all runtimes that are being updated Ready, except one.
 func (m *model) finishSome(t *rapid.T) {
 	left := rapid.IntRange(0, len(m.parts)).Draw(t, "left")
 	for i, name := range m.names() {
@@ -432,8 +436,8 @@ func (m *model) failUpdated(t *rapid.T) {
 }
 
 // halt moves the channel to a version that fails in all runtimes, or in all except one, so that its rollout is halted.
-// Then a person acts before the next pass. Without this action, the states that follow a halt would be rare in the
-// model.
+// Before the next pass, a person pauses, resumes or aborts the rollout, moves the channel, or does nothing. Without the
+// action halt, TestModel would seldom reach the states that follow a halt.
 func (m *model) halt(t *rapid.T) {
 	m.move(t)
 	for range 3 {
@@ -488,7 +492,8 @@ func (m *model) halt(t *rapid.T) {
 // sync brings the cache of the controllers up to date.
 func (m *model) sync(*rapid.T) { m.cache = m.api.clone() }
 
-// turn returns the version for a runtime according to the cache of the controllers.
+// turn returns the version that the controllers choose for a runtime with the objects in their cache, which may be
+// outdated.
 func (m *model) turn(p *part) channel.Turn {
 	turns := admission.Of(admission.Lookups{
 		Rollout:   func(name string) *v1beta2.ModuleRollout { return m.cache.rollouts[name] },
@@ -497,8 +502,8 @@ func (m *model) turn(p *part) channel.Turn {
 		Channel: modelChannel, ManifestVersion: p.ordered})
 }
 
-// obey lets the controller of one runtime order the version that the rollout allows. No other action changes the
-// version of a runtime.
+// obey simulates the controller of one runtime: the controller sets the version in the Manifest to the version that the
+// rollout allows. No other action changes the version of a runtime.
 func (m *model) obey(t *rapid.T) { m.obeyWith(m.pick(t)) }
 
 func (m *model) obeyWith(p *part) {
@@ -580,7 +585,7 @@ func (m *model) defers(t *rapid.T) {
 	}
 }
 
-// join adds a runtime. Its first version is installed at once.
+// join adds a runtime. The first version of the added runtime is installed at once.
 func (m *model) join(t *rapid.T) {
 	if len(m.parts) >= 14 {
 		t.Skip("enough runtimes")
@@ -673,7 +678,7 @@ func (m *model) approveOther(t *rapid.T) {
 	m.write()
 }
 
-// pause pauses the rollout. The controllers may see it before the coordinator.
+// pause pauses the rollout. The controllers may see the pause before the coordinator does.
 func (m *model) pause(t *rapid.T) {
 	m.active(t).Spec.State = v1beta2.RolloutPaused
 	m.write()
@@ -739,8 +744,9 @@ func (m *model) preflight(*rapid.T) {
 	}
 }
 
-// finish ends all faults, approves all stages, and lets the controllers work. Then every rollout has ended or names an
-// action for a person (22), and all runtimes have the version (23).
+// finish ends all faults, approves all stages, and lets the controllers work. finish checks that the fleet then comes
+// to rest: every rollout has ended or names an action for a person (invariant 22), and all runtimes have the version of
+// the channel (invariant 23).
 func (m *model) finish(t *rapid.T) {
 	m.preflown, m.policy.Spec.Freezes = nil, nil
 	clear(m.withdrawn)

@@ -14,12 +14,13 @@ import (
 type PolicyJudgement struct {
 	// Modules and Channels are the numbers of modules, and of their channels, to which the policy applies.
 	Modules, Channels int
-	// Problems name the fields that are not valid, and the policies that are equally exact. With a problem, no rollout
-	// begins.
+	// Problems name the fields of the policy that are not valid, and the other policies that are equally specific for a
+	// channel. While a policy has problems, no rollout begins with this policy.
 	Problems []string
 	// Reason is the code of the first problem.
 	Reason string
-	// Notes name the stages without a runtime of their own.
+	// Notes name the stages of the policy that contain no runtime: no runtime has the labels of the stage, or all
+	// runtimes with these labels are in earlier stages.
 	Notes []string
 }
 
@@ -31,8 +32,9 @@ func (j *PolicyJudgement) Problem(code, text string) {
 	j.Problems = append(j.Problems, text)
 }
 
-// JudgePolicy finds out whether a policy can be applied, and where. all are all policies, releases those of all
-// modules, and kymas have the labels of all runtimes.
+// JudgePolicy finds out whether a policy can be applied, and in how many modules and channels. The parameter all has
+// all policies, the parameter releases has the releases of all modules, and the parameter kymas has the labels of all
+// runtimes.
 func JudgePolicy(policy *v1beta2.RolloutPolicy, all []v1beta2.RolloutPolicy, releases []v1beta2.ModuleReleaseMeta,
 	kymas []v1beta2.Kyma) PolicyJudgement {
 	is := PolicyJudgement{}
@@ -93,7 +95,7 @@ func (j *PolicyJudgement) judgeStages(stages []v1beta2.RolloutStage, kymas []v1b
 	}
 }
 
-// isEqual reports whether a policy is one of those that are equally exact.
+// isEqual reports whether err is a PolicyConflict that names the policy.
 func isEqual(err error, policy string) bool {
 	conflict, ok := errors.AsType[*PolicyConflict](err)
 	return ok && slices.Contains(conflict.Policies, policy)

@@ -36,8 +36,9 @@ type Channel struct {
 	// GoesBack returns the reason why a downgrade from a version to a lower one is not safe, or nil if it is safe. If
 	// the function itself is nil, no downgrade is safe.
 	GoesBack func(from, to string) error
-	// By returns the field manager that wrote the version in the spec of the release, or "" if it is not known. Record
-	// calls By only for a move. If the function itself is nil, the field manager is not known.
+	// By returns the field manager that wrote the version in the spec of the release, or "" if the field manager is not
+	// known. Record calls the function By only if the channel was moved. If the field By is nil, no move has the name
+	// of a field manager.
 	By func() string
 	// LastRevision is the highest revision of the existing rollouts of the channel.
 	LastRevision int64
@@ -45,7 +46,8 @@ type Channel struct {
 	Now time.Time
 }
 
-// Recorded is the result of Record.
+// Recorded states what the caller of Record has to do: the rollout to make, the version to withdraw, and the status of
+// the channel to write.
 type Recorded struct {
 	// Status is the next status of the channel.
 	Status v1beta2.ChannelStatus
@@ -53,8 +55,8 @@ type Recorded struct {
 	Make *v1beta2.ModuleRollout
 	// Withdraw is the version to withdraw before anything else is written, "" if there is none.
 	Withdraw string
-	// Ended is the phase with which the active rollout ends before the status is written, or "" if the rollout does not
-	// end. Why is the message for users.
+	// Ended is the final phase of the active rollout, or "" if the active rollout continues. The caller writes the
+	// final phase before the status of the channel. Why is the message for users about the final phase.
 	Ended v1beta2.RolloutPhase
 	Why   string
 }
@@ -74,9 +76,9 @@ type Recorded struct {
 //	7  it is lower, and going back is safe            it is the proven one now; runtimes with the former one follow
 //	8  otherwise                                      a new rollout; the active one is superseded
 //
-// A version that was taken back after a halt stays in spec. Until spec has another version, the proven version takes
-// its place in this table. If a person then sets the channel back to the proven version, the remaining runtimes are
-// taken back, too.
+// A version that was taken back after a halt stays in the spec of the release. As long as it is there, Record uses the
+// proven version instead of the version in spec in all rows of this table. If a person then sets the channel back to
+// the proven version, the remaining runtimes are taken back, too.
 func Record(c Channel) Recorded {
 	target, found := c.Release.Current(c.Name)
 	was := c.Release.ChannelStatus(c.Name)
@@ -143,8 +145,9 @@ func Record(c Channel) Recorded {
 	return next
 }
 
-// becameMoreUrgent reports whether the active rollout has to be made again with a higher urgency. A rollout that is
-// paused or halted is not made again, because an urgency must not bypass a pause or a halt.
+// becameMoreUrgent reports whether the active rollout has to be made again with a higher urgency. While the active
+// rollout is paused or halted, a declared urgency makes no new rollout: an urgent rollout must not bypass a pause or a
+// halt.
 func (c *Channel) becameMoreUrgent() bool {
 	r := c.Active
 	if r == nil || r.Spec.Policy == "" || c.Policy == nil || r.Status.Phase.IsOver() || r.Spec.IsBack() ||
@@ -155,8 +158,9 @@ func (c *Channel) becameMoreUrgent() bool {
 		c.Urgency.Is == v1beta2.UrgencyHotfix && cmp.Or(r.Spec.Urgency, v1beta2.UrgencyNormal) == v1beta2.UrgencyNormal
 }
 
-// wasInterrupted reports whether a manager process ended the active rollout, and then stopped before it recorded the
-// move that was the reason. Now the version in spec is the target again, and no person has aborted the rollout.
+// wasInterrupted reports whether a manager process has ended the active rollout because the channel was moved, but has
+// stopped before it recorded the move. Record calls wasInterrupted if the version in spec is the target in status
+// again. A rollout that a person has aborted was not interrupted.
 func (c *Channel) wasInterrupted() bool {
 	r := c.Active
 	return r != nil && (r.Status.Phase == v1beta2.RolloutSuperseded ||
@@ -199,8 +203,8 @@ func (c *Channel) takesBack(s *v1beta2.ChannelStatus) bool {
 		r.Spec.To == s.Target && c.goesBack(r.Spec.To, s.Version) == nil
 }
 
-// takeBackRest takes back the runtimes that still have a version that was taken back after a halt, because a person has
-// set the channel back.
+// takeBackRest takes back all runtimes that still have the version of a halted rollout. The policy may have taken back
+// only the runtimes in which the version has failed; now a person has set the channel back.
 func (r *Recorded) takeBackRest(c Channel, newer, target string) {
 	isUnderWay := c.Active != nil && !c.Active.Status.Phase.IsOver()
 	if isUnderWay && !c.Active.Spec.OnlyFailed || c.goesBack(newer, target) != nil ||
@@ -212,8 +216,8 @@ func (r *Recorded) takeBackRest(c Channel, newer, target string) {
 	r.takeBack(c, newer, target, false)
 }
 
-// takeBack makes the rollout that takes runtimes with a newer version back to a lower one, and records the move. The
-// lower version is the proven one from now on.
+// takeBack makes the rollout that takes runtimes with a newer version back to a lower one, and records the move.
+// takeBack makes the lower version the proven version of the channel.
 func (r *Recorded) takeBack(c Channel, newer, target string, onlyFailed bool) {
 	s := &r.Status
 	s.Revision = max(s.Revision, c.LastRevision) + 1
@@ -257,7 +261,8 @@ func (r *Recorded) begin(c Channel, target, lineage string) {
 	addMove(s, c.move(target, ""))
 }
 
-// useUrgency records that the line of the annotation about a move was used, so that the line is not used again.
+// useUrgency records that the annotation line in which a person has declared the move urgent was used, so that the line
+// makes no second move urgent.
 func (r *Recorded) useUrgency(c Channel, target string) {
 	if line := urgency.LineOf(c.Release, c.Name, target); line != "" {
 		r.Status.UsedUrgency = line
@@ -265,9 +270,11 @@ func (r *Recorded) useUrgency(c Channel, target string) {
 }
 
 // initial returns the first status of a channel. Normally the version in spec is the proven one. If runtimes have a
-// lower version, the status was lost, or the channel was moved before the manager recorded moves. In this case the
-// version that most of these runtimes have is the proven one, and the move becomes a rollout. That rollout is paused if
-// a rollout had begun before, because deleting a status must not bypass a gate. For the same reason it is not urgent.
+// version lower than the one in spec, the status of the release was lost, or the manager that moved the channel was of
+// a release that recorded no moves. Then the most frequent lower version is the proven version, and initial makes a
+// rollout from the proven version to the version in spec. If runtimes have already begun with the version in spec in a
+// rollout, the new rollout is paused: a person who deletes the status of a release must not bypass gates. The new
+// rollout is never urgent, so that deleting the status repeats no urgency either.
 func initial(c Channel, target string) Recorded {
 	c.Urgency = urgency.Urgency{}
 	counts := map[string]int{}
@@ -300,8 +307,8 @@ func initial(c Channel, target string) Recorded {
 	return next
 }
 
-// remade returns a new copy of a rollout that was deleted while it was active. The copy is paused if it has stages,
-// because deleting a rollout must not bypass a gate. The copy is not urgent.
+// remade returns a rollout that replaces an active rollout that was deleted. If the replacement has stages, it is
+// paused: a person who deletes a halted or paused rollout must not make it continue. The replacement is not urgent.
 func remade(c Channel, s *v1beta2.ChannelStatus) *v1beta2.ModuleRollout {
 	r := New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name,
 		From: cmp.Or(s.TakingBack, s.Version), To: s.Target, IsBack: s.TakingBack != "", Revision: s.Revision,

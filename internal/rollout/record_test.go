@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
-// haltedChannel returns a channel whose rollout from 1.0.0 to 2.0.0 is halted. Its policy takes all runtimes back after
-// a halt, and all its versions declare that this is safe.
+// haltedChannel returns a channel whose rollout from 1.0.0 to 2.0.0 is halted. The policy of the channel takes all
+// runtimes back after a halt, and all versions of the module declare that going back to a lower version is safe.
 func haltedChannel() Channel {
 	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
 		Spec: v1beta2.ModuleReleaseMetaSpec{
@@ -36,8 +36,8 @@ func haltedChannel() Channel {
 		}}
 }
 
-// TestTakesBack checks that a halt takes runtimes back without a person only along a declared edge, only if the policy
-// requires it, and only if no person has decided otherwise.
+// TestTakesBack checks when runtimes are taken back automatically after a halt: the version must declare that going
+// back is safe, the policy must require it, and no person may have decided otherwise.
 func TestTakesBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason     string
@@ -93,8 +93,8 @@ func TestTakesBack(t *testing.T) {
 	}
 }
 
-// TestTakenBack checks that a version in spec that was taken back is ignored until a person moves the channel to
-// another version or sets the channel back.
+// TestTakenBack checks a version that was taken back and is still in the spec of the release. The coordinator ignores
+// this version until a person moves the channel to another version or sets the channel back.
 func TestTakenBack(t *testing.T) {
 	in := haltedChannel()
 	in.Active.Spec.OnHalt = v1beta2.HaltTakeBackFailed

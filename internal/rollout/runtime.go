@@ -30,21 +30,24 @@ type Runtime struct {
 	Reason, Message string
 	Since           time.Time
 	// UnreachableSince is the time since which the runtime cannot be used. UnreachableSince is zero if the runtime can
-	// be used. UnreachableReason is the reason why it cannot be used.
+	// be used. UnreachableReason is the reason code of a runtime that cannot be used.
 	UnreachableSince  time.Time
 	UnreachableReason string
-	// Started is the time at which a rollout ordered Ordered, zero if no rollout did.
+	// Started is the time at which a rollout ordered the version in the field Ordered. Started is zero if no rollout
+	// ordered this version.
 	Started time.Time
 	// IsObserved means that State, Reason and Message are about Ordered, and not about a former version.
 	IsObserved bool
 	// IsExcused means that the module was broken before Ordered was ordered.
 	IsExcused bool
-	// Rollout is the name of the rollout that ordered Ordered, "" if no rollout did.
+	// Rollout is the name of the rollout that ordered the version in the field Ordered, or "" if no rollout ordered
+	// this version.
 	Rollout string
 	// IsBusy means that another rollout is updating this runtime.
 	IsBusy bool
-	// Blocked returns the blocker of the new version if the runtime were admitted now, or nil. Blocked is only called
-	// for runtimes that wait. If the function itself is nil, the runtime never has a blocker.
+	// Blocked returns the blocker that would keep the new version from being installed if the runtime were admitted
+	// now, or nil. Blocked is only called for runtimes that wait. If the field Blocked is nil, the runtime never has a
+	// blocker.
 	Blocked func() *channel.Blocker
 	// Window returns the maintenance window that is open at a time, or the next one. nil means that the update needs no
 	// window in this runtime. Only forecasts call it.
@@ -78,7 +81,7 @@ func RuntimeOf(k *v1beta2.Kyma, m *v1beta2.Manifest) Runtime {
 	return r
 }
 
-// Verdict is the verdict on one runtime. Each runtime of the channel has exactly one.
+// Verdict states how far a runtime is in a rollout. Each runtime of the channel has exactly one Verdict.
 type Verdict int
 
 const (
@@ -92,7 +95,7 @@ const (
 	Proven
 	// Failed means that the version has failed in the runtime.
 	Failed
-	// Lost means that the runtime cannot be used since its update began.
+	// Lost means that the runtime became unusable after its update had begun.
 	Lost
 	// Excused means that the module was broken before the update.
 	Excused
@@ -101,7 +104,8 @@ const (
 // judgement is the verdict on one runtime.
 type judgement struct {
 	verdict Verdict
-	// heldBy is the reason if an update cannot complete because of the control plane, otherwise "".
+	// heldBy is the reason code of a failure of the control plane that keeps the update from completing, or "" if there
+	// is no such failure.
 	heldBy string
 	// isIdle means that the update uses no slot, and that no stage waits for it.
 	isIdle bool

@@ -24,9 +24,9 @@ func (m *memory) Create(_ context.Context, o client.Object, _ ...client.CreateOp
 	return nil
 }
 
-// goneBad returns a fleet of n runtimes whose rollout was halted. Every tenth runtime has version 2.0.0, which fails in
-// every twentieth of these runtimes. The version declares that a downgrade is possible, and a person has set the
-// channel back to 1.0.0.
+// goneBad returns a fleet of n runtimes whose rollout was halted. In every tenth runtime, version 2.0.0 was ordered. Of
+// the runtimes with version 2.0.0, every twentieth has failed. The version declares that a downgrade is possible, and a
+// person has set the channel back to 1.0.0.
 func goneBad(n int) *memory {
 	m := &memory{objects: map[reflect.Type]map[string]client.Object{}, lists: largeFleet(n).lists,
 		writes: map[string]int{}}

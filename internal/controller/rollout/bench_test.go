@@ -200,8 +200,8 @@ func BenchmarkPass(b *testing.B) {
 	}
 }
 
-// processorTime returns the processor time that the process has used. Other programs on the machine do not affect this
-// time.
+// processorTime returns the processor time that the process has used. Other programs on the machine do not change the
+// processor time.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage
@@ -211,8 +211,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// BenchmarkSlim measures the memory of an object in the cache of a whole fleet. Only replicas with shards have such a
-// cache.
+// BenchmarkSlim measures the memory of an object in the cache that the coordinator has of all Kymas and Manifests. Only
+// a replica with shards has this cache besides the cache of its own runtimes.
 func BenchmarkSlim(b *testing.B) {
 	for of, list := range largeFleet(100).lists {
 		b.Run(of.Elem().Name(), func(b *testing.B) {

@@ -73,22 +73,23 @@ type Options struct {
 	// Client reads ModuleReleaseMetas, ModuleRollouts and RolloutPolicies from the cache, and writes. A read returns
 	// the client's own writes.
 	Client client.Client
-	// Live reads ModuleReleaseMetas from the API server, with their managed fields. nil means that no promotion is
-	// applied, and that the user who has moved a channel is not known.
+	// Live reads ModuleReleaseMetas from the API server, with their managed fields. If the field Live is nil, the
+	// coordinator applies no promotion, and records moves of channels without the name of a user.
 	Live client.Reader
 	// Fleet has the Kymas and Manifests of all runtimes.
 	Fleet cache.Cache
 	// Namespace is the namespace of all objects.
 	Namespace string
-	// Catalog returns the catalog with which requests are resolved, and a function that reports whether a read of it
-	// has failed.
+	// Catalog returns the catalog with which requests are resolved. The second result is a function that returns the
+	// error of a failed read of the catalog.
 	Catalog func(ctx context.Context) (channel.Catalog, func() error)
 	// PolicyChanges has an event after each change of the maintenance policy in the catalog, and after the wall clock
 	// was set. nil means that a change is noticed in the next reconcile only.
 	PolicyChanges <-chan event.GenericEvent
 	// Manifest returns the Manifest of a version as it would be in a runtime. Check verifies and renders the sources of
-	// a Manifest, and returns the digest and the CustomResourceDefinitions of the content. Both are called before the
-	// first runtime is admitted. If they are nil, only the ModuleTemplate is checked.
+	// a Manifest, and returns the digest and the CustomResourceDefinitions of the content. The coordinator calls the
+	// functions Manifest and Check before it admits the first runtime. If Manifest and Check are nil, the coordinator
+	// only checks that the ModuleTemplate exists.
 	Manifest func(ctx context.Context, component, version string, t *v1beta2.ModuleTemplate) (*v1beta2.Manifest, error)
 	Check    func(ctx context.Context, m *v1beta2.Manifest) (string, []*unstructured.Unstructured, error)
 	// MaxUpdating is the largest number of runtimes that all rollouts with stages update at the same time. 0 means that

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
 )
 
-// members returns the first n runtimes as the planner sees them now.
+// members returns the first n runtimes of the fleet in the form that package plan makes from their Kymas and Manifests.
 func (f *fleet) members(n int) []rollout.Runtime {
 	f.Helper()
 	catalog, _ := f.catalog(f.Context())

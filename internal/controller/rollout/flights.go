@@ -18,7 +18,7 @@ import (
 
 // The limits of the fleet depend on the runtimes that the other rollouts are updating. The coordinator keeps the
 // runtimes in flight of each active rollout in memory after each reconcile. After a start of the manager, and for a
-// rollout that cannot be computed, the coordinator determines these runtimes from the Manifests.
+// rollout that cannot be computed, the coordinator determines the runtimes in flight from the Manifests.
 
 // setFlight records the runtimes that a rollout is updating.
 func (p *pass) setFlight(r *v1beta2.ModuleRollout, kymas []string) {
@@ -34,9 +34,9 @@ func (p *pass) setFlight(r *v1beta2.ModuleRollout, kymas []string) {
 	p.flights[r.Name] = f
 }
 
-// forget removes the runtimes in flight and the metrics of a rollout that has ended. Its updates that are still in
-// progress do not count in the limits of other rollouts, and its runtimes are not busy: those in which it has failed
-// are the first ones of the next rollout.
+// forget removes the runtimes in flight and the metrics of a rollout that has ended. Updates of the ended rollout that
+// are still in progress do not count in the limits of other rollouts. The runtimes of the ended rollout are not busy,
+// so the next rollout can begin with the runtimes in which the ended rollout has failed.
 func (p *pass) forget(r *v1beta2.ModuleRollout) {
 	p.staged = slices.DeleteFunc(p.staged, func(s *v1beta2.ModuleRollout) bool { return s.Name == r.Name })
 	p.mu.Lock()
@@ -47,8 +47,8 @@ func (p *pass) forget(r *v1beta2.ModuleRollout) {
 }
 
 // flightOf returns the runtimes that an active rollout is updating. If this process has not computed the rollout yet,
-// the result has the admitted runtimes, and the runtimes that are not Ready and whose Manifest names the rollout. The
-// result may then have a few runtimes too many.
+// the result has the admitted runtimes, and the runtimes that are not Ready and whose Manifest names the rollout.
+// Determined in this way, the result may contain a few runtimes that the rollout is not updating.
 func (p *pass) flightOf(ctx context.Context, r *v1beta2.ModuleRollout) (flight, error) {
 	p.mu.Lock()
 	f, seen := p.flights[r.Name]
@@ -106,7 +106,7 @@ func count(r *v1beta2.ModuleRollout) {
 	}
 }
 
-// beside has the numbers of updates of the other active rollouts with stages.
+// beside counts, for one rollout, the updates of all other active rollouts with stages.
 type beside struct {
 	busy     map[string]bool // runtimes in these updates, which may not take part in another rollout
 	inPolicy int             // number of updates of rollouts with the same policy

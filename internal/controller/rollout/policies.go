@@ -25,8 +25,8 @@ import (
 // policyPeriod is the interval at which the selectors of all policies are compared with the labels of the runtimes.
 const policyPeriod = 10 * time.Minute
 
-// policies reports in the statuses of RolloutPolicies, and in metrics, whether they can be applied. Each reconcile is
-// about all policies, because a new policy may conflict with another one.
+// policies is a reconciler that reports whether each RolloutPolicy can be applied: in the status of the RolloutPolicy,
+// and in metrics. Each reconcile is about all policies, because a new policy may conflict with another one.
 type policies struct{ *Reconciler }
 
 // register adds the controller to a manager.
@@ -116,10 +116,11 @@ func (p policies) save(ctx context.Context, policy *v1beta2.RolloutPolicy, is ro
 	return nil
 }
 
-// address is an address that a policy wants to be called, and its field.
+// address is the URL of a gate or of the promotion webhook in a policy, with the field of the policy that contains the
+// URL.
 type address struct{ field, url string }
 
-// addressesOf returns the addresses that a policy wants to be called.
+// addressesOf returns all URLs in a policy that the manager has to call.
 func addressesOf(policy *v1beta2.RolloutPolicy) []address {
 	var all []address
 	for _, s := range policy.Spec.Stages {

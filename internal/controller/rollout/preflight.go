@@ -23,7 +23,8 @@ func (p *pass) preflightOf(ctx context.Context, r *v1beta2.ModuleRollout) prefli
 	return p.preflight(ctx, r.Spec.From, r.Spec.To)
 }
 
-// preflight returns whether a version can be installed where the module has another version.
+// preflight returns whether the version in the parameter to can be installed as an update of the version in the
+// parameter from.
 func (p *pass) preflight(ctx context.Context, from, to string) preflight.Result {
 	t, b := p.templateOf(ctx, to)
 	if b != nil || p.checker == nil {

@@ -126,8 +126,9 @@ func (p *pass) propose(ctx context.Context, to string, was *v1beta2.ChannelPromo
 	s.Notified, s.WebhookError = s.Version, ""
 }
 
-// applyPromotion moves a channel to the promoted version. The apply owns only this field, and the API server refuses
-// the request if the release has changed since the promotion was judged.
+// applyPromotion moves a channel to the promoted version. The request of applyPromotion sets, and its field manager
+// owns, only the version of the channel. The API server refuses the request if the release has changed since the
+// promotion was judged.
 func (p *pass) applyPromotion(ctx context.Context, s *v1beta2.ChannelStatus) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": p.release.Name, "namespace": p.release.Namespace,

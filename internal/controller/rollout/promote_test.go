@@ -148,7 +148,8 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// ownedByKlm reads releases whose channel regular klm owns. The fake API server does not know that channels have keys.
+// ownedByKlm reads releases in which klm owns the channel regular. ownedByKlm sets the managed fields itself, because
+// the fake API server does not know that spec.channels is a list map with the key channel.
 type ownedByKlm struct{ client.Reader }
 
 func (r ownedByKlm) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {

@@ -136,7 +136,8 @@ func (f *fleet) move(version string) {
 	}
 }
 
-// order makes the changes that the Kyma and Manifest controllers make for an admitted runtime.
+// order changes a Manifest in the way in which the Kyma and Manifest controllers change it after a runtime was
+// admitted. These controllers do not run in this test.
 func (f *fleet) order(kyma, version string, state v1beta2.State) {
 	f.Helper()
 	m := &v1beta2.Manifest{}
@@ -239,8 +240,9 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestRiskWithKubernetesVersion checks that a known risk holds only the runtimes that have it and those whose version
-// of Kubernetes is not known, also with the objects of the cache of a whole fleet.
+// TestRiskWithKubernetesVersion checks for which runtimes a known risk of a version is a blocker: the risk applies to
+// the runtime, or the version of Kubernetes in the runtime is not known. The test uses objects as the cache of the
+// whole fleet stores them.
 func TestRiskWithKubernetesVersion(t *testing.T) {
 	all := append(objects(3), onePolicy())
 	versions := map[string]string{"runtime-0": "v1.30.1", "runtime-1": "v1.31.0", "runtime-2": ""}
@@ -548,7 +550,7 @@ func TestEndedUsesNoSlot(t *testing.T) {
 }
 
 // TestFailingIsFirst checks that the runtime in which a version has failed is the first one of the next rollout. The
-// rollout that has ended does not keep it busy.
+// rollout that has ended does not keep this runtime busy.
 func TestFailingIsFirst(t *testing.T) {
 	policy := onePolicy()
 	policy.Spec.MaxUpdating = 10
@@ -732,7 +734,7 @@ func (f *fleet) once(module string) {
 	}
 }
 
-// otherRollout returns an active rollout with stages of another module.
+// otherRollout returns an active rollout with stages of module other, while the tests roll out module keda.
 func otherRollout() *v1beta2.ModuleRollout {
 	return &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other-fast-r2"},
 		Spec: v1beta2.ModuleRolloutSpec{Module: "other", Channel: "fast", From: "1.0.0", To: "2.0.0", Revision: 2,
@@ -933,8 +935,8 @@ func TestPolicyGone(t *testing.T) {
 	})
 }
 
-// TestMover checks that a move has the name of the field manager that wrote the version of this channel, and no name if
-// the field manager is not known.
+// TestMover checks that the coordinator records with a move the name of the field manager that wrote the version of the
+// channel. If the field manager is not known, the move is recorded without a name.
 func TestMover(t *testing.T) {
 	for name, c := range map[string]struct {
 		live client.Reader

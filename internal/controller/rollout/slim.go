@@ -12,7 +12,8 @@ import (
 )
 
 // Slim returns a transformation for the cache of a whole fleet. Slim removes the fields of Kymas and Manifests that the
-// coordinator does not need, and stores equal values once. TestSlim measures the remaining size.
+// coordinator does not need, and stores equal values once. TestSlim measures the size of the objects that Slim has
+// reduced.
 func Slim() toolscache.TransformFunc {
 	share := dedup.Transform()
 	return func(raw any) (any, error) { return share(slim(raw)) }

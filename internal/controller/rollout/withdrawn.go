@@ -59,8 +59,8 @@ func (p *pass) withdrawn() []v1beta2.WithdrawnVersion {
 }
 
 // countHolders counts the runtimes that have withdrawn versions: when a version is withdrawn, and then at an interval.
-// If the runtimes were counted in each reconcile, a rollout that replaces the version would change the status with
-// every runtime.
+// If countHolders counted in each reconcile, a rollout that replaces the withdrawn version would change the count, and
+// so cause a status write, after the update of every runtime.
 func (p *pass) countHolders(ctx context.Context, withdrawn []v1beta2.WithdrawnVersion) error {
 	if len(withdrawn) == 0 {
 		delete(p.counted, p.release.Name)

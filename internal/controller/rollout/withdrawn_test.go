@@ -14,9 +14,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 )
 
-// TestHolders: the status names the runtimes that have a withdrawn version. The runtimes are counted when the version
-// is withdrawn, and then at an interval, so that a rollout that replaces the version does not change the status with
-// every runtime.
+// TestHolders checks the list of runtimes that have a withdrawn version. The runtimes are counted when the version is
+// withdrawn, and then only at an interval, so that a rollout that replaces the version does not cause a status write
+// for every updated runtime.
 func TestHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = maxHolders + 5

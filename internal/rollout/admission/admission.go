@@ -24,8 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// Lookups return the objects that decide whether a runtime may begin. Both functions are required. If a lookup fails,
-// its caller must discard the decisions that were made with it.
+// Lookups return the objects that decide whether a runtime may begin with its update. Both functions are required. If a
+// lookup fails, its caller must discard the decisions that were made with it.
 type Lookups struct {
 	// Rollout returns a ModuleRollout by its name, or nil if there is none. The caller must not change it.
 	Rollout func(name string) *v1beta2.ModuleRollout
@@ -33,8 +33,9 @@ type Lookups struct {
 	HasPolicy func(module, channel string) bool
 }
 
-// Of returns the function for [channel.Catalog.Turn]. The version of a channel for a runtime is the first row that
-// fits; while runtimes are taken back to a lower version, see turnBack:
+// Of returns a function that chooses the version of a channel for one runtime. The caller sets the function as
+// [channel.Catalog.Turn]. The first row whose condition is true decides. turnBack has another table for channels whose
+// runtimes are taken back to a lower version:
 //
 //	1  the channel does not move, or moves without a policy      the version in spec
 //	2  nothing is known about the channel yet                    the version that was ordered last; none for a new module
@@ -92,8 +93,8 @@ func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string,
 	return turnIn(active, s.Version, release.Name, r)
 }
 
-// turnBack returns the version for a runtime while runtimes are taken back to a lower version. The first row whose
-// condition is true decides:
+// turnBack chooses the version of a channel for one runtime while a rollout takes the runtimes back to a lower version.
+// The first row whose condition is true decides:
 //
 //	1  the module is new in the runtime, or has a lower version     the version in spec
 //	2  the version in spec was already ordered by this rollout      the version in spec
@@ -176,7 +177,7 @@ func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Requ
 	return waiting(keep(r, proven), module, spec.Channel, spec.To, why)
 }
 
-// keep returns the version that a runtime keeps while it waits: rows 6 and 7 of the table of Of.
+// keep returns the version of a runtime that is not admitted yet: rows 6 and 7 of the table at the function Of.
 func keep(r channel.Request, proven string) string {
 	if channel.IsLower(proven, r.ManifestVersion) {
 		return r.ManifestVersion

@@ -11,10 +11,10 @@
 // # How it works
 //
 // Runtimes with the same rule of the maintenance policy have the same windows, so the windows of a month are computed
-// once for each rule, with the function that the manager uses before an update: [channel.Policy.CurrentOrNextWindow].
-// An hour counts a runtime if an update could start in this hour. [rollout.HoldOf] decides whether a freeze stops a
-// rollout. [channel.DeferredUntil] decides how long an admin may defer an update. The expected times of stages come
-// from the status of the ModuleRollout.
+// once for each rule, with the function that the manager uses before an update: [channel.Policy.CurrentOrNextWindow]. A
+// runtime is counted in each hour in which an update of the runtime could start. [rollout.HoldOf] decides whether a
+// freeze stops a rollout. [channel.DeferredUntil] decides how long an admin may defer an update. The expected times of
+// stages come from the status of the ModuleRollout.
 //
 // # What it does not do
 //
@@ -35,8 +35,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 )
 
-// MaxNames is the maximum number of runtimes that are named for each cause. MaxRows is the maximum number of rows of
-// each list.
+// MaxNames is the maximum length of each list of names of runtimes or rollouts in a calendar. MaxRows is the maximum
+// number of rows of each list.
 const (
 	MaxNames = 20
 	MaxRows  = 100
@@ -50,7 +50,7 @@ type Inputs struct {
 	// not known and Unknown states why.
 	Maintenance *channel.Policy
 	Unknown     string
-	// Runtimes are the runtimes that are counted. Lists of names have this order.
+	// Runtimes are the runtimes that are counted. The calendar names runtimes in the order of this list.
 	Runtimes []Runtime
 	// Rollouts are the ModuleRollouts, and Policies the RolloutPolicies that are shown.
 	Rollouts []*v1beta2.ModuleRollout
@@ -64,16 +64,17 @@ type Runtime struct {
 	Labels map[string]string
 	// SkipWindows means that updates of the runtime do not wait for a maintenance window.
 	SkipWindows bool
-	// Deferring is a Kyma with the annotations that defer updates. nil means that no update is deferred.
+	// Deferring is the Kyma of the runtime, if its annotations defer updates. nil means that no update is deferred.
 	Deferring *v1beta2.Kyma
-	// Module returns the version and the channel of a module in the runtime. Module is only called if Deferring is set.
+	// Module returns the version and the channel of a module in the runtime. The function Module is only called if
+	// Deferring is set.
 	Module func(name string) (version, channel string)
 }
 
 // Calendar is one month of a fleet. Each runtime is counted once in Windowed, AnyTime, Later or Unresolved.
 type Calendar struct {
 	Month
-	// Runtimes is the number of runtimes.
+	// Runtimes is the number of all runtimes that are counted in the calendar.
 	Runtimes int `json:"runtimes"`
 	// Windowed is the number of runtimes that have a maintenance window in the month.
 	Windowed int `json:"windowed"`
@@ -116,7 +117,7 @@ type Month struct {
 // layout is the form of the name of a month.
 const layout = "2006-01"
 
-// Parse returns a month by its name. The empty name is the month of now.
+// Parse returns a month by its name. If the name is empty, Parse returns the present month.
 func Parse(name string, zone *time.Location, now time.Time) (Month, error) {
 	first, err := time.Parse(layout, cmp.Or(name, now.In(zone).Format(layout)))
 	if err != nil || first.Year() < 1970 || first.Year() > 9998 {
@@ -147,10 +148,10 @@ func startOf(year int, month time.Month, day int, zone *time.Location) time.Time
 	return t
 }
 
-// Next returns the name of the month after the month.
+// Next returns the name of the following month.
 func (m Month) Next() string { return m.beside(1) }
 
-// Previous returns the name of the month before the month.
+// Previous returns the name of the preceding month.
 func (m Month) Previous() string { return m.beside(-1) }
 
 func (m Month) beside(months int) string {
@@ -179,8 +180,8 @@ type Day struct {
 	Freezes []string `json:"freezes,omitempty"`
 }
 
-// Hour is one hour of a day. When clocks are put back it is longer than 60 minutes, and when they are put forward it is
-// shorter or missing.
+// Hour is one hour of a day. On a day on which clocks are set back, one hour is longer than 60 minutes. On a day on
+// which clocks are set forward, one hour is shorter or missing.
 type Hour struct {
 	// Hour is the hour of the local time, 0 to 23.
 	Hour   int       `json:"hour"`

@@ -17,8 +17,9 @@ import (
 // now is a Friday.
 var now = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 
-// maintenance has two weekly windows, one in each region. The policy also has a single window that has ended and a
-// single window next year. Other regions have no window.
+// maintenance has two weekly windows, one in each region. For the regions over and far, this policy has one window that
+// does not repeat: in region over the window has ended, in region far the window is next year. Other regions have no
+// window.
 const maintenance = `{"rules":[
 	{"match":{"region":"eu"},"windows":[{"days":["Sat"],"begin":"02:00:00","end":"06:00:00","timeZone":"Europe/Berlin"}]},
 	{"match":{"region":"us"},"windows":[{"days":["Sat","Sun"],"begin":"22:30:00Z","end":"01:00:00Z"},
@@ -49,7 +50,8 @@ func monthOf(t *testing.T, name, zone string) Month {
 	return m
 }
 
-// fleet returns n runtimes in each of these regions. Runtimes of region any need no window.
+// fleet returns n runtimes in each of the regions in the parameter regions. Runtimes in the region named any need no
+// maintenance window.
 func fleet(n int, regions ...string) []Runtime {
 	var all []Runtime
 	for _, region := range regions {
@@ -155,8 +157,9 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestHoursAreTheManagers checks the calendar for any policy, month and time zone. The number of an hour is the number
-// of runtimes for which the function of the manager returns an open window in that hour. Each runtime is counted once.
+// TestHoursAreTheManagers checks with random policies, months and time zones that the calendar agrees with the manager.
+// In each hour, the calendar must count the runtimes for which the manager's function CurrentOrNextWindow returns an
+// open window. Each runtime is counted once.
 func TestHoursAreTheManagers(t *testing.T) {
 	days := []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 	zones := []string{"", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu",
@@ -289,8 +292,8 @@ func policyWith(name string, freezes ...v1beta2.RolloutFreeze) v1beta2.RolloutPo
 		Spec: v1beta2.RolloutPolicySpec{Freezes: freezes}}
 }
 
-// TestStages checks that a stage is in the months in which it begins, continues or ends, with the times in the status
-// of its rollout.
+// TestStages checks that the calendar shows a stage in every month in which the stage begins, continues or ends, with
+// the times in the status of its rollout.
 func TestStages(t *testing.T) {
 	december := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {

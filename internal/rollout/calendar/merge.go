@@ -53,7 +53,8 @@ func Merge(m Month, parts []Part) *Calendar {
 	return sum
 }
 
-// add adds a day of the calendar of one control plane, which has only the hours with open windows.
+// add adds to a day the same day in the calendar of one control plane. A day in the calendar of one control plane only
+// has the hours with open windows.
 func (d *Day) add(context string, other *Day) {
 	for _, h := range other.Hours {
 		at := slices.IndexFunc(d.Hours, func(is Hour) bool { return is.Begins.Equal(h.Begins) })

@@ -23,8 +23,8 @@ type Freeze struct {
 	Except []v1beta2.FreezeException `json:"except,omitempty"`
 	// State is past, now or later.
 	State string `json:"state"`
-	// Stops are the active rollouts that the freeze stops, at most MaxNames. Spares are the active rollouts that are
-	// excepted.
+	// Stops are the active rollouts that the freeze stops, at most MaxNames. Spares are the active rollouts that the
+	// freeze does not stop because they are excepted.
 	Stops  []string `json:"stops,omitempty"`
 	Spares []string `json:"spares,omitempty"`
 }
@@ -73,7 +73,8 @@ func (c *Calendar) addFreezes(in Inputs) {
 	}
 }
 
-// Stage is a stage of a rollout, or a whole rollout that has ended or has no stages.
+// Stage is one row of the calendar. The row shows one stage of a rollout, or the whole rollout if the rollout has ended
+// or has no stages.
 type Stage struct {
 	// Context is the name of the control plane in a calendar of several control planes.
 	Context string `json:"context,omitempty"`
@@ -84,11 +85,12 @@ type Stage struct {
 	To      string `json:"to"`
 	// Stage is the name of the stage, "" for a whole rollout.
 	Stage string `json:"stage,omitempty"`
-	// For the current stage and for a whole rollout, State is the phase of the rollout. Otherwise State is later, or
-	// outstanding for a stage that has passed although some of its runtimes could not be updated.
+	// If the row shows the current stage or a whole rollout, State is the phase of the rollout. State is "later" for a
+	// stage that has not begun. State is "outstanding" for a stage that has passed although some of its runtimes could
+	// not be updated.
 	State string `json:"state"`
-	// Runtimes is the number of runtimes of the stage. Waiting is the number of these runtimes that have not begun.
-	// Both are 0 until the manager has counted them.
+	// Runtimes is the number of runtimes of the stage. Waiting is the number of runtimes of the stage that have not
+	// begun with the update. Runtimes and Waiting are 0 until the manager has counted the runtimes of the stage.
 	Runtimes int `json:"runtimes"`
 	Waiting  int `json:"waiting,omitempty"`
 	// Begins and Ends are the times at which the stage has begun and ended, or is expected to begin and to end. Zero
@@ -101,7 +103,7 @@ type Stage struct {
 	Why string `json:"why,omitempty"`
 }
 
-// States of stages beside the phases of rollouts.
+// These values of Stage.State are for stages other than the current one.
 const (
 	stageLater       = "later"
 	stageOutstanding = "outstanding"

@@ -4,7 +4,7 @@ package calendar
 type Span struct {
 	// From is the first hour, 0 to 23, and To the hour after the last one, 1 to 24.
 	From, To int
-	// Runtimes is the number of runtimes.
+	// Runtimes is the number of runtimes with an open window in each hour of the Span.
 	Runtimes int
 }
 
@@ -22,7 +22,7 @@ func (d *Day) Spans() []Span {
 	return all
 }
 
-// Levels is the number of levels of [Calendar.Level].
+// Levels is the highest value of [Calendar.Level].
 const Levels = 8
 
 // Level converts a number of runtimes into a level: 0 for none, 1 for few, and Levels for all runtimes that have

@@ -21,15 +21,15 @@ import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 type Cause int
 
 const (
-	// CauseUnclear means that the failure may end without an action. The failure counts as a failure of the version
-	// after the deadline of the runtime.
+	// CauseUnclear means that the reason code does not show what has failed, and that the failure may end by itself. A
+	// failure of unclear cause counts as a failure of the version after the deadline of the runtime.
 	CauseUnclear Cause = iota
 	// CauseVersion means that the version has failed.
 	CauseVersion
 	// CauseRuntime means that the runtime cannot be used. The runtime counts as lost after its deadline.
 	CauseRuntime
-	// CauseControlPlane means that the control plane or a registry has failed. Such a failure counts for no runtime,
-	// and holds the rollout.
+	// CauseControlPlane means that the control plane or a registry has failed. A failure of the control plane holds the
+	// rollout, and no runtime counts as failed because of it.
 	CauseControlPlane
 	// CausePerson means that a person keeps the module as it is.
 	CausePerson
@@ -77,5 +77,5 @@ var causes = map[string]Cause{
 	v1beta2.ReasonUpdateDeferred: CausePerson, v1beta2.ReasonDeferralInvalid: CausePerson,
 }
 
-// CauseOf returns the cause of a reason.
+// CauseOf returns what has failed, given the reason code of a blocker or of a failure.
 func CauseOf(reason string) Cause { return causes[reason] }

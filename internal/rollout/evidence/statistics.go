@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// significance is the probability below which a difference between two groups counts as significant. The limit is low,
-// because the groups are compared after every change: with 0.05, up to 41 % of the rollouts of a good version were
-// halted within a day (TestFalseHalts).
+// significance is the probability below which a difference between two groups counts as significant. The value 0.01 is
+// lower than the usual 0.05, because the groups are compared after every change: with a significance of 0.05, up to 41
+// % of the rollouts of a good version were halted within a day (TestFalseHalts).
 const significance = 0.01
 
 // IsWorse reports whether the updated runtimes fail significantly more often than the other runtimes, by Fisher's exact
@@ -22,8 +22,9 @@ func IsWorse(failedUpdated, updated, failedOther, other int) bool {
 	return fisher(failedUpdated, updated, failedOther, other) < significance
 }
 
-// fisher returns the probability that at least a of n runtimes fail in the first group, given that a+b of n+m fail in
-// both, if the groups do not differ.
+// fisher compares two groups of runtimes: a of n runtimes have failed in the first group, and b of m in the second
+// group. fisher returns the probability of at least a failures in the first group if the a+b failures are spread over
+// all runtimes by chance.
 func fisher(a, n, b, m int) float64 {
 	failed := a + b
 	p := 0.0
@@ -45,7 +46,7 @@ func choose(n, k int) float64 {
 	return lgamma(n) - lgamma(k) - lgamma(n-k)
 }
 
-// Of returns a text about the highest rate of failures in the whole fleet that is still possible after the results of n
+// Of returns a text with the upper bound of the failure rate of the whole fleet, computed from the results of n
 // runtimes.
 func Of(failed, n int) string {
 	switch {
@@ -58,7 +59,7 @@ func Of(failed, n int) string {
 	case failed == 0:
 		return fmt.Sprintf("0 of %d failed: true rate below %s %% with 95 %% confidence", n, rate(3/float64(n)))
 	}
-	// Wilson's upper bound, one-sided 95 %.
+	// upper is the upper bound of the failure rate by Wilson's score interval, one-sided, with 95 % confidence.
 	const z = 1.645
 	p, N := float64(failed)/float64(n), float64(n)
 	upper := (p + z*z/(2*N) + z*math.Sqrt(p*(1-p)/N+z*z/(4*N*N))) / (1 + z*z/N)

@@ -34,7 +34,8 @@ func TestFisher(t *testing.T) {
 	}
 }
 
-// ratio is the probability that 20 of 10,000 runtimes contain neither of two failures.
+// ratio returns a probability: 2 of 10,000 runtimes have failed, and ratio is the probability that a random group of 20
+// of the 10,000 runtimes contains neither of these two runtimes.
 func ratio() float64 { return 9980.0 / 10000 * 9979 / 9999 }
 
 func TestIsWorse(t *testing.T) {
@@ -114,11 +115,12 @@ type world struct {
 // stage is the stage under observation.
 type stage struct{ updated, allowed int }
 
-// halts reports whether a rollout is halted in a day.
+// halts simulates one day, and reports whether the rollout is halted on that day.
 func (w world) halts(s stage, rnd *rand.Rand) bool {
 	var updated, others [day + 1]int // changes of the number of failing runtimes, by minute
 	fail := func(n int, share float64, wait int, into *[day + 1]int, when func() (begin, end int)) {
-		// skips runtimes that do not fail: the distance to the next runtime that fails is geometric
+		// The function next returns the number of runtimes before the next runtime that fails. This number has a
+		// geometric distribution, so runtimes that do not fail need no random number each.
 		next := func() int {
 			return min(n, int(math.Log(1-rnd.Float64())/math.Log(1-share)))
 		}
@@ -161,8 +163,8 @@ func (w world) halts(s stage, rnd *rand.Rand) bool {
 	return false
 }
 
-// TestFalseHalts measures how often a rollout of a good version and a rollout of a bad version are halted. The table is
-// in docs/benchmarks.md; go test -v prints it.
+// TestFalseHalts measures how often a rollout of a good version and a rollout of a bad version are halted. go test -v
+// prints the results as the table that is in docs/benchmarks.md.
 func TestFalseHalts(t *testing.T) {
 	const days = 400
 	stages := []stage{{20, 0}, {100, 0}, {100, 1}, {1000, 10}}

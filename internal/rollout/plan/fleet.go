@@ -10,8 +10,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 )
 
-// Fleet has the data that determines which runtimes take part in the moves of one channel, and which blockers they have
-// for the version of the channel. The coordinator and plans both use Fleet, so that their results never differ.
+// Fleet has the data that determines which runtimes belong to the rollouts of one channel, and which blockers these
+// runtimes have for the version of the channel. The coordinator and plans both use Fleet, so that their results never
+// differ.
 type Fleet struct {
 	// Release is the release of the module, and Channel the name of the channel or v1beta2.MandatoryChannel.
 	Release *v1beta2.ModuleReleaseMeta
@@ -45,8 +46,9 @@ func (f *Fleet) Runtime(k *v1beta2.Kyma, m *v1beta2.Manifest) (r rollout.Runtime
 	return r, true
 }
 
-// follows reports whether a runtime follows the channel. The Manifest has only the channel of the installed version.
-// Therefore follows reads the request itself, to find a refused request for a pinned version or another channel.
+// follows reports whether a runtime follows the channel. The Manifest has the channel of the installed version. If the
+// last request was refused, follows reads the request in the Kyma instead, because the request may be for a pinned
+// version or for another channel.
 func (f *Fleet) follows(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	if f.Channel == v1beta2.MandatoryChannel {
 		return m.IsMandatory()
@@ -100,8 +102,8 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	return channel.Resolve(asked, request).Blocker
 }
 
-// goesBack reports whether a downgrade from an ordered version to the target is safe. The answer is the same for all
-// runtimes with that version.
+// goesBack reports whether a downgrade from an ordered version to the target is safe. The result of goesBack is stored
+// for each ordered version, because it is the same for all runtimes with that version.
 func (f *Fleet) goesBack(ordered, target string) bool {
 	is, found := f.isSafe[ordered]
 	if !found {

@@ -16,7 +16,8 @@ import (
 // AssumedUpdate is the time that an update is assumed to take until the rollout has updated runtimes.
 const AssumedUpdate = 2 * time.Minute
 
-// FarAway is the time until a maintenance window above which a plan names the runtime as late.
+// FarAway is a limit for the time until the next maintenance window of a runtime. A plan names a runtime as late if its
+// window opens after FarAway.
 const FarAway = 14 * 24 * time.Hour
 
 // horizon is the time that a forecast covers. A runtime that cannot begin within the horizon has no expected time.
@@ -28,24 +29,25 @@ type Late struct {
 	Runtime string `json:"runtime"`
 	// Stage is the name of its stage.
 	Stage string `json:"stage"`
-	// Opens is the time at which its window opens. Zero means that it has no window.
+	// Opens is the time at which its window opens. If the runtime has no window, Opens is zero.
 	Opens time.Time `json:"opens,omitzero"`
-	// Message states why it has no window.
+	// Message states why the runtime has no window.
 	Message string `json:"message,omitempty"`
 }
 
-// A forecast simulates the coordinator, with the same limits. The forecast assumes that every update takes the same
-// time and succeeds, and that approvals and gates that need a request pass at once:
+// A forecast simulates the coordinator, with the same limits. A forecast makes two assumptions. Every update takes the
+// same time and succeeds. Approvals pass at once, and so do gates that need a request. The simulation has these rules:
 //
-//   - a runtime begins when its stage has begun, its window is open, no freeze lasts and a slot is free
-//   - a stage is proven when enough of those that could begin are updated; then its soak follows
-//   - runtimes whose window is closed keep no stage waiting
+//   - A runtime begins with its update when its stage has begun, its window is open, no freeze lasts and a slot is
+//     free.
+//   - A stage is proven when enough of its runtimes that could begin are updated. Then the soak of the stage follows.
+//   - A stage does not wait for runtimes whose window is closed.
 type forecast struct {
 	*Plan
 	policy *v1beta2.RolloutPolicy // without its suspension; nil if there is none
 	now    time.Time
-	// opened and proven have, for each stage, the sorted times from which runtimes can begin, and at which they are
-	// proven.
+	// The field opened has a list for each stage: the times from which its runtimes can begin, sorted. The field proven
+	// has a list for each stage: the times at which its runtimes are proven, sorted.
 	opened, proven [][]time.Time
 }
 
@@ -177,9 +179,9 @@ func (f *forecast) findBegin(c *candidate, at time.Time) bool {
 	return c.opens.Sub(f.now) <= horizon
 }
 
-// KeepETA returns the expected end for the status after a new forecast. Each forecast differs a little, and the status
-// must not change without a reason. Therefore the former end is kept unless the difference matters, and a new end is
-// rounded.
+// KeepETA returns the expected end for the status after a new forecast. Each forecast differs a little from the former
+// one, and the status must not change without a reason. Therefore KeepETA returns the expected end of the former
+// forecast if the difference is small, and rounds the expected end of the new forecast otherwise.
 func KeepETA(former, next, now time.Time) time.Time {
 	if next.IsZero() {
 		return next

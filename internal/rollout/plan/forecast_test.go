@@ -16,7 +16,8 @@ import (
 )
 
 // windows is a policy in which runtimes of region sat have a window on Saturdays, and runtimes of region night have a
-// window each night. Runtimes of region none have no window. now is a Sunday.
+// window each night. Runtimes of the region named none have no window. The windows begin after the constant time now,
+// which is a Sunday.
 func windows(t *testing.T) *channel.Policy {
 	t.Helper()
 	p, err := channel.ParsePolicy([]byte(`{"rules": [
@@ -30,7 +31,7 @@ func windows(t *testing.T) *channel.Policy {
 	return p
 }
 
-// inRegion sets the window of a runtime. A runtime in region "" needs no window.
+// inRegion sets the window of a runtime. If the parameter region is "", the runtime needs no window.
 func inRegion(p *channel.Policy, r *rollout.Runtime, region string, clock *time.Time) {
 	switch region {
 	case "":

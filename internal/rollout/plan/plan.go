@@ -11,9 +11,9 @@
 //
 // # How it works
 //
-// The ModuleRollout of the plan is made by the same functions of package rollout with which the coordinator makes it,
-// so it has the same stages, ranks and digest if nothing changes in between. [rollout.Survey] finds the blocker of each
-// runtime. The times at which stages and runtimes begin are a forecast (forecast.go), which considers maintenance
+// The plan and the coordinator use the same functions of package rollout to make a ModuleRollout. If nothing changes
+// between the plan and the rollout, both have the same stages, ranks and digest. [rollout.Survey] finds the blocker of
+// each runtime. The times at which stages and runtimes begin are a forecast (forecast.go), which considers maintenance
 // windows, freezes, limits, soak times and gates with a time.
 //
 // # What it does not do
@@ -74,8 +74,8 @@ type Member struct {
 type Stage struct {
 	// Name is the name of the stage.
 	Name string `json:"name"`
-	// Runtimes is the number of runtimes of the stage. Begun is the number of these runtimes that have begun. Moving is
-	// the number of these runtimes that can begin now.
+	// Runtimes is the number of runtimes of the stage. Begun is the number of runtimes of the stage whose update has
+	// begun. Moving is the number of runtimes of the stage whose update can begin now, because they have no blocker.
 	Runtimes int `json:"runtimes"`
 	Begun    int `json:"begun,omitempty"`
 	Moving   int `json:"moving"`
@@ -87,12 +87,12 @@ type Stage struct {
 	AllowedFailures int `json:"allowedFailures"`
 	// Soak is the time for which the stage is observed, in seconds.
 	Soak int64 `json:"soakSeconds,omitempty"`
-	// Gates are the conditions after the stage, as texts.
+	// Gates are texts about the conditions that must be met after this stage, before the next stage begins.
 	Gates []string `json:"gates,omitempty"`
 	// Begins is the time at which the stage is expected to begin, or has begun. Zero means that the stage has ended.
 	Begins time.Time `json:"begins,omitzero"`
-	// Ends is the time at which the last runtime of the stage is expected to have the version. Zero means that all
-	// runtimes have the version, or that the time is not known.
+	// Ends is the time at which the last runtime of the stage is expected to have the version. Ends is zero if all
+	// runtimes of the stage have the version, or if the time is not known.
 	Ends time.Time `json:"ends,omitzero"`
 	// Names are the names of the Kymas, sorted.
 	Names []string `json:"names,omitempty"`
@@ -112,8 +112,9 @@ func Of(c rollout.Channel) (*Plan, error) {
 	return p, err
 }
 
-// For returns the plan of the rest of a rollout. The plan ignores a pause or a halt: it shows the rest of the rollout
-// after a resumption. policy is the policy of the rollout, or nil if the policy does not exist any more.
+// For computes the plan of a rollout that has begun: what is left to do. The plan ignores a pause or a halt: it shows
+// the rest of the rollout after a resumption. policy is the policy of the rollout, or nil if the policy does not exist
+// any more.
 func For(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, runtimes []rollout.Runtime, now time.Time) (*Plan,
 	error) {
 	p := &Plan{Rollout: r, Digest: rollout.PlanDigest(r), Members: map[string]Member{}}

@@ -84,7 +84,8 @@ func TestOf(t *testing.T) {
 		t.Errorf("it ends at %s, and rest at %s", p.Ends, rest.Ends)
 	}
 
-	// The coordinator makes the same rollout, and admits only runtimes of the first stage that can begin.
+	// The coordinator makes the rollout that the plan shows, and admits only runtimes that are in the first stage and
+	// can begin.
 	c := moved("2.0.0", nil)
 	made := rollout.Record(c).Make
 	if diff := cmp.Diff(made, p.Rollout); diff != "" {

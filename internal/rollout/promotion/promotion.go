@@ -8,11 +8,12 @@
 //
 // # How it works
 //
-// The policy of a channel has at most one promotion into the channel, so no channel has two. Judge collects all
-// blockers of a promotion, so that people see all of them at once. The manager and klm call Judge with the same inputs.
+// A channel has one policy, and a policy has at most one promotion, so at most one promotion leads into a channel.
+// Judge collects all blockers of a promotion, so that people see all of them at once. The manager and klm call Judge
+// with the same inputs.
 //
 // If a person moves the channel to another version than the promoted one, this move is a hold. The hold lasts until a
-// person releases it. A move to the promoted version is no hold.
+// person releases it. If a person moves the channel to the promoted version, the promotion is not held.
 //
 // # What it does not do
 //
@@ -34,7 +35,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
-// defaultAfter is the time for which a version must have been the proven one.
+// defaultAfter is the time for which a version must have been the proven version of one channel before it is promoted
+// to the next channel.
 const defaultAfter = 7 * 24 * time.Hour
 
 // countInterval is the time after which the runtimes are counted again.
@@ -78,7 +80,8 @@ type judge struct {
 	wait     time.Duration
 }
 
-// Judge returns the state of the promotion into a channel. Each row that fits is a blocker of the promotion:
+// Judge returns the state of the promotion into a channel. Each row whose condition is true is a blocker of the
+// promotion:
 //
 //	1  two policies are equally exact for the channel          PolicyConflict
 //	2  the channel it comes from does not exist                ChannelNotFound
@@ -91,7 +94,8 @@ type judge struct {
 //	9  too few runtimes have it, or it fails in too many       NoEvidence, TooManyFailures
 //	10 another field manager owns the version (mode Apply)     PromotionNotOwned
 //
-// Rows 9 and 10 need expensive reads, so they are checked only if no other row fits.
+// Rows 9 and 10 of this table need expensive reads, so Judge checks them only if the conditions of all other rows are
+// false.
 func Judge(in Inputs) Result {
 	j := &judge{Inputs: in}
 	policy, err := rollout.PolicyFor(in.Policies, in.Release.Name, in.To)
@@ -153,7 +157,7 @@ func Judge(in Inputs) Result {
 }
 
 // Missing returns the promotions of a module that lead to channels which its release does not have, by the name of the
-// channel. Each of these promotions waits until a person adds the channel.
+// channel. A promotion into a channel that does not exist waits until a person adds the channel to the release.
 func Missing(release *v1beta2.ModuleReleaseMeta,
 	policies []v1beta2.RolloutPolicy) map[string]*v1beta2.ChannelPromotion {
 	all := map[string]*v1beta2.ChannelPromotion{}
@@ -360,7 +364,7 @@ func (j *judge) owners() {
 type Order struct {
 	// Hold is the reason for a hold, "" if nobody holds it.
 	Hold string
-	// Released is the revision up to which holds by moves are released.
+	// Released is the revision of the last move of the channel whose hold a person has released.
 	Released int64
 }
 
@@ -372,8 +376,9 @@ func (o Order) Line(channel string) string {
 	return fmt.Sprintf("%s Release %d", channel, o.Released)
 }
 
-// OrderOf returns the orders about a channel in the annotation of a release. If the line cannot be read, OrderOf
-// returns an error, and no version is promoted.
+// OrderOf returns what a person has ordered for the promotion into a channel: to hold it, or to release a hold. OrderOf
+// reads the line of the channel in an annotation of the release. If the line cannot be read, OrderOf returns an error,
+// and no version is promoted.
 func OrderOf(release *v1beta2.ModuleReleaseMeta, channel string) (Order, error) {
 	for line := range strings.Lines(release.Annotations[v1beta2.AnnotationPromotion]) {
 		line = strings.TrimSpace(line)

@@ -34,9 +34,9 @@ const ignoreWindows = "ignoreWindows"
 
 // Urgency is the urgency of one move of a channel. The zero value is a normal move.
 type Urgency struct {
-	// The field Is contains UrgencyHotfix or UrgencyEmergency, or "" for a normal move.
+	// The urgency of a move is UrgencyHotfix or UrgencyEmergency, or "" for a normal move.
 	Is v1beta2.RolloutUrgency
-	// Reason is the reason, for users.
+	// Reason is the reason why a person has declared the move urgent. Status and events show Reason to users.
 	Reason string
 	// IgnoreWindows means that updates do not wait for maintenance windows.
 	IgnoreWindows bool
@@ -67,8 +67,8 @@ func (u Urgency) Check() error {
 	return nil
 }
 
-// SetLine returns the value of an annotation that has a line for each channel, with the line of one channel replaced.
-// If line is "", the line is removed. The result is "" if no line is left.
+// SetLine replaces the line of one channel in the value of an annotation that has one line per channel, and returns the
+// new value. If line is "", the line is removed. The result is "" if no line is left.
 func SetLine(value, channel, line string) string {
 	var kept []string
 	for l := range strings.Lines(value) {
@@ -94,7 +94,8 @@ func Lines(release *v1beta2.ModuleReleaseMeta, channel string) []string {
 	return all
 }
 
-// LineOf returns the line of a release about a move of a channel to a version, "" if there is none.
+// LineOf returns the line of the annotation that declares a move of a channel to a version urgent, or "" if there is no
+// such line.
 func LineOf(release *v1beta2.ModuleReleaseMeta, channel, version string) string {
 	for _, line := range Lines(release, channel) {
 		about, _, _ := strings.Cut(line, ":")
@@ -136,9 +137,9 @@ func Of(release *v1beta2.ModuleReleaseMeta, channel, version string) (Urgency, e
 	return u, nil
 }
 
-// Shorten removes the steps from a stage that an urgent rollout leaves out. An emergency has no soak and no gates. A
-// hotfix has the shorter soak and only the stages that the policy states. Shorten reports whether the rollout has this
-// stage. Limits and evidence are never left out.
+// Shorten changes a stage of an urgent rollout: an emergency has no soak and no gates, and a hotfix has the shorter
+// soak of the policy. Shorten returns false if the rollout has to leave out the whole stage: the policy may list the
+// stages of a hotfix. Limits and evidence are never left out.
 func Shorten(s *v1beta2.RolloutStage, is v1beta2.RolloutUrgency, hotfix *v1beta2.RolloutHotfix) bool {
 	switch {
 	case is == v1beta2.UrgencyEmergency:

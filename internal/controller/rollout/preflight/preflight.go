@@ -12,9 +12,9 @@
 // a runtime. The check also renders the former version and compares the CustomResourceDefinitions of both versions,
 // because no runtime can be updated if an API server refuses the new CustomResourceDefinitions.
 //
-// Check only reads the result from memory. Until there is one, the result is a blocker, so the rollout waits. One
-// goroutine makes the checks, and calls Changed after each new result. A result belongs to the two ModuleTemplates and
-// their generations.
+// Check only reads the result from memory. Until a check has ended, Check returns a blocker, so the rollout waits. One
+// goroutine makes the checks, and calls Changed after each new result. A result is valid for the ModuleTemplates of the
+// new and of the former version, in the generations that were checked.
 //
 // A version that has passed is not checked again. A check that could not read the version is repeated after
 // unreadableInterval, and any other failure after failedInterval, as long as the result is used. A failure that only
@@ -119,7 +119,7 @@ func (m Move) key() string {
 
 // Result is the result of the check of a version.
 type Result struct {
-	// Digest identifies the content of a version that has passed. Digest is "" for any other version.
+	// Digest identifies the content of a version that has passed. Digest is "" if the version has not passed.
 	Digest string
 	// Blocker is the reason why the version cannot be installed, or why this is not known. Blocker is nil if the
 	// version has passed.
@@ -208,7 +208,7 @@ func (c *Checker) work(ctx context.Context, key string) {
 	}
 }
 
-// toCheck returns the entry of a requested check. The function returns nil if nobody has used the result for
+// toCheck returns the entry of a requested check. toCheck returns nil if Check was not called for this entry for
 // idlePeriod.
 func (c *Checker) toCheck(key string) *entry {
 	c.mu.Lock()
@@ -277,7 +277,7 @@ func isUnreadable(err error) bool {
 	return isOutage(err)
 }
 
-// running returns the blocker of a version whose check has not ended yet.
+// running returns the blocker of a rollout that waits because the check of its version has not ended yet.
 func running(m Move) *v1beta2.RolloutBlocker {
 	return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightPending, Object: objectOf(m),
 		Message: fmt.Sprintf("version %s is being verified and rendered", m.To.Version),

@@ -43,7 +43,7 @@ func start(t *testing.T, r *registry) *Checker {
 	return c
 }
 
-// TestRepeats checks how often a check is made while its result is used.
+// TestRepeats checks how often a check is repeated while a rollout still requests its result.
 func TestRepeats(t *testing.T) {
 	down := &ocm.Error{Code: ocm.RegistryUnreachable, Problem: "it answers 503"}
 	cases := map[string]struct {
@@ -111,8 +111,8 @@ func codeOf(r Result) string {
 	return r.Blocker.Code
 }
 
-// TestEnds checks that a failure ends when its cause does, and that another generation of a ModuleTemplate is another
-// version.
+// TestEnds checks that a version passes after the cause of its failure was removed, and that a ModuleTemplate with
+// another generation is checked again.
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var isSigned atomic.Bool
@@ -156,7 +156,7 @@ func crd(t *testing.T, scope string, versions ...string) *unstructured.Unstructu
 	return o
 }
 
-// TestCRDs checks that a version whose CRDs every API server refuses does not pass.
+// TestCRDs checks that a version does not pass if every API server would refuse the update of its CRDs.
 func TestCRDs(t *testing.T) {
 	v1, v2, both := crd(t, "Namespaced", "v1"), crd(t, "Namespaced", "v2"), crd(t, "Namespaced", "v1", "v2")
 	cases := map[string]struct {
