@@ -10,16 +10,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// If the Kyma in a runtime requests no modules any more, all modules are uninstalled. When a person removes the last
-// module, the generation of the Kyma changes. An answer that shows no modules is doubtful if its UID differs from the
-// former one or if its generation is the same as before: it may come from a proxy, or from an API server that was
-// restored. The manager acts on a doubtful answer only if a second read confirms it.
+// If the Kyma in a runtime requests no modules any more, all modules are uninstalled. The generation of the Kyma shows
+// whether a person has removed the last module, because every change of the spec increases the generation. An answer
+// that shows no modules is doubtful if its UID differs from the former one or if its generation is the same as before:
+// it may come from a proxy, or from an API server that was restored. The manager acts on a doubtful answer only if a
+// second read confirms it.
 
-// confirmDelay is the minimum time between the two reads.
+// confirmDelay is the minimum time between a read with a doubtful answer and the second read that confirms the answer.
 const confirmDelay = 10 * time.Second
 
-// request is what the Kyma in a runtime requested when it was read last. The zero value means that the Kyma was not
-// read yet.
+// request is what the Kyma in a runtime requested when it was read last. The zero value of request means that the Kyma
+// in the runtime was not read yet.
 type request struct {
 	uid         types.UID
 	generation  int64
@@ -65,7 +66,8 @@ func nextRequest(last request, remote *v1beta2.Kyma, removesAll bool, now time.T
 }
 
 // confirmRequest waits for a second read if the Kyma in the runtime requests no modules any more and nothing shows that
-// a person has changed it. Until the second read, no module is removed, and the last request stays stored.
+// a person has changed it. Until a second read confirms that no modules are requested, no module is removed, and the
+// last request stays stored.
 func (n *run) confirmRequest() error {
 	var is request
 	n.edit(func(m *record) {

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestNextRequest checks which answers of a runtime uninstall all modules at once.
+// TestNextRequest checks after which answers of a runtime the manager may uninstall all modules without a second read.
 func TestNextRequest(t *testing.T) {
 	begin := time.Date(2026, time.November, 23, 9, 0, 0, 0, time.UTC)
 	type answer struct {

@@ -16,9 +16,10 @@
 // the Kyma, a release or template that the Kyma uses, the access Secret, the connection to the runtime. See
 // triggers.go.
 //
-// Four parts have packages of their own. Package catalog maintains the catalog copy in the runtime. Package
-// agentdelivery delivers the agent to the runtime, and keeps it up to date. Package maintenance holds the maintenance
-// policy. Package versions records the content of versions.
+// Four parts of the Kyma controller are packages of their own: catalog, agentdelivery, maintenance and versions.
+// Package catalog maintains the catalog copy in the runtime. Package agentdelivery delivers the agent to the runtime,
+// and keeps it up to date. Package maintenance holds the maintenance policy. Package versions records the content of
+// versions.
 //
 // # What it does not do
 //
@@ -78,8 +79,8 @@ type Options struct {
 	Runtimes *runtimes.Pool
 	// Urgent is the set of runtimes for which a person waits. All controllers share Urgent. Urgent is required.
 	Urgent *queueing.Urgent
-	// Trigger adds Kymas to the queue of the controller. Parts of the manager that are created before the controller
-	// use the Trigger, too, so it is an option. By default the controller creates its own Trigger.
+	// Trigger adds Kymas to the queue of the controller. The caller of New may pass a Trigger that other parts of the
+	// manager use, too. If the field Trigger is nil, the controller creates its own Trigger.
 	Trigger *queueing.Trigger
 	// Reviews is the queue of Kymas whose agent is reviewed, see package agentdelivery. Parts of the manager that are
 	// created before the controller add Kymas to Reviews. By default the controller creates its own queue.
@@ -91,8 +92,8 @@ type Options struct {
 	Registry *registry.Registry
 	// Namespace is the namespace of Kymas, Manifests, templates and releases.
 	Namespace string
-	// InCluster means that the control plane is itself the only runtime. In this mode, the spec of the Kyma has the
-	// requested modules, and there is no second copy of the Kyma.
+	// InCluster means that the control plane is itself the only runtime. If InCluster is set, the spec of the Kyma in
+	// the control plane has the requested modules, and there is no second copy of the Kyma.
 	InCluster bool
 	// ControlPlane decides whether modules may be installed on the control plane beside the runtimes.
 	ControlPlane channel.ControlPlane
@@ -105,8 +106,8 @@ type Options struct {
 	// PullSecrets is the cache that has the Secret PullSecret. PullSecrets is required if PullSecret is set. If
 	// InCluster is set, PullSecrets is not required.
 	PullSecrets cache.Cache
-	// Saves is the budget of status patches for each runtime. All controllers share Saves. nil means that there is no
-	// limit.
+	// Saves limits the rate at which all controllers together patch the statuses of each runtime. If the field Saves is
+	// nil, the rate has no limit.
 	Saves *budget.Budget
 	// Events records events on Kymas. nil means that no events are recorded.
 	Events events.EventRecorder
@@ -425,9 +426,9 @@ func (n *run) adopt(ctx context.Context) error {
 	return err
 }
 
-// connect gets the connection to the runtime from the pool. connect makes no request. A later step verifies the owner
-// of the runtime. If there is no connection, connect is not retried: the pool notifies the subscriber when a retry may
-// succeed.
+// connect gets the connection to the runtime from the pool. connect makes no request. The owner of the runtime is
+// verified later, with the record in the runtime (verifyRemote). If there is no connection, connect is not retried: the
+// pool notifies the subscriber when a retry may succeed.
 func (n *run) connect(ctx context.Context) error {
 	n.subscribe(false)
 	rt, err := n.Runtimes.Connect(ctx, n.kyma.Name)
@@ -443,7 +444,8 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// readVersion records the version of Kubernetes in the runtime. A version that cannot be read leaves the last one.
+// readVersion records the version of Kubernetes in the runtime. If the version cannot be read, the last recorded
+// version stays.
 func (n *run) readVersion(ctx context.Context) error {
 	if version := n.runtime.KubernetesVersion(ctx, n.kyma.Status.KubernetesVersion); version != "" {
 		n.kyma.Status.KubernetesVersion = version
@@ -483,8 +485,9 @@ func (n *run) agentTarget() agentdelivery.Target {
 	return t
 }
 
-// requeue requests the next reconcile after the poll interval of the runtime. The next reconcile is earlier if the
-// status will then have to show the reason of a slow module, or if a maintenance window opens.
+// requeue requests the next reconcile after the poll interval of the runtime. The next reconcile is earlier if a
+// maintenance window opens before, or if a module becomes slow before, because the status shows why a slow module is
+// not Ready.
 func (n *run) requeue(context.Context) error {
 	after := loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name)
 	if c := n.found.credential; c != nil && c.Lifetime.WarningTime().After(n.now) {

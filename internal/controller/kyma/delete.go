@@ -121,8 +121,8 @@ func (n *run) deleteOnControlPlane(ctx context.Context) (err error) {
 // moduleToDelete returns the module of a Manifest that is deleted together with its Kyma.
 func (n *run) moduleToDelete(m *v1beta2.Manifest) plan.Module {
 	module := plan.ToRemove(n.kyma, m)
-	// The Kyma in the runtime may have allowed the deletion of custom resources before; this step does not read that
-	// Kyma.
+	// Custom resources may also be deleted if the Manifest has the annotation for it. The annotation records what the
+	// Kyma in the runtime allowed before, because a deletion of the Kyma does not read the Kyma in the runtime.
 	module.MayDeleteCustomResources = module.MayDeleteCustomResources ||
 		m.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 	return module
@@ -196,8 +196,9 @@ func (n *run) isDeletionStuck() bool {
 		slices.ContainsFunc(n.sortedManifests(), waitsForOthers)
 }
 
-// waitsForOthers reports whether the deletion of a Manifest waits for a person or for the runtime. waitsForOthers
-// returns false for a deletion that only waits until its objects are deleted.
+// waitsForOthers reports whether the deletion of a Manifest is blocked until a person acts or until the runtime is
+// available. waitsForOthers returns false for a deletion that makes progress: it only waits until the API server has
+// deleted the objects.
 func waitsForOthers(m *v1beta2.Manifest) bool {
 	return !m.DeletionTimestamp.IsZero() && m.Status.State == v1beta2.StateDeleting &&
 		plan.ReasonOf(m) != v1beta2.ReasonObjectsRemaining
@@ -271,8 +272,9 @@ func (n *run) release(ctx context.Context) error {
 	}
 	closesFirst := n.deletion.runtimeLeft == leftAfterDeadline
 	if closesFirst {
-		// Without the finalizer, the Kyma is deleted, and after that the purge controller waits for the runtime. So the
-		// connection is closed before the finalizer is removed.
+		// As soon as the finalizer is removed, the Kyma is deleted, and the purge controller starts to wait for the
+		// runtime with a connection of its own. So the connection of the Kyma is closed before the finalizer is
+		// removed.
 		n.Runtimes.Close(n.kyma.Name)
 	}
 	// Later reads need not wait until the cache has this write, because noteReleased records the write.

@@ -12,8 +12,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/runtimekyma"
 )
 
-// FuzzRemote decodes fuzzed data as the Kyma from a runtime, and encodes the request that is stored. A limit on the
-// number of values bounds the memory, and lastRequestLimit bounds the stored request.
+// FuzzRemote decodes fuzzed data as the Kyma from a runtime, and encodes the request that is stored. FuzzRemote checks
+// two limits: the memory for decoding is limited by the number of JSON values in the data, and the size of the stored
+// request is limited by lastRequestLimit.
 func FuzzRemote(f *testing.F) {
 	schema, err := runtimekyma.New()
 	if err != nil {

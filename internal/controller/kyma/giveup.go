@@ -33,8 +33,9 @@ import (
 //	3  the Kyma is annotated as given up: from here on this is final, even if the runtime becomes available again
 //	4  the Manifests are annotated, and their controller removes their finalizers; then the finalizer of the Kyma is removed
 //
-// If the process ends between steps 2 and 3, the next reconcile decides again whether the deletion is given up. If the
-// runtime is available by then, the tombstone is not needed, and the purge controller finds nothing to delete.
+// If the manager process ends after the tombstone is written and before the Kyma is annotated, the next reconcile
+// decides again whether the deletion is given up. If the runtime is available in the next reconcile, the deletion
+// completes normally, and the purge controller finds nothing of the tombstone's list in the runtime.
 
 // isUnavailable reports whether an error means that the manager cannot do any work in a runtime. Three errors do not
 // mean that the runtime is unavailable: a failure of the control plane, a missing access Secret, and two access Secrets
@@ -63,8 +64,8 @@ func (e *unavailableError) Error() string {
 
 func (e *unavailableError) Unwrap() error { return e.error }
 
-// forbiddenError is the error about a missing permission in the runtime. The text of the error comes from the status of
-// a Manifest.
+// forbiddenError is the error about a missing permission in the runtime. The text of a forbiddenError comes from the
+// status of a Manifest.
 type forbiddenError string
 
 func (e forbiddenError) Error() string { return string(e) }
@@ -159,8 +160,8 @@ func (n *run) deleteManifests(ctx context.Context) (err error) {
 	return err
 }
 
-// writeTombstone creates one part of a tombstone. If an earlier reconcile has created the part, writeTombstone updates
-// it.
+// writeTombstone creates one part of a tombstone. If an earlier reconcile has created the same part of the tombstone,
+// writeTombstone updates this part.
 func (n *run) writeTombstone(ctx context.Context, part *corev1.ConfigMap) error {
 	err := n.Live.Create(ctx, part, client.FieldOwner(v1beta2.FieldOwner))
 	if apierrors.IsAlreadyExists(err) {
@@ -173,8 +174,8 @@ func (n *run) writeTombstone(ctx context.Context, part *corev1.ConfigMap) error 
 }
 
 // markGivenUp annotates a Manifest as given up. The controller of Manifests does not wait for the runtime if a Manifest
-// has this annotation. The value of the annotation is the name of the tombstone, or the reason why the objects in the
-// runtime are left to another owner.
+// has this annotation. The value of the annotation is the name of the tombstone. If the runtime belongs to another
+// owner, there is no tombstone, and the value is the reason code why the manager leaves the objects in the runtime.
 func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	value := cmp.Or(loop.Reason(n.deletion.owner), n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp])
 	err := loop.PatchMetadata(ctx, n.Client, m, func(meta *metav1.ObjectMeta) {

@@ -202,8 +202,9 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	return nil
 }
 
-// setSyncRef sets the annotation with the reference of the artefact, if the artefact was read before. Otherwise the
-// controller of Manifests sets the annotation after it has applied the objects, which costs one more write.
+// setSyncRef sets the annotation with the reference of the artefact, if the registry cache of the manager already has
+// the artefact. If the registry cache does not have the artefact, the controller of Manifests sets the annotation
+// later, in a write of its own.
 func (n *run) setSyncRef(m *v1beta2.Manifest) {
 	if source, err := v1beta2.DecodeImageSpec(m.Spec.Install.Source); err == nil && n.Registry.HasCached(source.Ref) {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationSyncOCIRef, source.Ref)
@@ -241,8 +242,8 @@ func (n *run) removeManifest(ctx context.Context, m *plan.Module) error {
 }
 
 // upgradeDeleted writes a higher version into a Manifest that is being deleted: the deletion may wait for an operator
-// that works only in the higher version. If this fails, the failure is logged and does not become an error of the Kyma,
-// because the deletion continues without the upgrade.
+// that works only in the higher version. If the higher version cannot be written, upgradeDeleted only logs the failure
+// and the deletion of the module continues.
 func (n *run) upgradeDeleted(ctx context.Context, m *plan.Module) {
 	if m.Upgrade == nil {
 		return
@@ -329,9 +330,8 @@ func (n *run) event(kind, reason, note string) {
 
 // artefactOf returns the artefact of the decided version. If the Manifest already has this version with its recorded
 // content, the artefact is read from the Manifest instead of the registry, unless somebody else has edited the
-// Manifest. The Manifest is used only as a fallback for an unreadable registry if it has no spec.install or names
-// another registry. If the content of the version was replaced in the registry, artefactOf sets the blocker of the
-// module.
+// Manifest. A Manifest that has no spec.install, or that names another registry, is used only if the registry cannot be
+// read. If the content of the version was replaced in the registry, artefactOf sets the blocker of the module.
 func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
 	var has *plan.Artefact // the artefact in the Manifest, nil if the Manifest does not have this version and content
 	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version &&
@@ -370,8 +370,8 @@ func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, er
 	return artefact, nil
 }
 
-// ManifestOf returns the Manifest that a runtime without settings of its own would get for a version. A check of the
-// version uses it; it is not written.
+// ManifestOf returns the Manifest that a runtime without settings of its own would get for a version. The returned
+// Manifest is not written: the preflight check of a version renders it.
 func (r *Reconciler) ManifestOf(ctx context.Context, component, version string, t *v1beta2.ModuleTemplate) (
 	*v1beta2.Manifest, error) {
 	found, err := r.Registry.Component(ctx, component, version)

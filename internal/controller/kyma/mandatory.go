@@ -12,9 +12,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// releaseMandatory removes a finalizer from ModuleReleaseMetas of mandatory modules that are being deleted, as soon as
-// no runtime has the module any more. The removed finalizer is that of the Kyma project's lifecycle-manager; this
-// project adds no such finalizer. waits reports whether a runtime still has such a module.
+// releaseMandatory removes a finalizer of the Kyma project's lifecycle-manager from ModuleReleaseMetas of mandatory
+// modules. This project adds no such finalizer. The finalizer is removed when the ModuleReleaseMeta is being deleted
+// and no runtime has the module any more. The result waits is true if a runtime still has the module of a
+// ModuleReleaseMeta with this finalizer.
 func (r *Reconciler) releaseMandatory(ctx context.Context) (waits bool, err error) {
 	var releases v1beta2.ModuleReleaseMetaList
 	in := client.InNamespace(r.Namespace)

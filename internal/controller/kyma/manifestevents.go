@@ -29,15 +29,16 @@ import (
 //	5  we changed it, or it was created, started or applied            slowCheckDelay; row 3 or 4 usually comes first
 //	6  any other event                                                 no reconcile
 
-// The periods in which the controller collects the Ready states of modules. So modules that become Ready together cost
-// one status write. The period is shorter while a person waits for the runtime.
+// When a module becomes Ready, the controller waits for one of these delays before it reconciles the Kyma. So several
+// modules that become Ready within the delay cost one status write of the Kyma. urgentBatchDelay applies while a person
+// waits for the runtime.
 const (
 	readyBatchDelay  = 3 * time.Second
 	urgentBatchDelay = time.Second
 )
 
-// slowCheckDelay is the time after which the controller checks whether a module is slow. A module that is not Ready by
-// then counts as slow.
+// slowCheckDelay is the time after which the controller checks whether a module is slow. A module that is not Ready
+// after slowCheckDelay counts as slow.
 const slowCheckDelay = plan.SlowModuleDelay + time.Second
 
 // recordAnnotations are annotations that only record a fact about an object. Changes of these annotations trigger no
@@ -138,7 +139,8 @@ func (w *ownWrites) noteEdit(before, now *v1beta2.Manifest) {
 	w.edited[client.ObjectKeyFromObject(now)] = true
 }
 
-// isEdited reports whether noteEdit has recorded a Manifest that this controller has not written since then.
+// isEdited reports whether noteEdit has recorded a change of the Manifest, and this controller has not written the
+// Manifest after that change.
 func (w *ownWrites) isEdited(key types.NamespacedName) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,8 +202,9 @@ func (r *Reconciler) hasOtherProcessing(ctx context.Context, m *v1beta2.Manifest
 	return false
 }
 
-// releaseIfApplied admits the next new runtime as soon as all objects of this runtime are applied. From then on, the
-// time until the runtime is Ready does not depend on the control plane.
+// releaseIfApplied admits the next new runtime as soon as all objects of this runtime are applied. When all objects of
+// a runtime are applied, the control plane has no more work with it: only the runtime itself decides when its modules
+// become Ready.
 func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
 	kyma := now.Labels[v1beta2.LabelKymaName]

@@ -63,8 +63,8 @@ func (r *Reconciler) forgetMetrics(kyma string) {
 	metrics.MandatoryModuleState.Set(kyma)
 }
 
-// shootOf returns the first label of the domain name of the runtime. If the domain name has fewer than three labels,
-// shootOf returns "".
+// shootOf returns the name of the Gardener cluster (shoot) of a runtime: the first label of the domain name of the
+// runtime. If the domain name has fewer than three labels, shootOf returns "".
 func shootOf(k *v1beta2.Kyma) string {
 	parts := strings.Split(k.Annotations[v1beta2.AnnotationSKRDomain], ".")
 	if len(parts) < 3 {

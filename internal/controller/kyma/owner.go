@@ -35,10 +35,10 @@ func (r *Reconciler) claim(kyma *v1beta2.Kyma, rt *runtimes.Runtime) ownership.C
 	}
 }
 
-// verifyOwner decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or nil. If the runtime
-// is refused, the error is a *runtimes.Error. If the runtime has our record, verifyOwner does two things: it marks the
-// Manifests whose recorded state this control plane has lost, and then it gives the connection to the other
-// controllers.
+// verifyOwner decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or nil. If the record of
+// the owner in the runtime does not allow the Kyma to use the runtime, the error is a *runtimes.Error. If the runtime
+// has our record, verifyOwner does two things: it marks the Manifests whose recorded state this control plane has lost,
+// and then it gives the connection to the other controllers.
 func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
 	remote *v1beta2.Kyma) (ownership.Found, error) {
 	found, err := ownership.Verify(ctx, rt.Cluster, ownership.AnnotationsOf(remote), r.claim(kyma, rt))
@@ -144,15 +144,16 @@ func (r *Reconciler) verifyOnDemand(ctx context.Context, key types.NamespacedNam
 	return nil
 }
 
-// leaveToOwner makes a deletion stop using the runtime, because the runtime belongs to another owner.
+// leaveToOwner makes the deletion of a Kyma leave the runtime untouched from now on, because the runtime belongs to
+// another owner.
 func (n *run) leaveToOwner(why error) {
 	n.deletion.runtimeLeft, n.deletion.owner, n.remote = leftToOwner, why, nil
 }
 
-// deletableResources returns the delivered objects that are to be deleted from the runtime. Before the first deletion
-// deletableResources lists the Kymas in the runtime. This list is needed for two decisions. If another owner has taken
-// the runtime over, nothing is deleted. If other Kymas exist, the cluster is a control plane, too, and its CRDs are not
-// deleted.
+// deletableResources returns the delivered objects that are to be deleted from the runtime. Before the first deletion,
+// deletableResources lists all Kymas in the runtime. The annotations of the runtime's own Kyma show whether another
+// owner has taken the runtime over; then nothing is deleted. If the runtime has further Kymas, the cluster is a control
+// plane, too, and its CRDs are not deleted.
 func (n *run) deletableResources(ctx context.Context) (all []v1beta2.Resource, err error) {
 	if n.edit(func(m *record) { all = m.deletable }); all != nil {
 		return all, nil

@@ -104,8 +104,8 @@ type Agents struct {
 type record struct {
 	runtime     *runtimes.Runtime // the connection that the record belongs to
 	firstSeenAt time.Time         // when this process first saw the runtime, over any connection
-	// assumed is true as long as the status is assumed to be right: until the first heartbeat, no request is made to
-	// the runtime.
+	// assumed is true until the first heartbeat after a start of the manager: Agents makes no request to the runtime,
+	// and assumes that status.agent is still right.
 	assumed   bool
 	delivered *delivery.Memory        // only Plan and Deliver use it
 	deletion  *apply.DeletionProgress // only Deliver uses it: objects with a deletion request, if agents are disabled
@@ -226,9 +226,9 @@ func (a *Agents) remove(ctx context.Context, t Target) error {
 }
 
 // TakeOver lists the objects of the Kyma project's watcher in status.agent if that project's lifecycle-manager has left
-// these objects in the runtime. That lifecycle-manager sets the condition SKRWebhook on every Kyma with a watcher, but
-// does not set status.agent. This project always sets the condition together with status.agent. So a condition without
-// status.agent shows that the objects of the other project exist.
+// these objects in the runtime. The Kyma project's lifecycle-manager sets the condition SKRWebhook on every Kyma with a
+// watcher, but does not set status.agent. This project always sets the condition SKRWebhook together with status.agent.
+// So the condition SKRWebhook without status.agent shows that objects of the Kyma project's watcher are in the runtime.
 func TakeOver(k *v1beta2.Kyma, now time.Time) {
 	s := &k.Status
 	if s.Agent == nil && meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSKRWebhook) != nil {
@@ -326,7 +326,8 @@ func (a *Agents) edit(t Target, f func(*record)) {
 //	6  the agent has not taken over its watch list in time               not connected: AgentImpaired
 //	7  any other agent                                                   connected
 //
-// Row 3 applies to an agent that has not sent a heartbeat to this process yet.
+// Row 3 of this table applies after a start of the manager, to an agent that has not sent a heartbeat to this process
+// yet.
 func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) time.Duration {
 	s, name := t.Kyma.Status.Agent, t.Kyma.Name
 	state, connected := a.AgentStates.State(name)
@@ -415,8 +416,8 @@ func (a *Agents) setConnected(t Target, state backchannel.State, connected bool,
 	}
 }
 
-// reasonOr returns the reason of an error. If the error has no reason, reasonOr returns the reason in the parameter
-// otherwise.
+// reasonOr returns the reason of an error. If the error has no reason, reasonOr returns the value of the parameter
+// named otherwise.
 func reasonOr(err error, otherwise string) string {
 	if reason := loop.Reason(err); reason != "" {
 		return reason

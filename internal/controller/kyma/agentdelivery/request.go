@@ -80,15 +80,17 @@ func watchFor(i runtimes.Interest) protocol.Watch {
 		w.Field = protocol.FieldSpec
 		return w
 	}
-	// The readiness of a module depends on the state of its workloads and of its custom resource. Only the interests in
-	// custom resources, and in objects of the credential, which are of Kubernetes itself, have a name.
+	// The readiness of a module depends on the state of its workloads and of its custom resource. An interest with a
+	// name is for a custom resource of a module, or for an object that belongs to the credential of the manager. The
+	// objects of the credential have API groups of Kubernetes, so the group distinguishes them from custom resources.
 	isKubernetes := i.Resource.Group == "" || strings.HasSuffix(i.Resource.Group, ".k8s.io")
 	w.State = i.Resource.Group == "apps" || i.Name != "" && !isKubernetes
 	return w
 }
 
-// CertificatesNotBefore returns the time in an annotation of a Kyma. Certificates of the runtime that were issued
-// before this time are revoked. CertificatesNotBefore returns the zero time if the Kyma has no such annotation.
+// CertificatesNotBefore returns the time in the annotation of a Kyma with which the manager revokes certificates of
+// agents: all certificates of the runtime that were issued before the returned time are revoked. CertificatesNotBefore
+// returns the zero time if the Kyma has no such annotation.
 func CertificatesNotBefore(k *v1beta2.Kyma) time.Time {
 	t, err := time.Parse(time.RFC3339, k.Annotations[v1beta2.AnnotationCertificatesNotBefore])
 	if err != nil {
@@ -98,8 +100,8 @@ func CertificatesNotBefore(k *v1beta2.Kyma) time.Time {
 }
 
 // The Manifests of a runtime declare their interests one after the other, also after a restart of the manager. The
-// watch list is incomplete until all Manifests have declared their interests. Until then, the agent keeps its current
-// watch list, but at most for these timeouts.
+// watch list is incomplete until all Manifests have declared their interests. The agent keeps its current watch list
+// until the new one is complete, but at most for one of the following timeouts.
 const (
 	installInterestsTimeout = 5 * time.Second // for a Manifest that is being installed
 	restartInterestsTimeout = 2 * time.Minute // for a Manifest that was installed before this process started

@@ -102,9 +102,9 @@ func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, is
 	return err
 }
 
-// ResendBase makes the next SyncBase send the base objects again. Call it if the runtime does not serve a kind of the
-// catalog. If the base objects were sent or compared in the last 10 seconds, ResendBase does nothing, because the
-// runtime will serve the kind soon.
+// ResendBase makes the next SyncBase send the base objects again. Callers use ResendBase if the runtime does not serve
+// a kind of the catalog. If the base objects were sent or compared in the last 10 seconds, ResendBase does nothing,
+// because the runtime will serve the kind soon.
 func (c *Copies) ResendBase(t Target) {
 	const servedWithinPeriod = 10 * time.Second
 	c.edit(t, func(r *record) { r.baseWrong = r.baseWrong || t.Now.Sub(r.baseComparedAt) > servedWithinPeriod })
@@ -166,7 +166,7 @@ func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) er
 }
 
 // hasCreatedKinds reports whether the CRDs of all kinds of the catalog are among the objects that were just created. If
-// so, the runtime has no object of a catalog copy yet.
+// the CRDs of all kinds were just created, the runtime has no object of a catalog copy yet.
 func hasCreatedKinds(created []apply.Ref) bool {
 	for _, name := range []string{"moduletemplates", "modulereleasemetas"} {
 		crd := name + "." + v1beta2.GroupVersion.Group
@@ -179,8 +179,8 @@ func hasCreatedKinds(created []apply.Ref) bool {
 	return true
 }
 
-// isBaseJustSent reports whether this reconcile has sent base objects. After that, the runtime may not serve the kinds
-// of the base objects yet.
+// isBaseJustSent reports whether this reconcile has sent base objects. If base objects were just sent, the runtime may
+// not serve the kinds of new CRDs yet.
 func (c *Copies) isBaseJustSent(t Target) (just bool) {
 	c.edit(t, func(r *record) { just = !t.Now.IsZero() && r.baseSentAt.Equal(t.Now) })
 	return just

@@ -12,14 +12,14 @@
 // the same access have the same catalog copy. While a channel moves in stages, there are two catalog copies: one with
 // the former version, and one with the new version for runtimes that the rollout has admitted. A catalog copy is
 // computed once after each change of the catalog, and has a digest. The Kyma in the runtime has an annotation with the
-// digest of the catalog copy that the runtime has. While the digest in the annotation is the digest of the current
-// catalog copy, no request is made. When the two digests differ, only the objects that differ are sent. The contents of
-// the former catalog copy are in memory; after a restart, the objects in the runtime are listed once. A label of each
-// object in the runtime identifies its content.
+// digest of the catalog copy that the runtime has. While the digest in this annotation of the Kyma is the digest of the
+// current catalog copy, the package makes no request to the runtime. When the two digests differ, only the objects that
+// differ are sent. The contents of the former catalog copy are in memory; after a restart, the objects in the runtime
+// are listed once. A label of each object in the runtime identifies its content.
 //
 // The package reverts changes that others make to the catalog copy or to the CRDs in the runtime. Watches on metadata
-// report these changes: the managed fields of an object show which field manager wrote the object last. In a runtime
-// that is not watched, the objects are compared with the catalog copy at a fixed interval.
+// report changes that others make: the managed fields of an object show which field manager wrote the object last. In a
+// runtime that is not watched, the objects are compared with the catalog copy at a fixed interval.
 //
 // # What it does not do
 //
@@ -55,7 +55,8 @@ import (
 type Options struct {
 	// Client reads the catalog of the control plane from the cache. Client needs the indexes of [Indexes].
 	Client client.Reader
-	// Runtimes reports the events in runtimes.
+	// Runtimes is the pool of connections to runtimes. The catalog copies subscribe in this pool to events of objects
+	// in runtimes.
 	Runtimes *runtimes.Pool
 	// Namespace is the namespace of the catalog in the control plane.
 	Namespace string
@@ -125,9 +126,10 @@ type Target struct {
 	// Digest is the digest of the catalog copy that the runtime has, from the annotation of the Kyma in the runtime.
 	// Only Sync uses the digest.
 	Digest string
-	// Resolves reports whether the runtime requests a module in a channel and gets the given version. While the channel
-	// moves in stages, the result decides whether the catalog copy contains the version. Only Sync uses Resolves; nil
-	// means that the runtime requests no modules.
+	// Resolves reports whether the runtime requests a module in a channel, and whether this request is resolved to the
+	// version in the third parameter. While a channel moves in stages, Sync calls Resolves to decide whether the
+	// catalog copy of the runtime contains the new version. If the field Resolves is nil, the runtime requests no
+	// modules.
 	Resolves func(module, channel, version string) bool
 	// RecordDigest writes a new digest of the catalog copy into the annotation of the Kyma in the runtime. Only Sync
 	// calls RecordDigest.
@@ -137,7 +139,7 @@ type Target struct {
 // NotServedError means that the CRD of a kind was created only recently, and that the runtime does not serve the kind
 // yet.
 type NotServedError struct {
-	// What is the end of the error text; the text begins with "waiting for".
+	// The field What completes the text of the error, which begins with "waiting for".
 	What string
 }
 
@@ -234,8 +236,8 @@ func (r *record) suspect(key objectKey) {
 
 // findOutdated returns the objects that differ between the former catalog copy and the desired one, want, if it is
 // known which objects the runtime has. If this is not known, findOutdated reports that the objects in the runtime have
-// to be listed. These objects are known in two cases: this process has sent or compared the former catalog copy, or
-// this process has just created the CRDs.
+// to be listed. This process knows the objects that the runtime has in two cases: it has sent or compared the former
+// catalog copy, or it has just created the CRDs.
 func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unknown bool) {
 	var has map[objectKey]string
 	c.edit(t, func(r *record) {
@@ -261,7 +263,8 @@ func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unkno
 
 // update sends the objects that differ from the catalog copy, and deletes the objects that are no longer in the catalog
 // copy. If all is set, update compares all objects; otherwise it handles the suspects and the outdated objects only.
-// Other clients may have added fields to suspects, but not to outdated objects.
+// suspects are objects that another client may have changed, so update also removes fields that other clients have
+// added. outdated are objects whose content differs in the new catalog copy, so update only applies or deletes them.
 func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool,
 	outdated []objectKey, all bool) error {
 	if err := c.audit(ctx, t, want, suspects); err != nil {
@@ -356,8 +359,8 @@ func (c *Copies) compare(ctx context.Context, t Target, want *contents, suspects
 	return nil
 }
 
-// removeAddedFields removes the fields that other field managers have added to the spec of an object. Applying the
-// object again does not remove such fields.
+// removeAddedFields removes the fields that other field managers have added to the spec of an object. If the object is
+// only applied again, server-side apply keeps the fields of other field managers.
 func (c *Copies) removeAddedFields(ctx context.Context, t Target, want *contents, key objectKey) error {
 	at := slices.IndexFunc(want.objects, func(o *render.Object) bool {
 		return o.GVK.Kind == key.kind &&
@@ -396,8 +399,8 @@ func specPatch(is, desired *unstructured.Unstructured) ([]byte, error) {
 	return patch, nil
 }
 
-// send applies those objects of want whose keys are in the set which. If the runtime refuses an object, the remaining
-// objects are still sent.
+// send applies objects of the catalog copy in the parameter want: the objects whose keys are in the set in the
+// parameter which. If the runtime refuses an object, the remaining objects are still sent.
 func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[objectKey]bool) error {
 	objects := slices.DeleteFunc(slices.Clone(want.objects),
 		func(o *render.Object) bool { return !which[objectKey{o.GVK.Kind, o.Name}] })

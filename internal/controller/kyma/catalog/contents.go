@@ -26,7 +26,8 @@ import (
 const (
 	// TemplateIndex finds ModuleTemplates by the name of their module.
 	TemplateIndex = "kyma.templates"
-	// MandatoryIndex finds the ModuleReleaseMetas of mandatory modules. The only key of the index is v1beta2.ValueTrue.
+	// MandatoryIndex finds the ModuleReleaseMetas of mandatory modules. In this index, each of these ModuleReleaseMetas
+	// has the key v1beta2.ValueTrue, and all others have no key.
 	MandatoryIndex = "kyma.mandatory"
 )
 
@@ -53,8 +54,8 @@ func Indexes() []Index {
 }
 
 // Lookup returns the catalog of the control plane, for decisions about modules. Each object of the catalog is read from
-// the cache when it is needed. Call the returned function after the decisions: it reports whether a read has failed.
-// After a failed read, the decisions are invalid.
+// the cache when it is needed. Call the returned function after the decisions: it reports whether a read has failed. If
+// a read of the catalog has failed, the caller must discard the decisions.
 func (c *Copies) Lookup(ctx context.Context) (channel.Catalog, func() error) {
 	var errs []error
 	note := func(err error) bool {
@@ -160,7 +161,8 @@ func (c *Copies) Invalidate() {
 	}
 }
 
-// InvalidateLater drops all contents from memory without a signal, because a channel moves in stages. A runtime gets
+// InvalidateLater drops all contents from memory, but sends no signal to [Copies.Changed]. InvalidateLater is for a
+// channel that moves in stages, because then the catalog copies of most runtimes do not change at once. A runtime gets
 // the changed catalog copy in the reconcile that its admission triggers.
 func (c *Copies) InvalidateLater() {
 	c.contents.mu.Lock()
@@ -296,7 +298,8 @@ func (c *Copies) moves(ctx context.Context, releases []*v1beta2.ModuleReleaseMet
 	return all, nil
 }
 
-// withProven returns a release in which the moving channels have their proven versions, except the channels in ahead.
+// withProven returns a release in which each channel that moves in stages has its proven version. The channels in the
+// parameter ahead keep the version in spec, because the rollout has admitted the runtime.
 func withProven(r *v1beta2.ModuleReleaseMeta, moving []move, ahead []string) *v1beta2.ModuleReleaseMeta {
 	shown := r
 	for _, m := range moving {
@@ -315,7 +318,8 @@ func withProven(r *v1beta2.ModuleReleaseMeta, moving []move, ahead []string) *v1
 	return shown
 }
 
-// copyOf returns the contents of the catalog copy for an access.
+// copyOf returns the contents of the catalog copy for all runtimes that may use the same modules, as the parameter
+// access states.
 func copyOf(access channel.Access, all channel.Contents) (*contents, error) {
 	visible, err := channel.CatalogCopyFor(access, all, v1beta2.RuntimeNamespace)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
 	Resource: "customresourcedefinitions"}
 
-// recentPeriod is a period after objects were sent or compared. If a report of missed changes arrives in this period,
-// it is ignored. The reason: an agent starts its watches soon after the runtime got these objects, and then reports
+// recentPeriod is the time for which a report of missed changes is ignored after objects of the catalog copy were sent
+// or compared. An agent starts its watches soon after the runtime has got the catalog copy, and then always reports
 // that changes may have been missed.
 const recentPeriod = time.Minute
 
@@ -134,8 +134,8 @@ func (r *record) check(want *contents, kind string, o *metav1.PartialObjectMetad
 	return wrong
 }
 
-// isSatisfiedBy reports whether the state of an object in the runtime is the one that the contents of the catalog copy
-// require. The result is in this table; "ours" means that this package has applied the object:
+// isSatisfiedBy reports whether an object in the runtime needs no correction, given the contents of the catalog copy.
+// The last column of this table is the result of isSatisfiedBy; "ours" means that this package has applied the object:
 //
 //	in the contents       deleted                                                    no
 //	                      ours, with our label, not written by others after us       yes

@@ -45,8 +45,8 @@ func TestFindOutdated(t *testing.T) {
 	}
 }
 
-// TestHasCreatedKinds checks that a runtime counts as having no catalog copy only if all its CRDs were created in this
-// reconcile.
+// TestHasCreatedKinds checks when it is certain that a runtime has no catalog copy yet: this reconcile must have
+// created the CRDs of all kinds of the catalog.
 func TestHasCreatedKinds(t *testing.T) {
 	crd := func(plural string) apply.Ref {
 		return apply.Ref{Kind: "CustomResourceDefinition", Name: plural + "." + v1beta2.GroupVersion.Group}

@@ -7,15 +7,15 @@ import (
 
 // Timers use the monotonic clock, but maintenance windows are on the wall clock. After the wall clock was set forward,
 // or the machine was suspended, the timer for the start of a window fires too late by the difference. After the wall
-// clock was set back, the timer fires too early, which does no harm. Therefore the package compares both clocks
-// regularly.
+// clock was set back, the timer fires too early, which does no harm. Therefore the package compares the monotonic clock
+// and the wall clock regularly.
 
 const (
 	// clockCheckInterval is the time between two comparisons of the clocks. A window that opens because the wall clock
 	// was set is noticed after at most this time.
 	clockCheckInterval = 30 * time.Second
-	// clockJumpLimit is the smallest deviation between the clocks that counts as a change of the wall clock. Smaller
-	// deviations come from gradual corrections of the clock.
+	// clockJumpLimit is the smallest deviation between the wall clock and the monotonic clock that counts as a change
+	// of the wall clock. A smaller deviation comes from a gradual correction of the wall clock.
 	clockJumpLimit = time.Second
 )
 
@@ -49,8 +49,9 @@ type clock struct {
 	offset time.Duration // how far the wall clock was ahead of the monotonic clock at the last jump
 }
 
-// noticeJump reports whether somebody has set the wall clock since the last call. If so, noticeJump stores the new
-// offset between the clocks. elapsed is the monotonic time since the start.
+// noticeJump reports whether somebody has set the wall clock since the last call. If somebody has set the wall clock,
+// noticeJump stores the new offset between the wall clock and the monotonic clock. The parameter elapsed is the
+// monotonic time since the start.
 func (c *clock) noticeJump(wall time.Time, elapsed time.Duration) bool {
 	offset := wall.Sub(c.start) - elapsed
 	if (offset - c.offset).Abs() < clockJumpLimit {

@@ -89,8 +89,8 @@ func (p *Policies) InForce() *channel.Policy {
 	return p.inForce
 }
 
-// Problem returns the reason why the policy that was read last is not in force. Problem returns nil if that policy is
-// in force.
+// Problem returns the reason why the policy that was read last is not in force. If the policy that was read last is in
+// force, Problem returns nil.
 func (p *Policies) Problem() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,8 +209,8 @@ func logChange(ctx context.Context, where, version string, problem error, ignore
 	}
 }
 
-// readBounded reads at most one byte more than the maximum size of a policy from a file. So the parser detects a file
-// that is too large, and refuses it.
+// readBounded reads at most one byte more than the maximum size of a policy from a file. The parser refuses data that
+// is larger than the maximum size, so a file that is too large is not accepted in part.
 func readBounded(path string) ([]byte, error) {
 	const limit = 1<<20 + 1
 	f, err := os.Open(path) //nolint:gosec // the operator who starts the manager names the file
