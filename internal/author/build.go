@@ -26,14 +26,15 @@ import (
 type Source struct {
 	// File is the path of the module-config. Paths in the module-config are relative to File.
 	File string
-	// Commit is the Git commit of the source code. Empty means the checked-out commit of the Git repository that
-	// contains File.
+	// Commit is the Git commit of the source code. If Commit is empty, the commit is used that is checked out in the
+	// Git repository that contains File.
 	Commit string
-	// Root is the folder to whose content a Kustomize directory may refer. Empty means the Git repository that contains
-	// File, or the folder of File if there is no repository.
+	// Root is a folder. If the manifest is a Kustomize directory, the directory may refer to files anywhere in Root,
+	// and to no files outside it. If Root is empty, the Git repository that contains File is used, or the folder of
+	// File if there is no repository.
 	Root string
-	// Home is the base URL that the component descriptor gets as its repository context. This is the registry to which
-	// the module is pushed first. If Home is empty, the first push sets the repository context.
+	// Home is the base URL of the registry to which the module is pushed first. The component descriptor gets Home as
+	// its repository context. If Home is empty, the descriptor has no repository context until the first push adds it.
 	Home string
 }
 
@@ -55,7 +56,7 @@ type Module struct {
 	Images []string
 	// Template is the ModuleTemplate as YAML.
 	Template []byte
-	// Findings are the findings of the build that are no errors.
+	// Findings are the warnings and the information that the build has returned about the module, but no errors.
 	Findings []content.Finding
 
 	fromURL       bool

@@ -47,8 +47,8 @@ func problemsOf(findings []content.Finding) error {
 // comments and the tags of these types. "required" in the tag doc marks keys that must not be missing.
 type Config struct {
 	// Name is the name of the component. The name consists of a domain and a path, for example
-	// kyma-project.io/module/sample. The last part is the name of the module: at least three lower-case letters, with
-	// dashes between such parts.
+	// kyma-project.io/module/sample. The last part of the path is the name of the module, for example sample or
+	// api-gateway. The name consists of words of at least three lower-case letters, separated by dashes.
 	Name string `yaml:"name" doc:"required"`
 	// Version is the version of the module. The version consists of three numbers and at most one pre-release
 	// identifier, for example 1.2.0 or 1.2.0-rc1.
@@ -56,8 +56,8 @@ type Config struct {
 	// Manifest is the location of the manifest: the path of a file, a chart or a Kustomize directory, relative to this
 	// file, or the https URL of a file.
 	Manifest string `yaml:"manifest" doc:"required"`
-	// DefaultCR is the path or https URL of a file with the default custom resource, which switches the module on.
-	// Empty: the module has none.
+	// DefaultCR is the path or https URL of a file with the default custom resource, which switches the module on. If
+	// defaultCR is empty, the module has no default custom resource.
 	DefaultCR string `yaml:"defaultCR"`
 	// Repository is the https URL of the source code.
 	Repository string `yaml:"repository" doc:"required"`
@@ -68,17 +68,19 @@ type Config struct {
 	Team string `yaml:"team"`
 	// Scan enables security scans of the module. Default true.
 	Scan bool `yaml:"securityScanEnabled"`
-	// Icons are named https links to images for dashboards, at least one: a list of name and link, or a map.
+	// Icons are images for dashboards. Each icon has a name and an https link. At least one icon is required. The value
+	// is either a list of entries with name and link, or a map from names to links.
 	Icons []Link `yaml:"icons" doc:"required"`
-	// Resources are named https links, in the order of the file: a list of name and link, or a map. If the manifest is
-	// a URL, the link rawManifest is added.
+	// Resources are https links for users, for example to an API reference. Each link has a name. The value is either a
+	// list of entries with name and link, or a map from names to links. The order of the file is kept. If the manifest
+	// is a URL, the link rawManifest is added.
 	Resources []Link `yaml:"resources"`
 	// Labels are the labels of the ModuleTemplate.
 	Labels map[string]string `yaml:"labels"`
 	// Annotations are the annotations of the ModuleTemplate.
 	Annotations map[string]string `yaml:"annotations"`
-	// Manager is the workload that runs the operator. The module is ready when it is, and its version is shown to
-	// users. Empty: all workloads decide.
+	// Manager is the workload that runs the operator. The module is ready when this workload is ready. The version of
+	// this workload is shown to users. If manager is empty, the module is ready when all its workloads are ready.
 	Manager *Manager `yaml:"manager"`
 	// AssociatedResources are the kinds of custom resources that belong to the module.
 	AssociatedResources []Kind `yaml:"associatedResources"`
@@ -119,7 +121,7 @@ type Kind struct {
 // Manager identifies the workload that runs the operator.
 type Manager struct {
 	Kind `yaml:",inline"`
-	// Namespace is the namespace of the workload. Empty: any namespace.
+	// Namespace is the namespace of the workload. If namespace is empty, the workload may be in any namespace.
 	Namespace string `yaml:"namespace"`
 	// Name is the name of the workload.
 	Name string `yaml:"name" doc:"required"`
@@ -127,28 +129,31 @@ type Manager struct {
 
 // ChartSettings are the settings for rendering a chart. Other tools do not support the key chart of the config.
 type ChartSettings struct {
-	// Release is the name of the Helm release. Empty: the name of the module.
+	// Release is the name of the Helm release. If release is empty, the release has the name of the module.
 	Release string `yaml:"release"`
-	// Namespace is the namespace of the Helm release, and of namespaced objects without a namespace. Empty:
-	// kyma-system.
+	// Namespace is the namespace of the Helm release, and of namespaced objects without a namespace. If namespace is
+	// empty, the namespace is kyma-system.
 	Namespace string `yaml:"namespace"`
 	// CreateNamespace adds the namespace to the manifest, unless it is kyma-system or the chart contains it. Default
 	// false.
 	CreateNamespace bool `yaml:"createNamespace"`
-	// Values is the path of a file with values, relative to this file. Empty: the values of the chart.
+	// Values is the path of a file with values for the chart, relative to this file. If values is empty, the chart is
+	// rendered with its own default values.
 	Values string `yaml:"values"`
-	// DisableHooks omits all hooks of the chart. A Job or Pod that is a hook for installation or upgrade is refused
-	// otherwise, because it would have to run exactly once. Default false.
+	// DisableHooks omits all hooks of the chart. If disableHooks is false, a chart is refused if it has a Job or Pod
+	// that is a hook for installation or upgrade, because such a hook would have to run exactly once. Default false.
 	DisableHooks bool `yaml:"disableHooks"`
 }
 
-// Upgrade declares which versions can be updated to a version, and to which versions a downgrade is safe. Ranges are
+// Upgrade declares which versions can be updated to this version, and to which versions a downgrade is safe. Ranges are
 // those of semantic versioning, for example ">=1.3.0 <2.0.0".
 type Upgrade struct {
-	// From is the range of the versions that can be updated to this version directly. Other versions are updated
-	// through intermediate versions. Empty: every lower version.
+	// From is the range of those lower versions that can be updated to this version directly. A lower version outside
+	// the range is updated through intermediate versions. If from is empty, every lower version can be updated
+	// directly.
 	From string `yaml:"from"`
-	// Back is the range of the lower versions to which a runtime can safely go back. Empty: none.
+	// Back is the range of the lower versions to which a runtime can safely go back. If back is empty, no downgrade is
+	// safe.
 	Back string `yaml:"back"`
 	// Risks are known problems of this version, normally added after the release. A runtime with a risk does not get
 	// the version.
@@ -159,12 +164,12 @@ type Upgrade struct {
 type Risk struct {
 	// Name identifies the risk.
 	Name string `yaml:"name" doc:"required"`
-	// When is a CEL expression with labels, region, platformRegion, plan, provider, k8s.major, k8s.minor, kyma, channel
-	// and installed that is true for the runtimes with the risk.
+	// When is a CEL expression that is true for the runtimes with the risk. Its variables are labels, region,
+	// platformRegion, plan, provider, k8s.major, k8s.minor, kyma, channel and installed.
 	When string `yaml:"when" doc:"required"`
-	// Message states what happens, for users.
+	// Message describes the effects of the risk to users.
 	Message string `yaml:"message" doc:"required"`
-	// URL is the address of a page about the risk. Empty: none.
+	// URL is the address of a page about the risk. If url is empty, there is no such page.
 	URL string `yaml:"url"`
 }
 
@@ -188,7 +193,8 @@ func (c *Config) path(name string) string {
 	return filepath.Join(filepath.Dir(c.file), filepath.FromSlash(name))
 }
 
-// ObsoleteKeys has keys of other tools that have no effect in this project. The value of each key is an explanation.
+// ObsoleteKeys maps keys of other tools that have no effect in this project to explanations. The explanation of a key
+// states what is used instead of the key.
 var ObsoleteKeys = map[string]string{
 	"channel":   "a channel is a matter of the ModuleReleaseMeta",
 	"mandatory": "mandatory is a matter of the ModuleReleaseMeta",
@@ -242,7 +248,7 @@ func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 	return r.Config, r.findings, problemsOf(r.findings)
 }
 
-// fields returns the keys of a config. The value of each key is a pointer to the variable that the key sets.
+// fields is a method that returns a map from each key of a config to a pointer to the variable that the key sets.
 func (r *configParser) fields() map[string]any {
 	fields := map[string]any{}
 	config := reflect.ValueOf(r.Config).Elem()
@@ -268,7 +274,8 @@ func keysOf(t reflect.Type) []string {
 	return keys
 }
 
-// each calls visit for every entry of a map. each reports an error for a duplicate key.
+// each is a method that calls the function visit for every entry of a YAML map. If the YAML map has a key twice, the
+// method each reports an error.
 func (r *configParser) each(node *yaml.Node, visit func(key string, line int, value *yaml.Node)) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -322,7 +329,7 @@ func isSimilar(known, key string) bool {
 	return row[len(two)] <= most
 }
 
-// decode decodes a value strictly into the variable of a field.
+// decode decodes the value of a key strictly into the variable into.
 func (r *configParser) decode(key string, value *yaml.Node, into any) {
 	if links, ok := into.(*[]Link); ok {
 		*links = r.links(key, value)
@@ -372,7 +379,8 @@ func (r *configParser) checkUnknownKeys(key string, value *yaml.Node, into any) 
 	}
 }
 
-// links decodes named links. The YAML node is either a list of entries with a name and a link, or a map.
+// links is a method that decodes the value of a key with links, each of which has a name. The YAML node is either a
+// list of entries with a name and a link, or a map.
 func (r *configParser) links(key string, node *yaml.Node) []Link {
 	var links []Link
 	add := func(line int, name, link string) {
@@ -413,8 +421,9 @@ func (r *configParser) links(key string, node *yaml.Node) []Link {
 	return links
 }
 
-// These patterns define the syntax of names and versions. The syntax of a ModuleTemplate is stricter than the syntax of
-// a component. A value must match both.
+// These patterns define the syntax of names and versions in a module-config. For names and versions, the CRD of
+// ModuleTemplates is stricter than the schema of component descriptors. A name or version in a module-config must be
+// valid in the ModuleTemplate and in the component descriptor.
 var (
 	componentForm = regexp.MustCompile(
 		`^[a-z][-a-z0-9]*([.][a-z][-a-z0-9]*)*[.][a-z]{2,}(/[a-z][-a-z0-9_]*([.][a-z][-a-z0-9_]*)*)+$`)
@@ -519,7 +528,8 @@ func (r *configParser) validateVersion() {
 	}
 }
 
-// plainVersion returns a version that is similar and valid in a ModuleTemplate, as a suggestion for a message.
+// plainVersion changes a version so that it becomes valid in a ModuleTemplate. Messages about the version suggest the
+// result.
 func plainVersion(version string) string {
 	numbers, pre, _ := strings.Cut(version, "-")
 	pre = strings.ReplaceAll(pre, ".", "-")

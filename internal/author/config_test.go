@@ -51,8 +51,8 @@ func writeModule(t *testing.T, config, image, env string) string {
 	return filepath.Join(dir, "module-config.yaml")
 }
 
-// goodConfigWith returns the config good in which another line sets a key. If the line is empty, the key is removed,
-// with its nested lines.
+// goodConfigWith returns the text of the config in the constant good, in which the line of a key is replaced by the
+// line in the parameter with. If the parameter with is empty, goodConfigWith removes the key and its nested lines.
 func goodConfigWith(key, with string) string {
 	var out []string
 	skip := false
@@ -380,7 +380,8 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestAbsolutePath checks that an absolute path is read, and that there is a warning.
+// TestAbsolutePath checks that a build reads a manifest with an absolute path, and that the build returns a warning
+// about the path.
 func TestAbsolutePath(t *testing.T) {
 	manifest := filepath.Join(t.TempDir(), "manifest.yaml")
 	object := []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")

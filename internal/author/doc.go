@@ -8,16 +8,16 @@
 //	findings := m.Lint(previous)                                // checks the module and the upgrade from previous
 //
 // Package author has four subpackages. Package [check] compares objects with the types of Kubernetes, and with the
-// objects of the previous version. Package [content] reads the content of a component version. Package [storage] stores
-// component versions in archives and registries, and copies and signs them. Package [trial] tests a module on a cluster
-// and previews changes.
+// objects of the previous version. Package [content] reads the content of a component version from a registry or an
+// archive. Package [storage] stores component versions in archives and registries, and copies and signs them. Package
+// [trial] tests a module on a cluster and previews changes.
 //
 // # How it works
 //
 // The config is parsed strictly: a misspelt key is an error that contains its line. All errors are returned together.
-// The manifest may be a YAML file, a Helm chart or a Kustomize directory. Package render converts each of them into one
-// YAML file, because every client of module artefacts can read such a file. The images in that file become resources of
-// the component descriptor.
+// The manifest may be a YAML file, a Helm chart or a Kustomize directory. Package render converts a manifest of any of
+// these formats into one YAML file, because every client of module artefacts can read such a file. The images in that
+// YAML file become resources of the component descriptor.
 //
 // Lint checks the module against the rules for modules. Lint also compares the CRDs and objects of the module with
 // those of the previous version.

@@ -33,8 +33,8 @@ const (
 )
 
 // Lint returns the problems of the module. If previous is not nil, Lint also returns the problems of an upgrade from
-// previous. Lint does not connect to a cluster. Findings are sorted by level. Findings of the same level have the order
-// of the artefact.
+// previous. Lint does not connect to a cluster. The findings are sorted by level. Among findings of the same level,
+// each check keeps the order in which the objects are in the manifest.
 func (m *Module) Lint(previous *Module) []content.Finding {
 	all := slices.Clone(m.Findings)
 	for _, find := range []func() []content.Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects,

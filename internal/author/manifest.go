@@ -113,8 +113,8 @@ func explainOutput(a *render.Artefact, err error) error {
 	return fmt.Errorf("%w: klm module render --template %s prints that output", err, e.File)
 }
 
-// loadArtefact loads the chart, the Kustomize directory or the folder of manifests of the config. The returned settings
-// are for a chart.
+// loadArtefact loads the chart, the Kustomize directory or the folder of manifests that the config names as its
+// manifest. For a chart, loadArtefact also returns the settings with which the chart is rendered.
 func (c *Config) loadArtefact(root string) (*render.Artefact, render.Settings, error) {
 	var settings render.Settings
 	root, folder, err := c.rootOf(root)
@@ -133,9 +133,10 @@ func (c *Config) loadArtefact(root string) (*render.Artefact, render.Settings, e
 	return a, settings, err
 }
 
-// rootOf returns the folder to whose content a Kustomize directory may refer, and the path of the manifest in this
-// folder. If no root is given, the folder is the Git repository, or else the folder of the config. If the manifest is
-// not in that folder, the manifest itself is the root.
+// rootOf returns two paths for a Kustomize directory: the folder that contains all files to which the directory may
+// refer, as an absolute path, and the path of the manifest in this folder. If the parameter given is empty, the folder
+// is the Git repository that contains the config, or the folder of the config if there is no Git repository. If the
+// manifest is not in that folder, the result root is the path of the manifest itself.
 func (c *Config) rootOf(given string) (root, folder string, err error) {
 	manifest, err := filepath.Abs(c.path(c.Manifest))
 	if err == nil {

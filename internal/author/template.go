@@ -78,8 +78,8 @@ func (m *Module) template() ([]byte, error) {
 	})
 }
 
-// resources returns the links of the ModuleTemplate. If the manifest has a URL, and the config has no link to it,
-// resources adds this link.
+// resources is a method that returns the links that the ModuleTemplate gets in spec.resources. If the config names the
+// manifest by a URL, and has no link to this URL, the method resources adds a link with the name rawManifest.
 func (m *Module) resources() []Link {
 	all := slices.Clone(m.Config.Resources)
 	named := slices.ContainsFunc(all, func(l Link) bool { return l.Name == "rawManifest" })

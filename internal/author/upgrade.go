@@ -23,7 +23,7 @@ func (u *Upgrade) templateUpgrade() *v1beta2.ModuleUpgrade {
 	return is
 }
 
-// fields returns spec.upgrade of the ModuleTemplate, without empty keys.
+// fields is a method that returns spec.upgrade of the ModuleTemplate, without empty keys.
 func (u *Upgrade) fields() fields {
 	var all fields
 	for _, f := range (fields{{"from", u.From}, {"back", u.Back}}) {
@@ -45,10 +45,11 @@ func (u *Upgrade) fields() fields {
 	return all
 }
 
-// lintUpgradePaths checks what spec.upgrade declares about the previous version: that the module can be installed on
-// top of it, and that a downgrade to it is safe. Objects in the bundles that make such a downgrade unsafe are reported
-// as findings. If there are no such objects, and the config declares no safe downgrade, a finding suggests the
-// declaration.
+// lintUpgradePaths checks what spec.upgrade declares about the previous version: whether the module can be updated from
+// the previous version, and whether a downgrade to the previous version is safe. lintDowngrade finds objects that make
+// the downgrade unsafe. If spec.upgrade declares the downgrade as safe, lintUpgradePaths returns these findings. If
+// lintDowngrade finds no such objects, and spec.upgrade does not declare the downgrade as safe, a finding suggests to
+// declare it.
 func (m *Module) lintUpgradePaths(previous *Module) []content.Finding {
 	if m.Config == nil || !channel.IsLower(previous.Version, m.Version) {
 		return nil
@@ -76,8 +77,8 @@ func (m *Module) lintUpgradePaths(previous *Module) []content.Finding {
 	return findings
 }
 
-// lintDowngrade returns findings about objects in the bundles that make a downgrade to the previous version impossible
-// or risky.
+// lintDowngrade compares the objects of both versions. lintDowngrade returns findings about objects that make a
+// downgrade to the previous version impossible or risky.
 func (m *Module) lintDowngrade(previous *Module) []content.Finding {
 	var findings []content.Finding
 	add := func(level content.Level, where, format string, args ...any) {

@@ -20,8 +20,8 @@ import (
 )
 
 // connLimiter limits the number of connections. When there are too many connections, connLimiter closes the oldest
-// connection whose client is not identified yet. Therefore a client that is not identified cannot displace a client
-// that is identified. When one runtime has too many connections, connLimiter closes the oldest connection of that
+// connection whose client is not identified yet. Therefore a client that is not identified cannot displace an
+// identified client. When one runtime has too many connections, connLimiter closes the oldest connection of that
 // runtime.
 type connLimiter struct {
 	limit      int // maximum number of connections
@@ -32,16 +32,17 @@ type connLimiter struct {
 	unidentified *list.List // elements are *conn, oldest first; guarded by mu
 }
 
-// conn is one connection.
+// conn is one connection of a client.
 type conn struct {
 	net.Conn
 	connLimiter *connLimiter
 	remote      netip.Addr
-	// certificate is the client certificate of the connection. Until the certificate was verified, this field is nil.
+	// The field certificate is the client certificate of the connection. The field certificate is nil until the
+	// certificate was verified.
 	certificate atomic.Pointer[clientcert.Certificate]
 
 	unidentified *list.Element          // guarded by connLimiter.mu; nil once the client is identified
-	owner        atomic.Pointer[record] // written under connLimiter.mu; nil if it belongs to no runtime
+	owner        atomic.Pointer[record] // written under connLimiter.mu; nil if the connection has no runtime
 	trusted      atomic.Bool            // whether the client is a peer, which forwards requests of many runtimes
 	closed       bool                   // guarded by connLimiter.mu
 }
@@ -49,8 +50,9 @@ type conn struct {
 // maxReadBytes is the maximum number of bytes of one read from a connection.
 const maxReadBytes = 1 << 10
 
-// Read implements [net.Conn]. One call of Read reads at most maxReadBytes. As long as a connection is open, TLS keeps a
-// buffer for the data beyond a record; small reads keep this buffer small.
+// Read implements [net.Conn]. One call of Read reads at most maxReadBytes, which saves memory. As long as a connection
+// is open, package tls keeps a buffer for bytes that it has read after the end of a TLS record. The buffer stays small
+// because each read is small.
 func (c *conn) Read(into []byte) (int, error) {
 	return c.Conn.Read(into[:min(len(into), maxReadBytes)])
 }
@@ -83,8 +85,8 @@ func (d limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// add counts a new connection. If there are too many connections, add returns the connection that the caller must
-// close. If ok is false, the caller must close the new connection instead.
+// add counts a new connection. If there are too many connections, the method add returns the connection that the caller
+// must close. If the result ok is false, the caller must close the new connection instead.
 func (d *connLimiter) add(c *conn) (evicted *conn, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,8 +140,8 @@ func (d *connLimiter) markTrusted(c *conn) {
 	}
 }
 
-// admit records to which runtime a connection belongs. If this runtime has too many connections after that, admit
-// closes the oldest of them.
+// admit records to which runtime a connection belongs. If the runtime has too many connections after that, the method
+// admit closes the oldest connection of the runtime.
 func (d *connLimiter) admit(c *conn, r *record) {
 	if c.owner.Load() == r {
 		return
@@ -211,7 +213,7 @@ func (l *Listener) bind(ctx context.Context) (secured, plain net.Listener, err e
 	return secured, plain, nil
 }
 
-// tlsConfig returns a TLS configuration that requests a client certificate without verifying it. The certificate is
+// tlsConfig returns a TLS configuration that requests a client certificate, but does not verify it. The certificate is
 // verified later, for each request, for two reasons. Roots, expiry and revocation can change while a connection is
 // open. A response can explain a refusal better than a failed handshake can. TLS sessions are not resumed.
 func (l *Listener) tlsConfig() *tls.Config {

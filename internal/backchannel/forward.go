@@ -27,13 +27,15 @@ const (
 	maxRouted    = 32
 	// maxResponseBytes is the maximum number of bytes that are read of the response to a forwarded request.
 	maxResponseBytes = 4096
-	// headerForwarded is the header that contains the name of the listener process that forwards a request. The
-	// receiving listener sends the same header in its response. This confirms that the receiving listener has accepted
-	// the forwarded certificate.
+	// headerForwarded is a header of forwarded requests. Its value identifies the listener process that forwards the
+	// request. If the other listener has accepted the client certificate in the forwarded request, its response has the
+	// same header. The header distinguishes a refusal of the forwarded request from a refusal of the forwarding
+	// listener.
 	headerForwarded = "X-Listener-Forwarded"
 )
 
-// relay forwards requests to the reconciling replica, and to other managers.
+// relay is a type that forwards requests to the replica that reconciles the runtime, and to other managers that have
+// registered a Watcher.
 type relay struct {
 	leader   *http.Transport // to the reconciling replica
 	managers *http.Transport // to other managers
@@ -62,8 +64,8 @@ func (r *relay) close() {
 	r.managers.CloseIdleConnections()
 }
 
-// slot reserves one of n places for concurrent requests to a manager, if one is free. The caller must call free at the
-// end of its request.
+// slot reserves one of n places for concurrent requests to a manager, if a place is free. The caller must call the
+// result free at the end of its request.
 func (r *relay) slot(manager string, n int) (free func(), ok bool) {
 	r.mu.Lock()
 	slots := r.slots[manager]
@@ -90,8 +92,8 @@ func (r *relay) closeOutdated(t *clientcert.Roots, own *tls.Certificate) {
 	r.trust, r.own = t, own
 }
 
-// dialLeader connects to the reconciling replica. Our roots must have issued the certificate of that replica, for the
-// name in our own certificate.
+// dialLeader connects to the reconciling replica. The certificate of the reconciling replica must be issued by our
+// roots, and must be valid for the first host name in our own serving certificate.
 func (l *Listener) dialLeader(ctx context.Context, network, address string) (net.Conn, error) {
 	own, err := l.opts.Certificate()
 	if err != nil {
@@ -199,7 +201,7 @@ func (l *Listener) route(w http.ResponseWriter, r *http.Request, manager string,
 	return nil
 }
 
-// response is what the other side has answered to a forwarded request.
+// response is the response to a forwarded request.
 type response struct {
 	status             int
 	body               []byte
@@ -208,7 +210,8 @@ type response struct {
 	next               string // the delay until the next heartbeat, as in the response
 }
 
-// passOn sends a request to another replica or manager.
+// passOn sends a request of a runtime to another replica of Lifecycle Manager, or to another manager that receives
+// events of runtimes.
 func (l *Listener) passOn(ctx context.Context, transport *http.Transport, to string, from caller, body []byte,
 	instance string) (response, error) {
 	chain, err := from.chain()

@@ -27,7 +27,7 @@ func TestReplicas(t *testing.T) {
 		peers(o)
 		o.NextHeartbeat = func() time.Duration { return 303*time.Second + time.Millisecond }
 	}, ca)
-	unidentified := listen(t, nil, ca) // believes nobody
+	unidentified := listen(t, nil, ca) // accepts no forwarded requests
 	replica := listen(t, func(o *Options) {
 		peers(o)
 		o.Leader = func(string) (string, bool) { return address.Load().(string), false }
@@ -175,7 +175,8 @@ func kymaListener(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(200)
 }
 
-// TestRoute checks that another manager receives its events as if an ingress had sent them.
+// TestRoute checks how the listener forwards events to another manager: that manager receives the events as if an
+// ingress had sent them.
 func TestRoute(t *testing.T) {
 	ca := newRoot(t, "ca")
 	middle := ca.newIntermediate(t)

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// maxBoots is the maximum number of boots of one runtime that are tracked at the same time. A boot is one process
-	// of an agent. There are several boots while a new process has started and an old one still terminates.
+	// maxBoots is the maximum number of agent processes of one runtime that are tracked at the same time. In this
+	// package, a boot is one process of an agent, from its start to its end. A runtime has several boots during a
+	// restart of the agent, while the new process has started and the old process still terminates.
 	maxBoots = 3
 	// maxProblemBytes is the maximum length of the problem text that an agent reports. The status of the Kyma shows
 	// this text.
@@ -31,7 +32,8 @@ type State struct {
 	Last time.Time
 	// Since is the time of the first heartbeat in an uninterrupted series.
 	Since time.Time
-	// Heartbeat is the content of the last heartbeat. The Problem of the heartbeat is one line of at most 300 bytes.
+	// Heartbeat is the content of the last heartbeat. The field Problem of the heartbeat is one line of at most 300
+	// bytes.
 	Heartbeat protocol.Heartbeat
 }
 
@@ -85,7 +87,7 @@ func newTracker(o *Options) *tracker {
 	}
 }
 
-// lock returns the record of a runtime with its mutex locked. If there is no record, lock creates one.
+// lock returns the record of a runtime with its mutex locked. If there is no record, the method lock creates one.
 func (b *tracker) lock(kyma string) *record {
 	b.mu.RLock()
 	r := b.records[kyma]
@@ -176,8 +178,8 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 		r.mu.Unlock()
 		return
 	}
-	// Events that this boot sent earlier count as received: either another process has acknowledged them, or they have
-	// not arrived yet.
+	// Events that this agent process sent earlier count as received: either another replica has acknowledged these
+	// events, or they have not arrived yet.
 	replaced := r.addBoot(sequenceLog{boot: boot, done: sequence})
 	notify := replaced && r.missed.due(time.Now())
 	b.setTimerLocked(r)
@@ -187,7 +189,7 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 	}
 }
 
-// bootIndex returns the index in boots of the boot with the given name.
+// bootIndex returns the index in r.boots of the agent process with the given name.
 func (r *record) bootIndex(boot string) (index int, known bool) {
 	for i := range r.boots {
 		if r.boots[i].boot == boot {
@@ -197,8 +199,8 @@ func (r *record) bootIndex(boot string) (index int, known bool) {
 	return 0, false
 }
 
-// addBoot adds a boot as the newest one of the runtime. addBoot reports whether there was an older boot. The process of
-// the older boot may have ended before it sent all its events.
+// addBoot adds an agent process as the newest boot of the runtime. addBoot reports whether there was an older boot. The
+// older agent process may have ended before it sent all its events.
 func (r *record) addBoot(l sequenceLog) (replaced bool) {
 	replaced = len(r.boots) > 0
 	r.boots = slices.Insert(r.boots, 0, l)
@@ -208,9 +210,9 @@ func (r *record) addBoot(l sequenceLog) (replaced bool) {
 	return replaced
 }
 
-// recordHeartbeat records a heartbeat; delay is the time that its response adds until the next heartbeat. The boot of
-// the heartbeat determines two things: whether events were missed, and whether the heartbeat becomes the state of the
-// runtime:
+// recordHeartbeat records a heartbeat. The parameter pace is the delay until the next heartbeat that the response
+// requests; this delay is added to HeartbeatTimeout. The agent process that has sent the heartbeat determines two
+// things: whether events were missed, and whether the heartbeat becomes the state of the runtime:
 //
 //	 boot of the heartbeat                           events were missed                 becomes the state
 //	1 the first boot in this process                 if the agent lost some             yes; its number is the start
@@ -256,7 +258,8 @@ func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.He
 	}
 }
 
-// setStateLocked replaces the state of the runtime. setStateLocked reports whether Changed must be called for this.
+// setStateLocked replaces the last heartbeat of the runtime. setStateLocked reports whether the callback Changed must
+// be called because of the replacement.
 func (b *tracker) setStateLocked(r *record, s State) (changed bool) {
 	old := r.state
 	alive := b.isAliveLocked(r, s.Last)
@@ -377,8 +380,8 @@ func (b *tracker) removeIdle(r *record, now time.Time) {
 	}
 }
 
-// setTimerLocked makes sure that a runtime is checked in time. A timer that expires too early is not changed; at a
-// heartbeat, this is the normal case.
+// setTimerLocked sets the timer of a runtime, so that the runtime is checked in time. If the existing timer expires
+// earlier than necessary, setTimerLocked does not change it. Therefore most heartbeats change no timer.
 func (b *tracker) setTimerLocked(r *record) {
 	at := r.last.Add(recordRetention)
 	earliest := func(t time.Time) {

@@ -20,9 +20,10 @@
 // which events were missed: see sequenceLog. Heartbeats are recorded in memory; one goroutine detects runtimes whose
 // heartbeats have stopped. Callbacks are called only on changes, and at a limited rate.
 //
-// All reports of a runtime must reach the replica that reconciles the runtime. Other replicas forward requests to that
-// replica: with the client certificate in the header, and with their own serving certificate as the client certificate.
-// In the same way, the listener forwards events for other managers to these managers.
+// All reports of a runtime must reach the replica that reconciles the runtime. A replica that does not reconcile the
+// runtime forwards the request to the replica that does. The forwarded request has the certificate of the runtime in a
+// header, and the forwarding replica authenticates with its own serving certificate. In the same way, the listener
+// forwards events for other managers to these managers. Other managers are programs that have registered a Watcher.
 //
 // There are three kinds of limits: the HTTP server of the standard library limits sizes and durations, connLimiter
 // limits connections, and serve limits the requests per runtime and in total. Nothing is stored about clients that are
@@ -30,8 +31,8 @@
 //
 // # What it does not do
 //
-// The package issues no certificates (package authority does that), does not look up Kymas (Lookup does that), and
-// stores nothing: after a restart, no runtime is known until its first heartbeat.
+// The package issues no certificates: package authority issues them. The package does not look up Kymas: the callback
+// Lookup does so. The package stores nothing: after a restart, no runtime is known until its first heartbeat.
 package backchannel
 
 import (
@@ -59,18 +60,19 @@ import (
 type Runtime struct {
 	// Kyma is the name of the Kyma.
 	Kyma string
-	// NotBefore is a time: all certificates that were issued before it are revoked. The zero time means that no
-	// certificate is revoked.
+	// NotBefore is a time of revocation: all certificates of the runtime that were issued before NotBefore are revoked.
+	// The zero time means that no certificate is revoked.
 	NotBefore time.Time
 }
 
 // Options configure a Listener. Roots, Lookup and Deliver are required. In addition, either Address with Certificate or
 // ForwardedAddress with ForwardedFrom is required.
 type Options struct {
-	// Address is the host:port on which the listener serves TLS with client certificates. "" disables it.
+	// Address is the host:port on which the listener serves TLS with client certificates. "" means that the listener
+	// does not serve TLS.
 	Address string
 	// ForwardedAddress is the host:port on which the listener serves plain HTTP behind an ingress that terminates TLS.
-	// "" disables it.
+	// "" means that the listener does not serve plain HTTP.
 	ForwardedAddress string
 	// ForwardedFrom are the networks (CIDR) of the ingress in front of ForwardedAddress. Requests on ForwardedAddress
 	// from other addresses are refused. The ingress must replace any header X-Forwarded-Client-Cert in the requests of
@@ -94,19 +96,20 @@ type Options struct {
 	Lookup func(id protocol.Identity) (Runtime, error)
 	// Deliver is called for each event. If the agent repeats an event, Deliver is called again. Deliver must not block.
 	Deliver func(kyma string, e protocol.Event)
-	// Missed is called when objects of a runtime may have changed without an event. Missed must not block. nil means
-	// that it is not called.
+	// Missed is called when objects of a runtime may have changed without an event. Missed must not block. If Missed is
+	// nil, nobody is notified.
 	Missed func(kyma string)
 	// Changed is called when State has changed: the heartbeats of a runtime begin or stop, or its agent reports another
 	// version, another problem or another root. For one runtime, Changed is called at most five times in a row, and
-	// after that at most four times a minute. Changed must not block. nil means that it is not called.
+	// after that at most four times a minute. Changed must not block. If Changed is nil, nobody is notified.
 	Changed func(kyma string)
-	// Route returns the URL of another manager, in the form scheme://host:port. The path of the event is appended to
-	// the URL. nil means that there is no other manager.
+	// Route returns the base URL of another manager that receives events of runtimes, in the form scheme://host:port.
+	// The listener appends the path of the event to this URL. If Route is nil, events are not forwarded to other
+	// managers.
 	Route func(manager string) (url string, ok bool)
 	// Leader returns the address (host:port) of the listener on the replica that reconciles the runtime of a Kyma, or
-	// "" if the address is unknown. Leader also returns whether this replica is that replica. nil means that this
-	// replica reconciles all runtimes.
+	// "" if the address is unknown. The result me is true if this process is the replica that reconciles the runtime.
+	// If Leader is nil, this process reconciles all runtimes.
 	Leader func(kyma string) (address string, me bool)
 
 	// HeartbeatTimeout is the time after which a runtime without a heartbeat counts as lost. Default 100 s.
@@ -173,7 +176,7 @@ type Listener struct {
 	logRate bucket // limits log lines about refused requests; guarded by logMu
 }
 
-// New validates the options and returns a Listener. New opens no address: Start opens them.
+// New validates the options and returns a Listener. New opens no address: Start opens the addresses.
 func New(o Options) (*Listener, error) {
 	switch {
 	case o.Roots == nil || o.Lookup == nil || o.Deliver == nil:
@@ -287,8 +290,8 @@ func (l *Listener) Start(ctx context.Context) error {
 	return nil
 }
 
-// drain shuts the servers down. drain waits at most DrainTimeout for running requests, and closes the remaining
-// connections after that.
+// drain shuts the servers down. The method drain waits at most DrainTimeout for running requests, and closes the
+// remaining connections after that.
 func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opts.Limits.DrainTimeout)
 	defer cancel()

@@ -24,7 +24,7 @@ import (
 const (
 	eventPath     = "/v2/lifecycle-manager/event"
 	heartbeatPath = "/v2/lifecycle-manager/heartbeat"
-	// recorded is a body that the agent of the Kyma project has sent.
+	// The constant recorded is the body of a request that the agent of the Kyma project has sent.
 	recorded = `{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"}}`
 	// serverName is the host name in the serving certificates.
 	serverName  = "listener.test"
@@ -47,7 +47,7 @@ type testListener struct {
 	changed []string
 }
 
-// listen starts a listener that trusts the given roots. A test may change the options before the start.
+// listen starts a listener that trusts the given roots. A test may change the options of the listener before its start.
 func listen(t testing.TB, change func(*Options), roots ...*root) *testListener {
 	t.Helper()
 	e := &testListener{fleet: map[string]Runtime{}, uids: map[string]string{},
@@ -120,7 +120,7 @@ func (e *testListener) lookup(id protocol.Identity) (Runtime, error) {
 	return rt, nil
 }
 
-// add adds runtimes, each with the Kyma kyma-<name> that has the UID uid-<name>.
+// add adds runtimes: for each name, a runtime with the Kyma kyma-<name> that has the UID uid-<name>.
 func (e *testListener) add(names ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -141,7 +141,7 @@ func (e *testListener) notifiedChanged() []string {
 	return withLock(e, func() []string { return slices.Clone(e.changed) })
 }
 
-// client returns a client with a certificate; nil means without a certificate.
+// client returns an HTTP client with a client certificate, or without one if own is nil.
 func client(t testing.TB, trusted *root, own *tls.Certificate) *http.Client {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -167,7 +167,8 @@ type reply struct {
 	close  bool
 }
 
-// call sends a request and returns the response. headers has a name, its value, the next name, its value, and so on.
+// call sends a request and returns the response. The parameter headers has a name, its value, the next name, its value,
+// and so on.
 func call(t testing.TB, c *http.Client, method, url, body string, headers ...string) reply {
 	t.Helper()
 	r, err := attempt(t.Context(), c, method, url, body, headers...)
@@ -196,7 +197,7 @@ func attempt(ctx context.Context, c *http.Client, method, url, body string, head
 
 func (e *testListener) url(path string) string { return "https://" + e.ServingAddress() + path }
 
-// eventually waits until the function holds returns true.
+// eventually is a function that waits until the function holds returns true. After waitTimeout, it fails the test.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)

@@ -2,20 +2,22 @@ package backchannel
 
 import "slices"
 
-// maxSpans is the maximum number of spans in sequenceLog.ahead: the events that arrived before events with smaller
-// numbers. An agent sends only a few events concurrently, so few events arrive early.
+// maxSpans is the maximum number of ranges in the field ahead of sequenceLog. This field contains events that arrived
+// before events with smaller sequence numbers. An agent sends only a few events concurrently, so few events arrive
+// early.
 const maxSpans = 16
 
-// sequenceLog records which sequence numbers of events were received from one boot of an agent.
+// sequenceLog records which sequence numbers of events were received from one process of an agent.
 type sequenceLog struct {
 	boot string
-	// done is the highest number up to which every event was received, or counts as received.
+	// The field done is the highest sequence number up to which every event was received, or counts as received.
 	done uint64
-	// ahead has the numbers above done that were received. The spans are ordered, do not overlap and are not adjacent.
-	// There are at most maxSpans spans.
+	// The field ahead contains the received sequence numbers that are greater than the field done, as ranges. The
+	// ranges are ordered, do not overlap and are not adjacent. There are at most maxSpans ranges.
 	ahead []span
-	// skipped is the span of the numbers that count as received because ahead was full. Some numbers in this span may
-	// really have been received. The zero value means that no number was skipped.
+	// The field skipped is the range of sequence numbers that count as received, because the field ahead had no space
+	// for more ranges. Some numbers in this range may really have been received. The zero value means that no number
+	// was skipped.
 	skipped span
 }
 
@@ -27,7 +29,7 @@ func (l *sequenceLog) add(n uint64) {
 	if n <= l.done {
 		return
 	}
-	// at is the index of the first span that contains n, ends directly before n, or begins after n.
+	// The variable at is the index of the first range that contains n, ends directly before n, or begins after n.
 	at, _ := slices.BinarySearchFunc(l.ahead, n, func(s span, n uint64) int {
 		if s.to < n-1 {
 			return -1
@@ -55,9 +57,9 @@ func (l *sequenceLog) add(n uint64) {
 	}
 }
 
-// acknowledge records that the agent has received responses to all events up to sequence. acknowledge reports whether
-// some of these events were not received here. After that, these events count as received, so that a missed event is
-// reported only once.
+// acknowledge records that the agent has received responses to all events up to a sequence number. The result missed is
+// true if some of these events were not received here. After the call, these events count as received, so that a missed
+// event is reported only once.
 func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	missed = sequence > l.done
 	if l.skipped.from > 0 && l.skipped.from <= sequence {
@@ -72,7 +74,8 @@ func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	return missed
 }
 
-// advance increases done over the spans that follow it without a gap.
+// advance moves ranges from the field ahead to the field done: as long as the first range follows done without a gap,
+// done becomes the end of this range.
 func (l *sequenceLog) advance() {
 	n := 0
 	for ; n < len(l.ahead) && l.ahead[n].from-1 <= l.done; n++ {

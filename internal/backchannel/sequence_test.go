@@ -65,8 +65,9 @@ func everySecond(n int) []uint64 {
 	return list
 }
 
-// TestSequenceLogModel compares sequenceLog with a set of numbers. If there are few gaps, both have the same result. If
-// there are many gaps, sequenceLog still reports every missing number.
+// TestSequenceLogModel compares sequenceLog with a model, which is a set of sequence numbers. If there are few gaps
+// between the received numbers, sequenceLog and the model report the same missed events. If there are many gaps,
+// sequenceLog still reports every missing number.
 func TestSequenceLogModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 1))

@@ -24,7 +24,7 @@ type refusal struct {
 	message   string // one line, sent to the client
 	detail    error  // for the log
 	after     time.Duration
-	closeConn bool // close the connection, unless it belongs to a peer
+	closeConn bool // close the connection after the response, unless it belongs to a peer
 }
 
 // target is the parsed path of a request.
@@ -33,7 +33,8 @@ type target struct {
 	heartbeat bool
 }
 
-// isOurs reports whether the request is for Lifecycle Manager itself, and not for another manager.
+// isOurs reports whether the request is for Lifecycle Manager, and not for another manager that has registered a
+// Watcher.
 func (t target) isOurs() bool { return t.manager == protocol.ManagerName }
 
 // bodies is a pool of buffers for request bodies. No buffer grows beyond the maximum size of a body.
@@ -284,8 +285,8 @@ func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit 
 		detail: err, closeConn: true}
 }
 
-// handle delivers an event, or records a heartbeat. If another replica or manager is responsible for the request,
-// handle forwards it.
+// handle delivers an event, or records a heartbeat. If another replica or another manager is responsible for the
+// request, handle forwards the request.
 func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, from caller,
 	rec *record, body []byte) *refusal {
 	if !to.isOurs() {

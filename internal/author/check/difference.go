@@ -19,7 +19,8 @@ type Difference struct {
 	Removed []string `json:"removed,omitempty"`
 	// Unchanged is the number of objects that are equal in both versions.
 	Unchanged int `json:"unchanged"`
-	// Findings state what the upgrade would break, and the rights that the new version has more than the old one.
+	// Findings describe what an upgrade to the new version would break, and the permissions that only the new version
+	// requests.
 	Findings []content.Finding `json:"findings,omitempty"`
 }
 
@@ -50,7 +51,8 @@ func Compare(from, to string, before, after []*unstructured.Unstructured) Differ
 	return d
 }
 
-// CompareObjects returns the findings about an upgrade between two versions with these objects.
+// CompareObjects returns the findings about an upgrade of a module from the version from, with the objects before, to
+// the version to, with the objects after.
 func CompareObjects(from, to string, before, after []*unstructured.Unstructured) []content.Finding {
 	now := map[string]*unstructured.Unstructured{}
 	for _, o := range after {

@@ -33,9 +33,9 @@ var types = func() *runtime.Scheme {
 	return s
 }()
 
-// Objects returns findings about those parts of a module's objects that the API servers of all supported versions would
-// refuse. The parameter namespaces has the namespaces that each runtime has, in addition to those of Kubernetes itself.
-// These are the findings:
+// Objects checks the objects of a module, and returns findings about those parts that the API servers of all supported
+// versions would refuse. The parameter namespaces lists namespaces that exist in every runtime, in addition to the
+// namespaces that Kubernetes creates itself. Objects returns these findings:
 //
 //	1  an API version that is not served any more           error
 //	2  a built-in group that does not have the kind         error
@@ -163,7 +163,8 @@ func selectorProblem(o *unstructured.Unstructured) string {
 	return ""
 }
 
-// namespaceFindings reports the namespaces of objects that exist neither in the module nor in each cluster.
+// namespaceFindings reports every namespace that objects of the module use, but that is neither created by the module
+// nor present in each cluster. The parameter known lists the namespaces that each cluster has.
 func namespaceFindings(objects []*unstructured.Unstructured, crds map[string]*apiextensionsv1.CustomResourceDefinition,
 	known []string) []content.Finding {
 	known = append([]string{corev1.NamespaceDefault, corev1.NamespaceNodeLease, metav1.NamespacePublic,

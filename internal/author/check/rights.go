@@ -59,7 +59,8 @@ func (r role) grants() []grant {
 	return all
 }
 
-// Rights reports the permissions of a module. Rights marks the permissions that are close to full access.
+// Rights returns findings that list the permissions of each role of a module. For permissions that are close to full
+// access, Rights returns a warning.
 func Rights(objects []*unstructured.Unstructured) []content.Finding {
 	var findings []content.Finding
 	for _, r := range rolesOf(objects) {
@@ -135,12 +136,13 @@ func (g grant) covers(o grant) bool {
 		(group == "*" || group == otherGroup) && (!g.named || o.named) && (g.wide || !o.wide)
 }
 
-// writes are the verbs with which objects in a cluster are created or changed.
+// writes is a list of the verbs that create or change objects in a cluster.
 var writes = []string{"create", "update", "patch", "*"}
 
-// LostRights compares the roles of two versions: it returns the permissions to change objects that the roles in from
-// have and the roles in to do not have. created are the resources that from may create and to may not delete: the
-// operator of the second version could not remove such objects. Both lists in the result are sorted.
+// LostRights compares the roles of two versions of a module: it returns the permissions to change objects that the
+// roles in the parameter from grant and the roles in the parameter to do not grant. The result created lists the
+// resources that the first version may create and the second version may not delete: the operator of the second version
+// could not remove such objects. Both lists in the result are sorted.
 func LostRights(from, to []*unstructured.Unstructured) (lost, created []string) {
 	var left []grant
 	for _, r := range rolesOf(to) {

@@ -17,9 +17,10 @@ const (
 type Finding struct {
 	// Level is Error, Warning or Info.
 	Level Level `json:"level"`
-	// Where is the location of the problem: file:line, or the name of an object. Where is never empty.
+	// The field Where contains the location of the problem: file:line, or the name of an object. The field Where is
+	// never empty.
 	Where string `json:"where"`
-	// What describes the problem and how to solve it.
+	// The field What contains the description of the problem, and how to solve it.
 	What string `json:"what"`
 }
 

@@ -13,8 +13,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Installation is that part of a component version which the manager installs. An Installation has one part for each
-// layer. A scenario test compares this with the manager: for an installed version, the preview must show no changes.
+// Installation is the part of a component version that the manager installs. An Installation has one part for each
+// layer. A scenario test checks that this package and the manager render the same objects: for an installed version,
+// the preview must show no changes.
 type Installation struct {
 	// Name is the name of the component, and Version is its version.
 	Name, Version string
@@ -101,8 +102,8 @@ func installedResources(c *registry.Component) []string {
 	})
 }
 
-// Bundle renders the part to a bundle. The function capabilities returns the properties of the cluster on which a chart
-// may depend.
+// Bundle renders this part of an installation to a bundle of objects. The function capabilities returns the properties
+// of the cluster on which a chart may depend.
 func (p Part) Bundle(ctx context.Context, o render.Options, capabilities func(context.Context, []string) (
 	render.Capabilities, error)) (b *render.Bundle, err error) {
 	ctx, cancel := context.WithTimeout(ctx, renderTimeout)

@@ -213,9 +213,10 @@ func (a *Archive) checkComplete() error {
 	return nil
 }
 
-// requiredBy returns the digests of the content that an entry needs in addition to its manifest. An image needs its
-// blobs. An index needs its manifests; each of these has its own entry. A list of referrers needs no other content.
-// Layers with external URLs are not needed.
+// requiredBy returns the digests of the content that an entry of the index needs in addition to its manifest, so that
+// the archive is complete. An image needs its config and its layers. An image index needs the manifests of its images;
+// each of these manifests has its own entry. An index that lists referrers needs no content except itself. An archive
+// may be without those layers that have external URLs, because clients download these layers from the URLs.
 func (a *Archive) requiredBy(e entry) ([]string, error) {
 	data, err := a.blobs[e.Digest].bytes()
 	if err != nil {
@@ -295,7 +296,7 @@ func (a *Archive) Add(replace bool, artifacts ...*ocm.Artifact) error {
 	return nil
 }
 
-// find returns the position in the index of the entry with the same name, or -1 if there is none.
+// find returns the position in the index of the entry with the same name, or -1 if there is no such entry.
 func (a *Archive) find(e entry) int {
 	return slices.IndexFunc(a.entries, func(o entry) bool {
 		return o.Repository == e.Repository && o.Tag == e.Tag && (e.Tag != "" || o.Digest == e.Digest)

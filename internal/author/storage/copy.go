@@ -15,8 +15,8 @@ type Copied struct {
 	Version string `json:"version"`
 	// Digest is the digest of the manifest in the target.
 	Digest string `json:"digest"`
-	// Was is the digest of the manifest in the source, if the manifest of the copy differs from it. Was is empty if the
-	// manifest was copied byte for byte.
+	// The field Was contains the digest of the manifest in the source, if the manifest of the copy differs from the
+	// manifest in the source. The field Was is empty if the manifest was copied byte for byte.
 	Was string `json:"was,omitempty"`
 	// Signatures is the number of copied signatures.
 	Signatures int `json:"signatures"`
@@ -68,7 +68,7 @@ func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, e
 }
 
 // copyVersion copies one component version to another place. If the target is an archive, the caller must save the
-// archive after that.
+// archive after the call.
 func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o CopyOptions) (Copied, error) {
 	c := Copied{Name: a.Name(), Version: a.Version()}
 	signatures, err := p.registry.Signatures(ctx, a)
@@ -120,8 +120,8 @@ func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	return a, nil
 }
 
-// writeArtifacts adds artifacts to the place. If the place is an archive, writeArtifacts saves it. The first artifact
-// is a component version, and the other artifacts are its signatures.
+// writeArtifacts adds artifacts to the registry or archive p. If p is an archive, writeArtifacts saves the archive. The
+// first artifact is a component version, and the other artifacts are its signatures.
 func (p *Place) writeArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if isNew, err = p.addArtifacts(ctx, replace, artifacts); err != nil || p.archive == nil {
 		return isNew, err
@@ -129,9 +129,9 @@ func (p *Place) writeArtifacts(ctx context.Context, replace bool, artifacts []*o
 	return isNew, p.archive.Save()
 }
 
-// addArtifacts adds artifacts to the place. The first artifact is a component version, and the other artifacts are its
-// signatures. The signatures are written last, so that a signature never exists without its component version. If the
-// place is an archive, the caller must save the archive after that.
+// addArtifacts adds artifacts to the registry or archive p. The first artifact is a component version, and the other
+// artifacts are its signatures. The signatures are written last, so that a signature never exists without its component
+// version. If p is an archive, the caller must save the archive after the call.
 func (p *Place) addArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if p.archive != nil {
 		isNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool {
@@ -153,7 +153,7 @@ func (p *Place) addArtifacts(ctx context.Context, replace bool, artifacts []*ocm
 	return isNew, nil
 }
 
-// Write writes a component version to the place.
+// Write writes a component version to the registry or archive p.
 func (p *Place) Write(ctx context.Context, replace bool, a *ocm.Artifact) (isNew bool, err error) {
 	return p.writeArtifacts(ctx, replace, []*ocm.Artifact{a})
 }

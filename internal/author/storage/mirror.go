@@ -150,7 +150,7 @@ func (p *Place) isHost(r name.Repository) bool {
 	return p.archive == nil && r.RegistryStr() == host
 }
 
-// clientOptions returns the options for requests to the place.
+// clientOptions returns the options for requests to the registry or archive p.
 func (p *Place) clientOptions(ctx context.Context, ref name.Reference) []remote.Option {
 	if p.archive == nil {
 		return p.otherClientOptions(ctx, ref)
@@ -159,9 +159,9 @@ func (p *Place) clientOptions(ctx context.Context, ref name.Reference) []remote.
 		remote.WithAuth(authn.Anonymous)}
 }
 
-// otherClientOptions returns the options for requests to a registry that may be another one than the place. If the
-// registry is the registry of the place, the options contain the credentials of the place. Otherwise the options
-// contain the credentials of docker login. Credentials for one registry are never sent to another registry.
+// otherClientOptions returns the options for requests to the registry of an image, which may differ from the registry
+// p. If the image is in the registry p, the options contain the credentials for p. If the image is in another registry,
+// the options contain the credentials of docker login. Credentials for one registry are never sent to another registry.
 func (p *Place) otherClientOptions(ctx context.Context, ref name.Reference) []remote.Option {
 	keychain := p.access.Keychain
 	if keychain == nil || !p.isHost(ref.Context()) {
@@ -189,13 +189,13 @@ func relocateImages(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error
 	})
 }
 
-// OldName is an image reference in an object which the manager does not replace.
+// OldName is an image reference in an object, if the manager does not replace this reference.
 type OldName struct {
 	// Object is the object that contains the image reference. Image is the image reference.
 	Object string `json:"object"`
 	Image  string `json:"image"`
-	// At is the new reference of the copied image. At is empty if the image is not a resource of the component, so that
-	// it was not copied.
+	// The field At contains the new reference of the copied image. The field At is empty if the image was not copied,
+	// because the image is not a resource of the component.
 	At string `json:"at,omitempty"`
 }
 

@@ -56,7 +56,8 @@ func newGallery(t *testing.T) gallery {
 	return g
 }
 
-// These are the images in a gallery. One image has a tag, and the other image has only a digest.
+// The constants tagged and untagged are the repositories of the images in the test registry. The image tagged has a
+// tag, and the image untagged has only a digest.
 const (
 	tagged   = "team/widget:2.0.1"
 	untagged = "team/agent"
@@ -107,8 +108,8 @@ func digestOfImage(t *testing.T, of interface{ Digest() (v1.Hash, error) }) stri
 	return d.String()
 }
 
-// withImages builds the module good into an archive. The Deployment of the module has one image, and the DaemonSet has
-// another.
+// withImages builds a valid test module and writes it into an archive. The Deployment of the module has one image, and
+// the DaemonSet has another image.
 func withImages(t *testing.T, deployment, daemonSet string) *storage.Place {
 	t.Helper()
 	config := writeModule(t, okConfig, deployment, "")
@@ -249,7 +250,7 @@ func must(found []string, err error) []string {
 	return found
 }
 
-// TestHalfOfImages checks that an archive is rejected if any part of an image is missing.
+// TestHalfOfImages checks that OpenArchive returns an error if any part of an image is missing.
 func TestHalfOfImages(t *testing.T) {
 	from := newGallery(t)
 	from.pushIndex(t)
@@ -276,8 +277,8 @@ func TestHalfOfImages(t *testing.T) {
 	}
 }
 
-// TestMirrorRefused checks the reasons for which images are not copied. In each of these cases, no part of the version
-// may be copied.
+// TestMirrorRefused checks the reasons why images are not copied. In each of these cases, no part of the version may be
+// copied.
 func TestMirrorRefused(t *testing.T) {
 	from := newGallery(t)
 	single := from.pushImage(t)
@@ -328,7 +329,8 @@ func (s spy) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return authn.Anonymous, nil
 }
 
-// TestLoginStaysHome checks that the credentials for a place are not sent to the registries of images.
+// TestLoginStaysHome checks that the credentials for a registry with modules are not sent to other registries with
+// images.
 func TestLoginStaysHome(t *testing.T) {
 	from := newGallery(t)
 	from.pushIndex(t)

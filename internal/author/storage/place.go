@@ -23,7 +23,8 @@ const maxLayer = 256 << 20
 
 // Place is a registry or an archive with component versions.
 type Place struct {
-	// Component and Version are those in the reference; they are empty if the reference has none.
+	// Component and Version are the component and the version in the reference; they are empty if the reference has
+	// none.
 	Component, Version string
 
 	text     string // reference without component and version
@@ -76,8 +77,8 @@ func Open(reference string, access Access, create bool) (*Place, error) {
 	return p, nil
 }
 
-// parseReference sets Component and Version. parseReference returns the rest of the reference, and whether the place is
-// an "archive" or a "registry".
+// parseReference sets the fields Component and Version. parseReference returns the rest of the reference as place. The
+// result is states whether the place is an "archive" or a "registry".
 func (p *Place) parseReference(reference string) (place, is string, err error) {
 	text := reference
 	for prefix, kind := range map[string]string{"ctf::": "archive", "CommonTransportFormat::": "archive",
@@ -207,8 +208,8 @@ func (p *Place) Versions(ctx context.Context) ([]string, error) {
 	return versions, nil
 }
 
-// One returns the only component version that the reference selects. One returns an error if the reference selects more
-// than one.
+// One returns the component version that the reference selects. The method One returns an error if the reference
+// selects several component versions.
 func (p *Place) One(ctx context.Context) (*ocm.Artifact, error) {
 	all, err := p.Select(ctx)
 	if err != nil {
@@ -225,8 +226,8 @@ func (p *Place) One(ctx context.Context) (*ocm.Artifact, error) {
 	return all[0], nil
 }
 
-// Installation reads the component version of the reference in the same way as the manager. Installation returns an
-// error if the reference selects more than one component version.
+// Installation reads the component version that the reference selects, in the same way as the manager. Installation
+// returns an error if the reference selects several component versions.
 func (p *Place) Installation(ctx context.Context) (*content.Installation, error) {
 	a, err := p.One(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// packModule builds and packs the module good.
+// packModule builds and packs a valid test module.
 func packModule(t *testing.T, home, commit string) *ocm.Artifact {
 	t.Helper()
 	m, err := author.Build(t.Context(), author.Source{File: writeModule(
@@ -66,8 +66,8 @@ func TestSameDigest(t *testing.T) {
 	}
 }
 
-// TestRound copies a signed version from an archive through registries to an archive in another format, and checks that
-// the version is unchanged.
+// TestRound copies a signed version from an archive to registries, and from there to an archive in another format, and
+// checks that the version is unchanged.
 func TestRound(t *testing.T) {
 	dir := t.TempDir()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -221,8 +221,8 @@ func TestDamagedArchive(t *testing.T) {
 }
 
 // TestBrokenPush checks two failures of a push. First, if a push fails before the manifest is written, the version does
-// not exist, and the next push completes it. Second, if another client moves the tag at the same time, the push reports
-// this.
+// not exist in the registry, and the next push completes the version. Second, if another client moves the tag at the
+// same time, the push returns an error about it.
 func TestBrokenPush(t *testing.T) {
 	inside := fake.New(fake.Logger(log.New(io.Discard, "", 0)))
 	var broken, moved atomic.Bool
@@ -232,7 +232,7 @@ func TestBrokenPush(t *testing.T) {
 		case broken.Load() && r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/"):
 			http.Error(w, "quota", http.StatusForbidden)
 		case moved.Load() && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/2.0.1"):
-			// Another client has written the manifest before this one.
+			// Another client has written its manifest before the push under test writes its own manifest.
 			w.WriteHeader(http.StatusCreated)
 		default:
 			inside.ServeHTTP(w, r)

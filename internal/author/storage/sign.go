@@ -19,7 +19,8 @@ import (
 // SignOptions are the options of Sign.
 type SignOptions struct {
 	// Kind is the kind of the signature. trust.KindOCM means a signature in the descriptor, with an RSA key.
-	// trust.KindCosign means a signature next to the manifest. If Kind is empty, the default kind for the key is used.
+	// trust.KindCosign means a signature next to the manifest. If Kind is empty, the type of the private key decides:
+	// an RSA key makes a signature in the descriptor, and any other key makes a cosign signature.
 	Kind string
 	// Name is the name of an OCM signature. If Name is empty, the name is "default".
 	Name string
@@ -32,13 +33,15 @@ type Signed struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
-	// Digest is the digest of the manifest after the signature was added. An OCM signature changes the digest.
+	// Digest is the digest of the manifest of the component version after the signature was added. A signature in the
+	// descriptor changes this digest.
 	Digest string `json:"digest"`
 }
 
-// Sign signs the component versions that the reference selects, in their place. A signature in the descriptor changes
-// the manifest, so Sign moves the tag to the new manifest. The signature covers the digests of the images of the
-// component. If an image reference has a tag, Sign reads the digest from the archive or from the registry of the image.
+// Sign signs the component versions that the reference selects, and stores the signatures in the same registry or
+// archive. A signature in the descriptor changes the manifest, so Sign moves the tag to the new manifest. The signature
+// covers the digests of the images of the component. If an image reference has a tag, Sign reads the digest from the
+// archive or from the registry of the image.
 func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 	rsaKey, isRSA := s.Key.(*rsa.PrivateKey)
 	switch {
@@ -133,10 +136,9 @@ type Verified struct {
 	Images []string `json:"images,omitempty"`
 }
 
-// Verify applies the trust policy of the place to the component versions that the reference selects, and to all their
-// layers. If images is true, Verify also checks the images of each version: each image must exist, and its tag must
-// point to the digest in the descriptor. Verify returns an error if content is missing or differs from the signed
-// content.
+// Verify applies the trust policy of p to the component versions that the reference selects, and to all their layers.
+// If images is true, Verify also checks the images of each version: each image must exist, and its tag must point to
+// the digest in the descriptor. Verify returns an error if content is missing or differs from the signed content.
 func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
 	all, err := p.Select(ctx)
 	if err != nil {

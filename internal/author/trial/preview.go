@@ -28,7 +28,7 @@ const (
 	ChangeCreate = "create"
 	ChangeUpdate = "change"
 	ChangeDelete = "delete"
-	ChangeRefuse = "refuse" // the API server would reject it
+	ChangeRefuse = "refuse" // the API server would reject the object
 )
 
 // Change is what an installation would change in one object.
@@ -137,7 +137,7 @@ func newPreview(config *rest.Config) (*preview, error) {
 	return &preview{Client: c, defined: map[schema.GroupKind]bool{}}, nil
 }
 
-// add adds a change to the result. If c is nil, add counts an object that would not change.
+// add adds a change to the result. If c is nil, the method add counts an object that would not change.
 func (p *preview) add(c *Change) {
 	if c == nil {
 		p.same++
@@ -396,8 +396,8 @@ func hideValue(value string) string {
 	return "(secret)"
 }
 
-// flatten adds all values in a tree to the map into; the key of each value is its path. If all items of a list have a
-// name, the path contains the names of the items.
+// flatten adds each value in a tree to the map in the parameter into. The key in this map is the path of the value. If
+// all items of a list have a name, the path contains the names of the items.
 func flatten(path string, value any, into map[string]any) {
 	switch v := value.(type) {
 	case map[string]any:

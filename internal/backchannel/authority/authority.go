@@ -1,5 +1,5 @@
-// Package authority issues the certificates with which runtimes and control plane authenticate each other, and manages
-// the roots to trust.
+// Package authority issues the certificates with which runtimes and the control plane authenticate each other, and
+// manages the root certificates (roots) that both sides trust.
 //
 // # Use
 //
@@ -9,27 +9,31 @@
 //	stale, why := a.Stale(held, mark)           // reports whether the certificate must be replaced
 //	roots, pair := a.Roots(), a.Serving         // for the listener
 //
-// [CertManager] does the same with certificates of cert-manager; both implement [Issuer].
+// [CertManager] issues certificates by cert-manager instead of an own authority. [Authority] and [CertManager]
+// implement [Issuer].
 //
 // # How it works
 //
 // The roots (certificates and keys) are in one Secret that all replicas share ([SecretName]). The first replica creates
-// this Secret; if several replicas try to create it at the same time, the others use the roots of the first one. Each
-// replica reads the Secret in two cases: when it changes (a metadata watch on this one object), and once per Interval.
-// The table in rotate.go then decides whether a new root is needed, which root signs the certificate of the listener,
-// and which root can be removed. A decision takes effect only after its result was written to the Secret.
+// this Secret; if several replicas try to create the Secret at the same time, the other replicas use the roots of the
+// first one. Each replica reads the Secret in two cases: when it changes (a metadata watch on this one object), and
+// once per Interval. The table in rotate.go then decides whether a new root is needed, which root signs the certificate
+// of the listener, and which root can be removed. A decision takes effect only after its result was written to the
+// Secret.
 //
-// A rotation has these phases. A new root becomes the first in the list. The listener trusts all roots of the list, and
-// so does each runtime with its next certificate. Runtimes receive certificates that the new root has signed, one
-// runtime after the other. If a runtime connects with such a certificate, it also has the new bundle of roots, so it
-// trusts the new root. When all runtimes trust the new root, the listener uses a certificate of the new root. After
-// SettlePeriod the old root is removed. If a runtime never connects, the old root is used until it expires. A second
-// rotation may begin before the first has ended. If there are more than two roots, the listener uses the newest root
-// that every runtime trusts, which is the oldest root that a runtime connects with.
+// A rotation has these phases. A new root becomes the first in the list of trusted roots in the Secret. The listener
+// trusts all roots in this list. Each runtime receives the list together with its next certificate. Runtimes receive
+// certificates that the new root has signed, one runtime after the other. If a runtime connects with such a
+// certificate, it also has the new bundle of roots, so it trusts the new root. When all runtimes trust the new root,
+// the listener uses a certificate of the new root. After SettlePeriod the old root is removed. If a runtime never
+// connects, the old root is used until it expires. A second rotation may begin before the first has ended. If there are
+// more than two roots, the listener uses the newest root that every runtime trusts. A runtime that connects with a
+// certificate of one root also trusts all older roots, so this is the oldest root among the roots of the runtimes'
+// certificates.
 //
-// Certificates become valid [protocol.BackdatePeriod] before they are issued. Certificates are renewed well before they
-// expire, each at a different time. Therefore a clock that is wrong by an hour is harmless, and the certificates of a
-// fleet are not all renewed within the same hour.
+// Certificates become valid [protocol.BackdatePeriod] before they are issued, so that a clock that is wrong by an hour
+// is harmless. Certificates are renewed well before they expire, each at a different time, so that the certificates of
+// a fleet are not all renewed within the same hour.
 //
 // If the Secret cannot be parsed, the previous roots stay in use in every replica that has read them, and
 // [Authority.LastError] returns the problem. An existing Secret is never replaced by a new CA. If the Secret is
@@ -76,13 +80,14 @@ type Subject struct {
 	Kyma string
 	// CommonName is the runtime ID of the Kyma, or its name if it has none.
 	CommonName string
-	// UID is the UID of the Kyma. Our own authority writes it into the certificate.
+	// UID is the UID of the Kyma. The type Authority writes the UID into the certificate.
 	UID string
-	// DNSNames are the names of the runtime, in addition to those of the agent's Service. Empty names in the list are
-	// ignored.
+	// DNSNames are the DNS names of the runtime, in addition to those of the agent's Service. Empty names in the list
+	// are ignored.
 	DNSNames []string
-	// NotBefore is the time in the annotation certificates-not-before. CertManager renews a certificate that is older
-	// than this time. Zero means that CertManager renews no certificate for this reason.
+	// NotBefore is the time in the annotation certificates-not-before of the Kyma. CertManager renews a certificate
+	// that was issued before NotBefore. If NotBefore is zero, CertManager renews no certificate because of its time of
+	// issue.
 	NotBefore time.Time
 }
 
@@ -141,12 +146,14 @@ type Issuer interface {
 	// Issue returns a certificate for a runtime. Issue may return the same certificate (same Serial) as the previous
 	// call. Each error has a Reason.
 	Issue(ctx context.Context, s Subject) (*Certificate, error)
-	// Stale reports whether a certificate or the delivered roots must be replaced, and returns the reason. A
-	// certificate that was issued before the time mark must be replaced. A mark that is the zero time is ignored.
+	// Stale reports whether a certificate or the delivered roots must be replaced, and returns the reason. If the
+	// parameter mark is not zero, it is a time of revocation: a certificate that was issued before this time must be
+	// replaced.
 	Stale(h Held, mark time.Time) (bool, string)
 	// Due returns the time at which the certificate must be replaced because of its age.
 	Due(h Held) time.Time
-	// Release deletes the certificates that were issued for a Kyma. If there are none, Release returns no error.
+	// Release deletes the certificates that were issued for a Kyma. If a Kyma has no certificates, Release returns no
+	// error.
 	Release(ctx context.Context, kyma string) error
 }
 
@@ -169,33 +176,34 @@ type Options struct {
 
 	// Lifetime is the validity of certificates of runtimes and of the listener. Default 7 days, minimum one second.
 	Lifetime time.Duration
-	// RenewBefore is the minimum remaining validity of a certificate: it is replaced at the latest this long before its
-	// expiry. Default a third of Lifetime.
+	// RenewBefore is the minimum remaining validity of a certificate. A certificate is replaced before its remaining
+	// validity is shorter than RenewBefore. Default a third of Lifetime.
 	RenewBefore time.Duration
-	// RenewSpread is the length of the period before RenewBefore in which the replacements of the fleet are spread.
-	// The default is half of RenewBefore.
+	// RenewSpread is a period by which the replacements of certificates are spread: a certificate is replaced when its
+	// remaining validity is between RenewBefore and RenewBefore + RenewSpread. The default is half of RenewBefore.
 	RenewSpread time.Duration
 	// RootLifetime is the validity of a root. Default 180 days.
 	RootLifetime time.Duration
-	// Overlap is the remaining validity of the newest root at which a new root is created. Default a quarter of
-	// RootLifetime, at least Lifetime.
+	// Overlap is the remaining validity of the newest root at which a new root is created, so that both roots are valid
+	// for this time. Default a quarter of RootLifetime, at least Lifetime.
 	Overlap time.Duration
-	// SettlePeriod is the time for which an old root is kept after the listener has stopped using it. This time is
-	// needed by replicas that read the Secret late. Default 10 minutes. A negative value means that the old root is
-	// removed at once.
+	// SettlePeriod is the time for which an old root is kept after the listener has stopped using it. During
+	// SettlePeriod, replicas that have not read the changed Secret yet still accept certificates of the old root.
+	// Default 10 minutes. A negative value means that the old root is removed at once.
 	SettlePeriod time.Duration
 	// Interval is the time between two checks of the Secret and the fleet. Default one minute.
 	Interval time.Duration
 
 	// RuntimesByRoot returns the names of Kymas, grouped by the fingerprint of the root that signed their client
 	// certificate. The client certificate of a runtime is the certificate with which the last heartbeat was sent.
-	// Before the first heartbeat, it is the certificate that the runtime had before the last delivery. The key "" has
-	// the runtimes that have a certificate whose root is not known. As long as there are such runtimes, no root is
-	// removed.
+	// Before the first heartbeat, the client certificate of a runtime is the certificate that the runtime had before
+	// the last delivery. The key "" has the runtimes that have a certificate whose root is not known. As long as there
+	// are such runtimes, no root is removed.
 	//
 	// RuntimesByRoot returns false if this replica has no result, because it is not the leader or has not read the
-	// Kymas yet. RuntimesByRoot is called once per Interval, and only while there is more than one root. If it is nil,
-	// there is never a result, and old roots are kept until they expire.
+	// Kymas yet. RuntimesByRoot is called once per Interval, and only while there is more than one root. If
+	// RuntimesByRoot is nil, the authority cannot know which roots are still needed, so it keeps old roots until they
+	// expire.
 	RuntimesByRoot func() (map[string][]string, bool)
 
 	// Log receives messages about rotations and problems. The zero value means that the messages are dropped.
@@ -243,7 +251,7 @@ func (o Options) orDefault() (Options, error) {
 type Authority struct {
 	Options
 	rootSet  atomic.Pointer[rootSet]          // nil until the Secret was read; immutable
-	problem  atomic.Pointer[Error]            // the reason why the Secret is not in force; nil if it is
+	problem  atomic.Pointer[Error]            // the reason why the content of the Secret is not used; nil if it is used
 	outdated atomic.Pointer[OutdatedRuntimes] // never nil
 	serving  atomic.Pointer[serving]          // nil until the first call of Serving
 
@@ -263,8 +271,8 @@ type notifier struct {
 
 func newNotifier() notifier { return notifier{new(sync.Mutex), new(make(chan struct{}))} }
 
-// Changed returns a channel that is closed at the next change of the roots. After such a change, Stale may return
-// another result for each runtime of the fleet.
+// Changed returns a channel that is closed at the next change of the roots. After a change of the roots, Stale may
+// return another result than before for each runtime of the fleet.
 func (n notifier) Changed() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -309,7 +317,7 @@ func New(o Options) (*Authority, error) {
 func (a *Authority) NeedLeaderElection() bool { return false }
 
 // Roots returns the trusted root certificates, the newest one first. Before the roots were read from the Secret, Roots
-// returns none. Roots is cheap: it sends no request. The caller must not modify the result.
+// returns no certificates. Roots is cheap: it sends no request. The caller must not modify the result.
 func (a *Authority) Roots() []*x509.Certificate {
 	if r := a.rootSet.Load(); r != nil {
 		return r.certificates
@@ -317,8 +325,8 @@ func (a *Authority) Roots() []*x509.Certificate {
 	return nil
 }
 
-// OutdatedRuntimes returns the runtimes whose certificate was not signed by the newest root at the last check.
-// While there is only one root, OutdatedRuntimes returns none.
+// OutdatedRuntimes returns the runtimes whose certificate was not signed by the newest root at the last check. While
+// there is only one root, OutdatedRuntimes returns no runtimes.
 func (a *Authority) OutdatedRuntimes() OutdatedRuntimes { return *a.outdated.Load() }
 
 // LastError returns the reason why the content of the Secret is not in use, or nil if it is in use. The error has a
@@ -350,8 +358,8 @@ func (a *Authority) notReadError() error {
 // firstReadTimeout limits how long a caller waits for the first read of the Secret.
 const firstReadTimeout = 5 * time.Second
 
-// roots returns the roots that are in use. Directly after the start, roots waits at most firstReadTimeout for the first
-// read of the Secret, so that the first callers do not fail needlessly.
+// roots returns the roots that are in use. Directly after the start, the method roots waits at most firstReadTimeout
+// for the first read of the Secret, so that the first callers do not fail needlessly.
 func (a *Authority) roots(ctx context.Context) (*rootSet, error) {
 	if a.rootSet.Load() == nil {
 		timer := time.NewTimer(firstReadTimeout)
@@ -368,7 +376,7 @@ func (a *Authority) roots(ctx context.Context) (*rootSet, error) {
 	return nil, a.notReadError()
 }
 
-// setRoots makes the authority use the roots of r.
+// setRoots makes the authority use the roots in the set r.
 func (a *Authority) setRoots(r *rootSet) {
 	before := a.rootSet.Swap(r)
 	a.problem.Store(nil)
@@ -400,9 +408,9 @@ func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) 
 	return pair.certificate(r), nil
 }
 
-// Ingress returns a server certificate for the proxy that terminates TLS in front of the listener. The certificate is
-// valid for the hosts of the listener. Ingress returns nil if the proxy needs neither another certificate (PEM) nor
-// other roots.
+// Ingress returns a new server certificate for the proxy that terminates TLS in front of the listener. The certificate
+// is valid for the hosts of the listener. The parameters held and ca are the certificate and the roots that the proxy
+// has. If they need no replacement, Ingress returns nil.
 func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
 	r := a.rootSet.Load()
 	if r == nil {
@@ -445,8 +453,8 @@ func checkSubject(s Subject, hosts, reserved []string) error {
 // Release implements [Issuer]. Release does nothing, because the authority stores no certificate.
 func (a *Authority) Release(context.Context, string) error { return nil }
 
-// Due implements [Issuer]. The result is between RenewBefore and RenewBefore + RenewSpread before the expiry, and is
-// different for each certificate.
+// Due implements [Issuer]. At the returned time, the remaining validity of the certificate is between RenewBefore and
+// RenewBefore + RenewSpread. The time is different for each certificate.
 func (a *Authority) Due(h Held) time.Time { return renewalTime(h, a.RenewBefore, a.RenewSpread) }
 
 // renewalTime returns the time at which a certificate is renewed.
@@ -470,8 +478,8 @@ func (a *Authority) Stale(h Held, mark time.Time) (bool, string) {
 	return isStale(h, newest.fingerprint, r.digest, mark, a.Now(), end)
 }
 
-// isStale reports whether a certificate must be replaced, and returns the reason. The first row whose condition is true
-// decides the result:
+// isStale reports whether a certificate must be replaced, and returns the reason. The first row of this table whose
+// condition is true decides the result:
 //
 //	1  there is no certificate
 //	2  its root is not the newest root
@@ -494,8 +502,9 @@ func isStale(h Held, newest, digest string, mark, now, due time.Time) (bool, str
 	return false, ""
 }
 
-// isRevoked reports whether the certificate was issued before the time mark. The time of issue and the mark are
-// compared in seconds. A mark in the future is ignored, because it would revoke each new certificate again.
+// isRevoked reports whether the certificate was issued before the time of revocation, which is the parameter mark. Both
+// times are compared in whole seconds, because the time of issue is recorded in seconds. A time of revocation that is
+// in the future is ignored, because otherwise each new certificate would be revoked again.
 func isRevoked(h Held, mark, now time.Time) bool {
 	return !mark.IsZero() && !mark.After(now) && h.Issued.Before(mark.Truncate(time.Second))
 }

@@ -603,8 +603,9 @@ func firstPEM(data []byte) []byte {
 func TestKeysAreNotShown(t *testing.T) {
 	c := issue(t, newTestAuthority(t, Options{}))
 	head, _, _ := strings.Cut(string(c.Key), "\n")
-	// part has 12 characters, or 9 bytes, of the private number. The bytes before this part identify the curve, which
-	// the certificate also contains.
+	// The variable part has 12 base64 characters of the PEM text, which encode 9 bytes of the private number of the
+	// key. These characters are in the second line of the PEM text, after the characters that identify the curve: the
+	// certificate identifies the same curve.
 	part := []byte(c.Key)[len(head)+1+52:][:12]
 	var log strings.Builder
 	logr.FromSlogHandler(slog.NewJSONHandler(&log, nil)).Info("issued", "certificate", c, "key", c.Key)

@@ -92,7 +92,7 @@ type CertManager struct {
 type bundle struct {
 	newest  string // fingerprint of the newest root
 	handed  []*x509.Certificate
-	pem     []byte // handed as PEM
+	pem     []byte // roots as PEM, as delivered to runtimes
 	digest  string // digest of pem
 	trusted []*x509.Certificate
 }
@@ -158,7 +158,7 @@ func (c *CertManager) Start(ctx context.Context) error {
 	}
 }
 
-// LastError returns the problem that the last check has found, or nil if it has found none.
+// LastError returns the problem that the last check has found, or nil if the last check has found no problem.
 func (c *CertManager) LastError() error {
 	if p := c.problem.Load(); p != nil {
 		return p.error
@@ -178,8 +178,8 @@ func (c *CertManager) Ready(*http.Request) error {
 		Message: fmt.Sprintf("the root in Secret %s/%s is not read yet", c.Namespace, SecretName)}
 }
 
-// Roots returns the trusted root certificates, the newest one first. Before the roots were read, Roots returns none.
-// Roots is cheap: it sends no request. The caller must not modify the result.
+// Roots returns the trusted root certificates, the newest one first. Before the roots were read, Roots returns no
+// certificates. Roots is cheap: it sends no request. The caller must not modify the result.
 func (c *CertManager) Roots() []*x509.Certificate {
 	if b := c.trust.Load(); b != nil {
 		return b.trusted
@@ -276,7 +276,9 @@ func (c *CertManager) readRoots(ctx context.Context) error {
 	return nil
 }
 
-// appendRoots appends those certificates of more that are CAs, have not expired, and are not in all yet.
+// appendRoots returns the list in the parameter all, to which it has appended certificates of the list in the parameter
+// more. appendRoots leaves out certificates that are no CAs, that have expired, or that the first list contains
+// already.
 func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certificate {
 	for _, r := range more {
 		if r.IsCA && now.Before(r.NotAfter) && !slices.ContainsFunc(all, r.Equal) {
@@ -439,8 +441,9 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 	return status.Conditions
 }
 
-// renew makes cert-manager renew a certificate, unless a renewal is in progress. renew uses the same mechanism as the
-// command line of cert-manager. renew always returns an error, which explains why the caller must wait.
+// renew makes cert-manager renew a certificate, unless a renewal is in progress. The method renew uses the same
+// mechanism as the command line of cert-manager. The method renew always returns an error, which explains why the
+// caller must wait.
 func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) error {
 	waiting := notReadyError("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
 	if issuing, _ := conditionOf(o, "Issuing"); issuing {

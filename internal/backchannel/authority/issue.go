@@ -34,7 +34,7 @@ type root struct {
 }
 
 // newRoot creates a root that is valid until now+lifetime. The validity of the root begins earlier than the validity of
-// each certificate that it may sign, even if the clock of the signing replica is behind.
+// each certificate that the root signs, even if the clock of the signing replica is behind.
 func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -86,7 +86,8 @@ type template struct {
 	lifetime   time.Duration
 }
 
-// hostsTemplate returns a certificate template for the given hosts. Each host is in the template once.
+// hostsTemplate returns a certificate template with the host names and IP addresses in t.hosts. Duplicate host names
+// are left out.
 func (t template) hostsTemplate() *x509.Certificate {
 	leaf := &x509.Certificate{}
 	for _, host := range t.hosts {
@@ -109,7 +110,8 @@ type pair struct {
 	by   string
 }
 
-// issue generates a key and issues a certificate for it. The certificate expires no later than the root that signs it.
+// issue generates a key and issues a certificate for this key. The certificate expires no later than the root that
+// signs it.
 func (r root) issue(t template) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -143,7 +145,7 @@ func (r root) issue(t template) (*pair, error) {
 	return &pair{leaf: leaf, key: key, raw: raw, pem: encodePEM(pemCertificate, der), by: r.fingerprint}, nil
 }
 
-// certificate returns the pair as a Certificate, together with the trusted roots.
+// certificate returns the certificate and the private key as a Certificate, together with the trusted roots.
 func (p *pair) certificate(r *rootSet) *Certificate {
 	return &Certificate{
 		PEM: p.pem, Key: p.raw, CA: r.pem, Root: p.by, Serial: p.leaf.SerialNumber.Text(16),
@@ -151,7 +153,7 @@ func (p *pair) certificate(r *rootSet) *Certificate {
 	}
 }
 
-// tls returns the pair in the form that a TLS server or client needs.
+// tls returns the certificate and the private key in the form that a TLS server or client needs.
 func (p *pair) tls() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{p.leaf.Raw}, PrivateKey: p.key, Leaf: p.leaf}
 }

@@ -29,7 +29,7 @@ const (
 // rootSet is the content of the Secret with the roots. A rootSet is immutable.
 type rootSet struct {
 	roots    []root    // newest first, at least one
-	listener string    // the fingerprint of the root in roots that signs the certificate of the listener
+	listener string    // fingerprint of the root that signs the certificate of the listener; it is one of roots
 	since    time.Time // time since which the listener uses this root, in seconds
 	rotated  string    // the value of the last request that was executed
 
@@ -38,8 +38,9 @@ type rootSet struct {
 	digest       string              // digest of pem
 }
 
-// newRootSet returns a rootSet. listener is the fingerprint of the root that signs for the listener. If none of the
-// roots has it, the oldest root signs for the listener, because all runtimes trust it.
+// newRootSet returns a rootSet with the given roots. The parameter listener is the fingerprint of the root that signs
+// the certificate of the listener. If none of the roots has this fingerprint, the oldest root signs the certificate of
+// the listener, because all runtimes trust the oldest root.
 func newRootSet(roots []root, listener string, since time.Time, rotated string) *rootSet {
 	r := &rootSet{roots: roots, listener: listener, since: since, rotated: rotated}
 	for _, root := range roots {
@@ -53,7 +54,7 @@ func newRootSet(roots []root, listener string, since time.Time, rotated string) 
 	return r
 }
 
-// indexOf returns the index of the root that has the given fingerprint, or -1 if there is none.
+// indexOf returns the index of the root that has the given fingerprint, or -1 if no root has this fingerprint.
 func (r *rootSet) indexOf(fingerprint string) int {
 	return slices.IndexFunc(r.roots, func(o root) bool { return o.fingerprint == fingerprint })
 }
@@ -87,7 +88,8 @@ func (r *rootSet) write(s *corev1.Secret) error {
 	return nil
 }
 
-// read parses a rootSet from the Secret. The errors of read describe the problem and never contain data of the Secret.
+// read parses a rootSet from the Secret. The errors of the function read describe the problem and never contain data of
+// the Secret.
 func read(s *corev1.Secret) (*rootSet, error) {
 	certificates, err := readCertificates(s.Data[KeyRoots])
 	if err != nil {

@@ -21,11 +21,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestRotation shows the steps of rotations. Each row of the test shows one point in time. Before the bar are the
-// inputs: the day, the number of runtimes whose certificate each root has signed (? means that the roots are not known,
-// - means that this replica has no result), and a request for a rotation. After the bar is the result: the trusted
-// roots, the newest one first; the root that signs for runtimes; the root that signs for the listener; and the number
-// of outdated runtimes. Roots are named in the order of their creation. A root is valid for 180 days, with an overlap
+// TestRotation shows the steps of rotations. Each row of a test case is one point in time. The part of a row before the
+// bar | is the input:
+//
+//	135.02    the day
+//	A:2 B:1   the number of runtimes whose certificate each root has signed; the root ? stands for unknown roots;
+//	          - instead of numbers means that RuntimesByRoot has no result in this replica
+//	rotate=x  a request for a rotation
+//
+// The part of a row after the bar | is the resulting state: the trusted roots, the newest one first; the root that
+// signs the certificates of runtimes; the root that signs the certificate of the listener; and the number of outdated
+// runtimes. Roots have the names A, B, C in the order of their creation. A root is valid for 180 days, with an overlap
 // of 45 days. An old root is kept for an hour after the listener has stopped using it.
 func TestRotation(t *testing.T) {
 	cases := map[string]struct {
@@ -130,7 +136,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// drawing is an authority whose state the test prints as a row.
+// drawing is a type that contains an authority and a clock. A test prints the state of the authority as rows of text,
+// in which each root has a letter.
 type drawing struct {
 	*testing.T
 	a     *Authority
@@ -138,7 +145,7 @@ type drawing struct {
 	start time.Time
 	seen  map[string][]string
 	known bool
-	names map[string]string // fingerprint by letter
+	names map[string]string // the key is the letter of a root, the value its fingerprint
 }
 
 func newDrawing(t *testing.T) *drawing {
@@ -225,7 +232,8 @@ func (d *drawing) draw() string {
 	return fmt.Sprintf("%s %s %s %d", all, d.letter(c.Root), listener, d.a.OutdatedRuntimes().Count)
 }
 
-// letter returns the letter that stands for a root. A new root gets the next letter.
+// letter is a method that returns the letter that stands for a root in the rows of a test: A, B, and so on, in the
+// order of their creation. A root without a letter gets the next free letter.
 func (d *drawing) letter(fingerprint string) string {
 	for letter, f := range d.names {
 		if f == fingerprint {
@@ -237,8 +245,8 @@ func (d *drawing) letter(fingerprint string) string {
 	return letter
 }
 
-// TestStragglersAreNamed checks that the message names some of the runtimes whose certificate an old root has signed,
-// in order.
+// TestStragglersAreNamed checks that the message names, in order, some of the runtimes whose certificates were signed
+// by an old root.
 func TestStragglersAreNamed(t *testing.T) {
 	d := newDrawing(t)
 	d.applyRow([]string{"0"})
@@ -319,7 +327,9 @@ func simulateFleet(t *testing.T, random *rand.Rand) {
 // stepDuration is the time that the simulation advances in one step.
 const stepDuration = 3 * time.Hour
 
-// simulateStep simulates one step of a runtime. simulateStep returns how many verifications must succeed in this step.
+// simulateStep simulates a runtime for one step of the simulated time: the runtime may become unreachable, connect with
+// its certificate, or receive a new certificate. simulateStep returns 1 if the runtime has connected, and 0 otherwise.
+// The connection must succeed.
 func (d *drawing) simulateStep(m *member, random *rand.Rand) int {
 	if random.IntN(8*15) == 0 {
 		m.back = d.clock.now.Add(time.Duration(random.IntN(20*24)) * time.Hour)

@@ -82,7 +82,8 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
 		ListerWatcher: toolscache.ToListWatcherWithWatchListSemantics(lw, a.Client),
 		ObjectType:    &metav1.PartialObjectMetadata{},
-		// The function sync fails with the same error, and it logs the error itself.
+		// The informer does not log errors, because a failed watch means that the next sync fails with the same error,
+		// and that error is logged.
 		Logger: new(klog.LoggerWithName(logr.Discard(), "authority")),
 		Handler: toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { signal() },
@@ -94,8 +95,8 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	return changed
 }
 
-// sync reads the Secret and decides whether the roots must change. If so, sync writes the new roots to the Secret.
-// After that, the authority uses the roots in the Secret.
+// sync reads the Secret and decides whether the roots must change. If the roots must change, the method sync writes the
+// new roots to the Secret. After that, the authority uses the roots in the Secret.
 func (a *Authority) sync(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		again, err := a.trySync(ctx)
@@ -105,7 +106,8 @@ func (a *Authority) sync(ctx context.Context) error {
 	}
 }
 
-// trySync is one attempt of sync. again is true if another replica has written the Secret at the same time.
+// trySync makes one attempt of the method sync. The result again is true if another replica has written the Secret at
+// the same time.
 func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 	key := client.ObjectKey{Namespace: a.Namespace, Name: SecretName}
 	secret := &corev1.Secret{}
@@ -146,7 +148,7 @@ func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 }
 
 // rotationInput returns the input of the next decision about a rotation. rotationInput calls RuntimesByRoot only if
-// there is more than one root, or will be.
+// there are several roots, or if this decision will create a second root.
 func (a *Authority) rotationInput(present *rootSet, secret *corev1.Secret) rotationInput {
 	s := rotationInput{now: a.Now(), rootLife: a.RootLifetime, overlap: a.Overlap, keep: a.SettlePeriod,
 		request: secret.Annotations[v1beta2.AnnotationRotateRoot]}

@@ -15,10 +15,11 @@ import (
 // Header is the name of the HTTP header in which an ingress passes on the client certificate of a request.
 const Header = "X-Forwarded-Client-Cert"
 
-// ParseHeader parses the header X-Forwarded-Client-Cert in the format of Envoy. The header has elements, separated by
-// commas. An element has pairs key=value, separated by semicolons. Values may be quoted. ParseHeader uses the first
-// Cert in the header. The value of Cert is a PEM block in URL encoding. The value of Chain has the intermediate
-// certificates, and may also contain the client certificate.
+// ParseHeader parses the header X-Forwarded-Client-Cert in the format of Envoy. The header consists of elements,
+// separated by commas: one element for each proxy that the request has passed. Each element of the header consists of
+// pairs key=value, separated by semicolons. A value may be quoted. ParseHeader uses the first pair with the key Cert in
+// the header. The value of Cert is a PEM block in URL encoding, with the client certificate. The value of Chain has the
+// intermediate certificates, and may also contain the client certificate.
 func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certificate, err error) {
 	if header == "" {
 		return nil, nil, errors.New("it is missing")
@@ -44,7 +45,7 @@ func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certifi
 	return leaf, between, nil
 }
 
-// certAndChain returns the first Cert of a header and the Chain of the same element.
+// certAndChain returns the first value of Cert in a header, and the value of Chain in the same element.
 func certAndChain(header string) (cert, chain string) {
 	for rest := header; rest != ""; {
 		key, value, after, end := nextPair(rest)
@@ -65,7 +66,8 @@ func certAndChain(header string) (cert, chain string) {
 	return cert, chain
 }
 
-// nextPair splits off the first pair of a header. end is true if this pair is the last one of its element.
+// nextPair splits off the first pair key=value of a header. The result end is true if this pair is the last one of its
+// element.
 func nextPair(header string) (key, value, rest string, end bool) {
 	quoted := false
 	stop := len(header)

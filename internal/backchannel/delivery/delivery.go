@@ -8,16 +8,17 @@
 //
 // # How it works
 //
-// A runtime gets the objects in objects.yaml, completed with values of flags, with the watch list, and with the rights
-// that the watch list needs. Runtimes with the same modules share one bundle of these objects. The status has the
-// digest of this bundle, and while the digest stays the same, nothing is sent. The status also lists the delivered
-// objects, so that they can be deleted. The certificate is not in the bundle: its key exists only in the runtime, so a
-// new certificate is issued whenever a certificate has to be delivered.
+// A runtime gets the objects in objects.yaml. The package adds values of flags and the watch list to these objects, and
+// the permissions that the watch list requires. Runtimes with the same modules share one bundle of these objects. The
+// status of the Kyma contains the digest of this bundle. As long as the digest stays the same, nothing is sent to the
+// runtime. The status of the Kyma also lists the delivered objects, so that these objects can be deleted later. The
+// bundle does not contain the certificate. Its private key exists only in the runtime, so a new certificate is issued
+// whenever a certificate has to be delivered.
 //
 // # What it does not do
 //
-// The package does not check whether the agent is connected. The listener checks that, because it receives the
-// heartbeats.
+// The package does not check whether the agent is connected: package backchannel checks the connection, because it
+// receives the heartbeats.
 package delivery
 
 import (
@@ -59,13 +60,13 @@ type Options struct {
 	GoDebug string
 	// DNSNames are additional DNS names in all certificates.
 	DNSNames []string
-	// PullSecret is the name of the image pull Secret in the runtime. "" means that there is none.
+	// PullSecret is the name of the image pull Secret in the runtime. "" means that there is no image pull Secret.
 	PullSecret string
 	// AuditInterval is the time between two comparisons of all delivered objects with the desired ones.
 	AuditInterval time.Duration
 }
 
-// Delivery delivers agents. Safe for concurrent use.
+// Delivery delivers agents to runtimes. Safe for concurrent use.
 type Delivery struct {
 	Options
 
@@ -86,7 +87,7 @@ func New(o Options) (*Delivery, error) {
 	return &Delivery{Options: o, bundles: map[string]*render.Bundle{}}, nil
 }
 
-// Request describes the agent of one runtime.
+// Request describes what must be delivered to one runtime.
 type Request struct {
 	// Kyma is the Kyma of the runtime.
 	Kyma *v1beta2.Kyma
@@ -96,13 +97,13 @@ type Request struct {
 	Watchlist protocol.Watchlist
 	// Webhooks are the webhooks of the agent.
 	Webhooks []Webhook
-	// NotBefore is a time: all certificates that were issued before it are revoked. The zero time means that no
-	// certificate is revoked.
+	// NotBefore is a time of revocation: all certificates that were issued before NotBefore are revoked. The zero time
+	// means that no certificate is revoked.
 	NotBefore time.Time
 }
 
-// Memory is what is remembered about one runtime between reconciles. If Memory is lost, the next Deliver sends patches
-// that change nothing. The zero value is ready for use.
+// Memory is what a Delivery remembers about one runtime between reconciles. If Memory is lost, the next Deliver sends
+// patches that change nothing. The zero value is ready for use.
 type Memory struct {
 	applied  apply.Progress
 	deletion apply.DeletionProgress
@@ -115,7 +116,7 @@ type Plan struct {
 	bundle  *render.Bundle // shared between runtimes
 }
 
-// Digest returns a digest of the objects in the plan; the certificate does not count.
+// Digest returns a digest of the objects in the plan, without the certificate.
 func (p Plan) Digest() string { return p.bundle.Digest }
 
 // CompareUnlessDoneWithin makes the next Deliver compare the delivered objects in the runtime with the desired ones. If
@@ -132,8 +133,9 @@ func (m *Memory) AssumeCompared() { m.audited = time.Now() }
 // owner is the field manager with which the delivered objects are applied.
 const owner = v1beta2.FieldOwner
 
-// Plan computes the objects that must be delivered, and lists them in the status s. The caller must save s before it
-// calls Deliver.
+// Plan computes the objects that must be delivered to a runtime, and adds references to these objects to the status s
+// of the agent. The caller must save the status s in the Kyma before the caller calls Deliver, so that each delivered
+// object is listed.
 func (d *Delivery) Plan(r Request, s *v1beta2.AgentStatus) (Plan, error) {
 	bundle, err := d.bundleFor(r)
 	if err != nil {
@@ -149,7 +151,7 @@ func (d *Delivery) Plan(r Request, s *v1beta2.AgentStatus) (Plan, error) {
 	return Plan{request: r, bundle: bundle}, nil
 }
 
-// IsDelivered reports whether, according to the status s, everything was delivered for a request.
+// IsDelivered reports whether the status s of the agent shows that everything was delivered for a request.
 func (d *Delivery) IsDelivered(r Request, s *v1beta2.AgentStatus) (bool, error) {
 	bundle, err := d.bundleFor(r)
 	if err != nil {
@@ -295,7 +297,8 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	return "", nil
 }
 
-// held returns the record of the certificate that was delivered last. This record is in the status.
+// held is a function that returns the record of the certificate that was delivered last. The record comes from the
+// status of the agent.
 func held(s *v1beta2.AgentStatus) authority.Held {
 	c := s.Certificate
 	if c == nil {
@@ -342,7 +345,7 @@ func CommonName(k *v1beta2.Kyma) string {
 	return k.Name
 }
 
-// serialAnnotation is the annotation of the Secret that has the serial number of the certificate.
+// serialAnnotation is the key of an annotation of the Secret. Its value is the serial number of the certificate.
 const serialAnnotation = "operator.kyma-project.io/certificate-serial"
 
 // hasCertificate reports whether the certificate that was delivered last still exists in the runtime.

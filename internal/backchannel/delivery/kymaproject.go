@@ -3,8 +3,8 @@ package delivery
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
 // KymaProjectObjects returns references to the objects that the lifecycle-manager of the Kyma project creates in a
-// runtime for its watcher. The objects of this project have the same names. If this list is in the status, these
-// objects are updated or deleted like objects that this project has delivered.
+// runtime for its watcher. The objects that this package delivers have the same names. If the status of the agent lists
+// the objects of the Kyma project, this package updates or deletes them like objects that it has delivered itself.
 func KymaProjectObjects() []v1beta2.Resource {
 	all := []v1beta2.Resource{
 		secretRef(),

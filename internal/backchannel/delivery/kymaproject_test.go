@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestKymaProjectObjects checks that every object of the Kyma project is taken over under the same name, except
-// webhooks, which exist only for Watchers that request them.
+// TestKymaProjectObjects checks that this package delivers an object with the same name for every object of the Kyma
+// project. The webhook configuration is an exception, because it exists only for Watchers that request webhooks.
 func TestKymaProjectObjects(t *testing.T) {
 	b, err := newDelivery(t).build(request(), nil)
 	if err != nil {

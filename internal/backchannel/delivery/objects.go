@@ -88,7 +88,7 @@ func isClusterScoped(o *unstructured.Unstructured) bool {
 	return false
 }
 
-// fillDeployment sets the image, the limits and the address of the listener in the Deployment.
+// fillDeployment sets the image and the resource limits of the agent and the address of the listener in the Deployment.
 func (d *Delivery) fillDeployment(o map[string]any) error {
 	containers, _, err := unstructured.NestedSlice(o, "spec", "template", "spec", "containers")
 	if err != nil || len(containers) != 1 {
@@ -172,8 +172,8 @@ func rulesWith(byGroup map[string][]string, verbs ...string) []any {
 	return rules
 }
 
-// Webhook describes a resource about whose changes the API server of the runtime calls a webhook of the agent. The
-// agent does not watch this resource.
+// Webhook describes a webhook of the agent. The API server of the runtime calls the webhook when objects of one
+// resource change. The agent does not watch this resource.
 type Webhook struct {
 	// Name is the name of the webhook. Each webhook has its own name, with at least two dots.
 	Name string
@@ -181,10 +181,10 @@ type Webhook struct {
 	Manager string
 	// Group, Version and Resource identify the resource. Version * means any version.
 	Group, Version, Resource string
-	// Status means that there are events only about changes of the status.
+	// If the field Status is true, only changes of the status of an object cause events.
 	Status bool
-	// Labels are the labels that an object must have so that its changes cause events. If Labels is empty, changes of
-	// all objects cause events.
+	// Labels select the objects whose changes cause events: an object must have all these labels. If Labels is empty,
+	// changes of all objects cause events.
 	Labels map[string]string
 }
 

@@ -209,15 +209,15 @@ func withdraw(ctx context.Context, a *console.App, o withdrawOptions) error {
 type withdrawal struct {
 	Object string `json:"object"`
 	Result string `json:"result"`
-	// Holders are the names of the runtimes that have the version or are about to get it. These runtimes keep the
-	// version.
+	// Holders are the names of the runtimes that have the withdrawn version or are about to get it. These runtimes keep
+	// the version.
 	Holders []string `json:"holders,omitempty"`
-	// Note states why the holders are not known. Note is "" if they are known.
+	// Note states why the names of these runtimes are not known. If the names are known, Note is "".
 	Note string `json:"note,omitempty"`
 }
 
-// readHolders finds the runtimes that have a version. If the runtimes cannot be listed, readHolders returns a note
-// instead of an error, so that the withdrawal does not fail.
+// readHolders finds the runtimes that have the withdrawn version. If the runtimes cannot be listed, readHolders returns
+// a note instead of an error, so that the withdrawal does not fail.
 func (w *withdrawal) readHolders(ctx context.Context, c *connection.Cluster, o withdrawOptions) {
 	_, err := fleetlist.ListAs(ctx, c, "manifests", v1beta2.LabelModuleName+"="+o.module,
 		func(m *v1beta2.Manifest) {
@@ -256,7 +256,8 @@ func (w withdrawal) Show(p *console.Page) {
 	p.Wrap("", "To replace it there, move the channel to a higher version, or take the runtimes back: klm rollout undo.")
 }
 
-// channelsWith returns a text with the channels of a module that have a version, and with the remedy.
+// channelsWith returns a text that lists the channels of a module that have a version, and the command that sets such a
+// channel to another version.
 func channelsWith(s *connection.Catalog, module, version string) string {
 	release := s.Releases[module]
 	if release == nil {

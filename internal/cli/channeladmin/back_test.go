@@ -138,7 +138,8 @@ func TestUndoMandatory(t *testing.T) {
 	}
 }
 
-// TestWithdraw checks the annotation with its reason, and which input is refused.
+// TestWithdraw checks that klm version withdraw writes the reason into an annotation of the ModuleTemplate, and which
+// input the command refuses.
 func TestWithdraw(t *testing.T) {
 	cases := map[string]struct {
 		fixture.Case

@@ -45,9 +45,9 @@ func registerListing(a *console.App, c *cobra.Command, l *console.Listing) {
 	console.CompleteFlag(c, console.FilterModule, connection.CatalogModules(a))
 }
 
-// listOfCatalog prints a listing of the catalog. rows returns all rows. keep applies all filters except the filter of
-// labels. moduleOf returns the module of a row; the filter of labels is applied to the ModuleReleaseMeta of that
-// module.
+// listOfCatalog prints a listing of the catalog. The function rows returns all rows of a catalog. The function keep
+// reports whether a row matches all filters except the label selector. The function moduleOf returns the module of a
+// row. A row matches the label selector if the ModuleReleaseMeta of its module matches.
 func listOfCatalog[T any, R interface {
 	~[]T
 	console.Report

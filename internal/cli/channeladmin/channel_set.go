@@ -183,7 +183,7 @@ func (r *Effects) confirm(a *console.App, yes bool) error {
 	return a.Confirm(question)
 }
 
-// moving returns the runtimes that are upgraded at once.
+// moving returns the runtimes whose update begins without waiting, for example for a maintenance window.
 func (r *Effects) moving() map[string]bool {
 	all := map[string]bool{}
 	for _, e := range r.Runtimes {
@@ -311,8 +311,8 @@ func withAssignment(s *connection.Catalog, o setOptions) *connection.Catalog {
 	return after
 }
 
-// preview has the catalog as it will be after the change of the channel. The requests of runtimes are resolved with
-// this catalog.
+// preview contains the catalog as it will be after the change of the channel. The requests of runtimes are resolved
+// with this catalog.
 type preview struct {
 	setOptions
 	after   channel.Catalog
@@ -322,7 +322,8 @@ type preview struct {
 	unknown string
 }
 
-// version has two versions of a module in a runtime: the installed version, and the version that the Manifest requests.
+// version contains two versions of a module in a runtime: the installed version, and the version that the Manifest
+// requests.
 type version struct{ installed, requested string }
 
 // previewEffects returns the effect of the change on every runtime that follows the channel.
@@ -489,12 +490,12 @@ type Effects struct {
 	Ends          time.Time `json:"ends,omitzero"`
 	// Late are the runtimes whose maintenance window opens late, and the runtimes without a window.
 	Late []plan.Late `json:"late,omitempty"`
-	// Hold is the reason why no rollout of the policy admits runtimes now.
+	// Hold is the reason why the RolloutPolicy admits no runtimes to any rollout at present.
 	Hold *v1beta2.RolloutBlocker `json:"hold,omitempty"`
 	// Urgency is Hotfix or Emergency, "" for a normal move, and Reason the reason for it.
 	Urgency v1beta2.RolloutUrgency `json:"urgency,omitempty"`
 	Reason  string                 `json:"reason,omitempty"`
-	// WayBack is a text about whether runtimes can be taken back from the version.
+	// WayBack is a text that states whether a downgrade from the new version to the former version is possible.
 	WayBack string `json:"wayBack,omitempty"`
 	// Diff is the difference between the contents of both versions. Diff is nil if no diff was requested.
 	Diff *check.Difference `json:"diff,omitempty"`

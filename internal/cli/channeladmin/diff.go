@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
 )
 
-// diffFlags are the flags of a plan with the difference between the contents of both versions.
+// diffFlags are the flags that add to a plan the difference between the contents of both versions.
 type diffFlags struct {
 	isWanted bool
 	place    string // registry or archive with the versions; "": the registry that the module is installed from
@@ -33,7 +33,7 @@ func (f *diffFlags) register(c *cobra.Command) {
 	f.login.Register(c.Flags())
 }
 
-// parse reads the login.
+// parse reads the login from the flags.
 func (f *diffFlags) parse(a *console.App) (err error) {
 	if !f.isWanted && f.place != "" {
 		return console.Fail(console.ExitUsage, "--registry is for --diff: add --diff")
@@ -83,7 +83,7 @@ func (r *Effects) addDiff(ctx context.Context, c *connection.Cluster, f *diffFla
 	return nil
 }
 
-// placeOf returns the registry from which a module is installed, unless a place is given.
+// placeOf returns the registry from which a module is installed, unless the user has named another registry or archive.
 func placeOf(ctx context.Context, c *connection.Cluster, given, module string) (string, error) {
 	if given != "" {
 		return given, nil

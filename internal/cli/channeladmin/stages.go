@@ -150,7 +150,8 @@ func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o
 	return r, nil
 }
 
-// fleetOf returns the runtimes that take part in a rollout. The coordinator selects the runtimes by the same rules.
+// fleetOf returns the runtimes that take part in a rollout. The manager selects the runtimes of a rollout by the same
+// rules.
 func (w *preview) fleetOf(manifests []*v1beta2.Manifest, kymas map[string]*v1beta2.Kyma) (*plan.Fleet,
 	[]rollout.Runtime) {
 	if w.remove {
@@ -230,8 +231,8 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 	return nil
 }
 
-// addWayBack adds to the report whether runtimes can be taken back from the version, and the action of the policy after
-// a halt.
+// addWayBack adds two facts to the report: whether a downgrade to the former version is possible, and what the
+// RolloutPolicy does with the runtimes after a halt.
 func (r *Effects) addWayBack(after *channel.Catalog) {
 	spec := &r.plan.Rollout.Spec
 	if spec.IsBack() || spec.From == "" {
@@ -250,9 +251,9 @@ func (r *Effects) addWayBack(after *channel.Catalog) {
 	}
 }
 
-// setPlan adds the plan to the report. If the plan and the request differ about a runtime, the plan of the coordinator
-// takes precedence, because the coordinator has more information: a runtime that cannot be reached, or whose module
-// does not work, is not admitted.
+// setPlan adds the plan to the report. The plan takes precedence over the previewed effect on a runtime, because the
+// plan also considers facts about the runtime: for example, a runtime that cannot be reached, or whose module does not
+// work, is not admitted.
 func (r *Effects) setPlan() {
 	r.Policy, r.Rollout, r.Supersedes = r.plan.Rollout.Spec.Policy, r.plan.Rollout.Name, r.plan.Supersedes
 	r.Plan, r.Stages = r.plan.Digest, r.plan.Stages

@@ -27,7 +27,7 @@ func (f *urgencyFlags) registerUrgency(c *cobra.Command) {
 	console.CompleteFlag(c, "urgency", console.FixedNames("hotfix", "emergency"))
 }
 
-// parseUrgency returns the urgency that the flags state.
+// parseUrgency reads from the flags how urgent the move of the channel is.
 func (f *urgencyFlags) parseUrgency() error {
 	u := &f.urgency
 	switch strings.ToLower(f.urgencyName) {
@@ -67,8 +67,8 @@ func (o *setOptions) checkUrgency(release *v1beta2.ModuleReleaseMeta) error {
 	return nil
 }
 
-// annotate sets the line about the urgency of a move in the annotation of a ModuleReleaseMeta. A move without urgency
-// has no line.
+// annotate sets the line of a channel in the annotation of a ModuleReleaseMeta that states how urgent moves of channels
+// are. A move that is not urgent removes the line of the channel from the annotation.
 func (o *setOptions) annotate(release *v1beta2.ModuleReleaseMeta) {
 	line := ""
 	if o.urgency.Is != "" {

@@ -235,7 +235,7 @@ func (r right) String() string {
 	return r.verb + " " + r.resource + "." + r.group
 }
 
-// toInstall has the rights that klm install needs, with "create" for create and patch.
+// toInstall contains the permissions that klm install needs.
 var toInstall = []right{
 	{"create", "apiextensions.k8s.io", "customresourcedefinitions", true},
 	{"create", "rbac.authorization.k8s.io", "clusterroles", true},
@@ -252,7 +252,7 @@ var toInstall = []right{
 	{"create", "networking.k8s.io", "networkpolicies", false},
 }
 
-// toOperate has the rights that the operator of a fleet needs.
+// toOperate contains the permissions that the operator of a fleet needs.
 var toOperate = []right{
 	{"list", v1beta2.GroupVersion.Group, "kymas", false},
 	{"create", v1beta2.GroupVersion.Group, "kymas", false},
@@ -265,8 +265,8 @@ var toOperate = []right{
 	{"list", "coordination.k8s.io", "leases", false},
 }
 
-// checkRights checks the rights of the user. Missing rights to install are failures if there is no manager yet, and
-// warnings otherwise.
+// checkRights checks the permissions of the user. Missing permissions to install are failures if there is no manager
+// yet, and warnings otherwise.
 func (r *checker) checkRights(ctx context.Context) {
 	install, operate := failed, warning
 	if r.deployment != nil {
@@ -363,7 +363,8 @@ func (r *checker) checkFlags(ctx context.Context) {
 	}
 }
 
-// checkNamed checks whether an object that a flag names exists. checkNamed reads only the metadata of the object.
+// checkNamed checks that an object exists whose name is the value of a flag. checkNamed reads only the metadata of the
+// object.
 func (r *checker) checkNamed(ctx context.Context, flag, resource, kind, name string) {
 	err := r.GetJSON(ctx, "/api/v1/namespaces/"+r.Namespace+"/"+resource+"/"+name, &metav1.PartialObjectMetadata{})
 	switch {
@@ -376,8 +377,8 @@ func (r *checker) checkNamed(ctx context.Context, flag, resource, kind, name str
 	}
 }
 
-// checkRegistryOf checks the registry that the Secret with the login names. checkRegistryOf does not use the login
-// itself.
+// checkRegistryOf reads the name of the registry from the Secret that contains the login for it, and checks the
+// registry. checkRegistryOf does not log in to the registry.
 func (r *checker) checkRegistryOf(ctx context.Context, name string) {
 	s := &corev1.Secret{}
 	if err := r.GetJSON(ctx, "/api/v1/namespaces/"+r.Namespace+"/secrets/"+name, s); err != nil {

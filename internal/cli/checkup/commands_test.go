@@ -27,7 +27,8 @@ import (
 
 const namespace = "kcp-system"
 
-// installedCRDs returns the CRDs of this klm as a cluster has them. The manager has switched on their early versions.
+// installedCRDs returns the CRDs of this version of klm as a cluster has them. All versions in these CRDs are served,
+// as after the manager has enabled the alpha and beta versions.
 func installedCRDs(t *testing.T) []client.Object {
 	t.Helper()
 	var all []client.Object
@@ -93,7 +94,8 @@ func deployment(ready int64, flags ...any) client.Object {
 	}}
 }
 
-// commands are the commands without klm version withdraw, which is tested in package channeladmin.
+// commands returns the commands of package checkup. The command klm version withdraw is replaced by a stub, because
+// package channeladmin tests it.
 func commands(a *console.App) []*cobra.Command { return Commands(a, &cobra.Command{Use: "withdraw"}) }
 
 func agents(versions ...string) []client.Object {

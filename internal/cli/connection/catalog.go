@@ -26,7 +26,7 @@ type Catalog struct {
 	Releases  map[string]*v1beta2.ModuleReleaseMeta
 	Templates map[string]*v1beta2.ModuleTemplate
 	// Rollouts are the ModuleRollouts of channels that move, by name, and Policies all RolloutPolicies. Only ForTurns
-	// needs Rollouts and Policies. Both are empty if no channel moves.
+	// needs Rollouts and Policies. Rollouts and Policies are empty if no channel moves.
 	Rollouts map[string]*v1beta2.ModuleRollout
 	Policies []v1beta2.RolloutPolicy
 }
@@ -61,14 +61,14 @@ func NewCatalog(releases []v1beta2.ModuleReleaseMeta, templates []v1beta2.Module
 }
 
 // ForResolve returns the catalog in the form that [channel.Resolve] needs. A flag of the manager lists the restricted
-// modules, and klm cannot read this flag. ForResolve treats each module with a selector as restricted, because only
-// restricted modules have selectors.
+// modules, but klm cannot read this flag. Therefore ForResolve assumes that a module is restricted if its
+// ModuleReleaseMeta has a selector for Kymas.
 func (s *Catalog) ForResolve() channel.Catalog {
 	c := channel.Catalog{
 		Release:   func(module string) *v1beta2.ModuleReleaseMeta { return s.Releases[module] },
 		Template:  func(name string) *v1beta2.ModuleTemplate { return s.Templates[name] },
 		Templates: s.TemplatesOf,
-		// klm cannot read the flag that allows modules on the control plane either
+		// klm cannot read the flag that allows modules on the control plane
 		ControlPlane: channel.ControlPlaneAllowed,
 	}
 	for name, r := range s.Releases {
@@ -79,8 +79,9 @@ func (s *Catalog) ForResolve() channel.Catalog {
 	return c
 }
 
-// ForTurns does the same as ForResolve for a runtime that takes part in rollouts. A channel with a RolloutPolicy is
-// resolved to the version for which the rollout has admitted the runtime.
+// ForTurns returns the catalog in the form that [channel.Resolve] needs for a runtime that takes part in rollouts. With
+// this catalog, a channel with a RolloutPolicy is resolved to the version for which the rollout has admitted the
+// runtime.
 func (s *Catalog) ForTurns() channel.Catalog {
 	c := s.ForResolve()
 	c.Turn = admission.Of(admission.Lookups{
@@ -181,7 +182,7 @@ func CompareVersions(a, b string) int {
 	return va.Compare(vb)
 }
 
-// HasLabels reports whether the ModuleReleaseMeta of a module has the labels of the filter of a listing.
+// HasLabels reports whether the ModuleReleaseMeta of a module matches a label selector.
 func (s *Catalog) HasLabels(selector labels.Selector, module string) bool {
 	of := labels.Set{}
 	if r := s.Releases[module]; r != nil {
@@ -190,7 +191,7 @@ func (s *Catalog) HasLabels(selector labels.Selector, module string) bool {
 	return selector.Matches(of)
 }
 
-// Selector returns the label selector of a listing that is applied by klm.
+// Selector returns the label selector of a listing, which klm applies after it has read the objects.
 func Selector(l *console.Listing) (labels.Selector, error) {
 	selector, err := labels.Parse(l.Value(console.FilterLabels))
 	if err != nil {

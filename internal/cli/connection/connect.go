@@ -315,14 +315,14 @@ func (c *Cluster) OpenPath(ctx context.Context, path string) (io.ReadCloser, err
 	return c.openAs(ctx, path, "application/json")
 }
 
-// OpenTable does the same as OpenPath for the path of a list. The body has the list as a Table, or in its usual form if
-// the API server knows no Tables.
+// OpenTable requests the path of a list in the form of a Table of the API server, and returns the body of the response.
+// If the API server knows no Tables, the body has the list in its usual form.
 func (c *Cluster) OpenTable(ctx context.Context, path string) (io.ReadCloser, error) {
 	return c.openAs(ctx, path, "application/json;as=Table;g=meta.k8s.io;v=v1,application/json")
 }
 
-// OpenMetadata does the same as OpenPath for the path of a list or a watch. The objects in the body have only metadata,
-// unless the API server cannot leave out the rest.
+// OpenMetadata requests only the metadata of objects, for the path of a list or a watch, and returns the body of the
+// response. If the API server cannot leave out the rest of the objects, the body has whole objects.
 func (c *Cluster) OpenMetadata(ctx context.Context, path string, isWatch bool) (io.ReadCloser, error) {
 	kind := "PartialObjectMetadataList"
 	if isWatch {
@@ -339,7 +339,8 @@ func (c *Cluster) openAs(ctx context.Context, path, accept string) (io.ReadClose
 	return response.Body, nil
 }
 
-// get requests a path of the API server and returns the response if its status is 200. accept has the media types.
+// get requests a path of the API server and returns the response if its status is 200. The parameter accept has the
+// accepted media types.
 func (c *Cluster) get(ctx context.Context, path, accept string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.URL.String(), "/")+path, nil)
 	if err != nil {
@@ -369,7 +370,7 @@ func (c *Cluster) AccessSecrets(ctx context.Context, name string) (*metav1.Parti
 	return list, c.List(ctx, list, client.InNamespace(c.Namespace), client.MatchingLabels{v1beta2.LabelKymaName: name})
 }
 
-// FieldOwner is the field manager of everything that klm writes. FieldOwner is also the user agent of klm.
+// FieldOwner is the field manager of all fields that klm writes. FieldOwner is also the user agent of klm.
 const FieldOwner = v1beta2.FieldOwnerClient
 
 // AnyKind returns a client for objects of all kinds. AnyKind sends no requests.

@@ -40,8 +40,8 @@ func kyma(namespace, name string) *v1beta2.Kyma {
 	return k
 }
 
-// TestKindOfCluster checks which clusters commands accept by the kinds that these serve, and which namespace and Kyma
-// the commands use.
+// TestKindOfCluster checks which clusters each function accepts, depending on the kinds that the cluster serves, and
+// which namespace and Kyma commands use in this cluster.
 func TestKindOfCluster(t *testing.T) {
 	controlPlane, runtime := []string{"kymas", "manifests", "moduletemplates", "modulereleasemetas"},
 		[]string{"kymas", "moduletemplates", "modulereleasemetas"}

@@ -15,7 +15,7 @@ import (
 )
 
 // Explain converts an error of an API server or of the network into an error with an exit code and a message for the
-// user. doing is a text about the attempted action.
+// user. The parameter doing is a text about the attempted action.
 func (c *Cluster) Explain(err error, doing string) error {
 	if err == nil {
 		return nil
@@ -53,7 +53,7 @@ func (c *Cluster) Explain(err error, doing string) error {
 	return console.Fail(console.ExitFailed, "%s: %s", doing, err.Error())
 }
 
-// reasonOf returns the reason why a request failed. The text does not contain the URL of the request.
+// reasonOf returns the reason why a request failed. The returned text does not contain the URL of the request.
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err

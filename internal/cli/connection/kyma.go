@@ -32,7 +32,7 @@ func (c *Cluster) Kyma(ctx context.Context, name string) (*v1beta2.Kyma, error) 
 	return k, c.Explain(err, "reading Kyma "+name)
 }
 
-// WithRequest returns the Kyma with the channel and the modules of the last request of its runtime. If this request
+// WithRequest returns the Kyma with the channel and the modules that the runtime has requested last. If this request
 // differs from the spec of the Kyma in the control plane, the control plane stores the request in the annotation
 // v1beta2.AnnotationLastRequest.
 func WithRequest(k *v1beta2.Kyma) *v1beta2.Kyma {

@@ -65,8 +65,8 @@ func (c *Cluster) Rollout(ctx context.Context, name string) (*v1beta2.ModuleRoll
 	return r, c.Explain(err, "reading ModuleRollout "+name)
 }
 
-// rolloutNames returns the names of all ModuleRollouts. If the ModuleRollouts cannot be listed, rolloutNames returns
-// none.
+// rolloutNames returns the names of all ModuleRollouts. If the ModuleRollouts cannot be listed, rolloutNames returns no
+// names.
 func (c *Cluster) rolloutNames(ctx context.Context) []string {
 	rollouts, err := c.Rollouts(ctx, labels.Everything())
 	if err != nil {
@@ -79,7 +79,8 @@ func (c *Cluster) rolloutNames(ctx context.Context) []string {
 	return all
 }
 
-// RolloutNames returns a source for completion with the names of the rollouts that the function accepts.
+// RolloutNames returns a source of names for shell completion: the names of the rollouts for which the function accepts
+// returns true.
 func RolloutNames(a *console.App, accepts func(*v1beta2.ModuleRollout) bool) console.NameSource {
 	return func(ctx context.Context, _ []string) []string {
 		c, err := RolloutControlPlane(ctx, a)

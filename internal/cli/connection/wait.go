@@ -19,7 +19,7 @@ type Progress struct {
 	// Blocked is the error that ends the wait, because more time does not help. Blocked is nil if the change is not
 	// blocked.
 	Blocked error
-	// Text describes the state or event that the change waits for.
+	// Text describes the state or the event for which the change waits.
 	Text string
 }
 
@@ -31,8 +31,9 @@ func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, t
 	return waitFor(ctx, a, c, name, timeout, c.KymaChanges, func() *v1beta2.Kyma { return &v1beta2.Kyma{} }, check)
 }
 
-// waitFor is WaitForKyma for objects of any kind. changes reports changes of the object with a name. empty returns an
-// empty object, into which the object is decoded.
+// waitFor does the same as WaitForKyma for objects of any kind. The function changes returns a channel that receives a
+// value when the object with a name may have changed. The function empty returns an empty object, into which the object
+// is decoded.
 func waitFor[T client.Object](ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration,
 	changes func(context.Context, string) <-chan struct{}, empty func() T, check func(T) Progress) error {
 	const readInterval = 2 * time.Second // needed because watches may be forbidden, and may end

@@ -35,8 +35,8 @@ func RegisterPolicy(f *pflag.FlagSet, name *string) {
 }
 
 // MaintenancePolicy returns the maintenance policy of the manager. The policy is in the ConfigMap with the given name.
-// If the name is "", the policy is in the ConfigMap that the Deployment of the manager names in its flag or mounts. If
-// the policy cannot be determined, it is nil, and unknown states why.
+// If the parameter name is "", the Deployment of the manager determines the ConfigMap: by a flag, or by a volume. If
+// the policy cannot be determined, the result p is nil, and the result unknown is the reason.
 func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (p *channel.Policy, unknown string, err error) {
 	key, least := channel.PolicyKey, config.NewManager().MinMaintenanceWindowSize
 	d := &appsv1.Deployment{}
@@ -81,7 +81,7 @@ func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (p *channe
 }
 
 // policyOf returns the name of the ConfigMap with the maintenance policy, and the key in this ConfigMap. policyOf takes
-// both from the flag of the manager, or from the volume that contains the file with the policy.
+// the name and the key from the flag of the manager, or from the volume that contains the file with the policy.
 func policyOf(d *appsv1.Deployment) (name, key string) {
 	if name, _ = ManagerFlag(d, PolicyFlag); name != "" {
 		return name, channel.PolicyKey

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The filters of listings, which are the names of their flags.
+// The filters of listings. The value of each constant is the name of the flag.
 const (
 	FilterLabels  = "selector"
 	FilterModule  = "module"
@@ -20,11 +20,12 @@ const (
 	FilterChannel = "channel"
 	FilterState   = "state"
 	FilterReason  = "reason"
-	// FilterKubernetes accepts the versions that begin with its value, see [Listing.AcceptsVersion].
+	// FilterKubernetes accepts versions of Kubernetes that begin with the value of the filter, see
+	// [Listing.AcceptsVersion].
 	FilterKubernetes = "kubernetes-version"
 )
 
-// filterHelp has the help of the flag of each filter.
+// filterHelp contains the help text for the flag of each filter.
 var filterHelp = map[string]string{
 	FilterLabels:  "only those with these labels, such as a=b,c!=d",
 	FilterModule:  "only this module; several names are separated by commas",
@@ -53,7 +54,7 @@ func NewListing(values map[string]string) *Listing {
 	return l
 }
 
-// Register adds the flags to a command. filters are the filters that the rows of the listing support.
+// Register adds the flags to a command. The parameter filters lists the filters that the rows of the listing support.
 func (l *Listing) Register(c *cobra.Command, filters ...string) {
 	l.filters = map[string]*string{}
 	for _, name := range filters {
@@ -138,8 +139,8 @@ func (l *Listing) AcceptsVersion(filter, version string) bool {
 	return false
 }
 
-// List prints a listing: the rows that read returns and that keep accepts, in the order of --sort-by. With --watch,
-// List prints the rows again after each change, until ctx ends.
+// List prints a listing: the rows that the function read returns and that the function keep accepts, in the order of
+// --sort-by. With --watch, List prints the rows again after each change, until ctx ends.
 func List[T any, R interface {
 	~[]T
 	Report
@@ -169,7 +170,7 @@ func List[T any, R interface {
 	})
 }
 
-// Arrange returns the rows that keep accepts, in the order of --sort-by.
+// Arrange returns the rows that the function keep accepts, in the order of --sort-by.
 func Arrange[T any, R ~[]T](l *Listing, all R, keep func(*T) bool) (R, error) {
 	kept := R{}
 	for i := range all {

@@ -94,8 +94,8 @@ type Page struct {
 // Line writes a line.
 func (p *Page) Line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-// Table writes rows under a header. A column whose title begins with + is shown only with -o wide. Cells that contain a
-// state are coloured.
+// Table writes rows under a header. A column whose title begins with the character + is shown only with -o wide. Cells
+// that contain a state are coloured.
 func (p *Page) Table(header []string, rows [][]string) {
 	all := make([][]string, len(rows)+1)
 	for column, title := range header {
@@ -178,7 +178,8 @@ func (p *Page) Red(text string) string {
 	return "\x1b[31m" + text + "\x1b[0m"
 }
 
-// Clip joins a text into one line. Clip cuts the line after limit characters, unless the page is wide.
+// Clip joins a text into one line. If the line is longer than limit characters, Clip cuts the line, unless the user has
+// requested -o wide.
 func (p *Page) Clip(text string, limit int) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if p.Wide || utf8.RuneCountInString(text) <= limit {

@@ -40,8 +40,8 @@ const (
 	refreshInterval = 10 * time.Second
 )
 
-// Repeat calls show at once, after each change, and at an interval, until ctx ends or show fails. Repeat calls show
-// once for all changes within half a second.
+// Repeat runs the function show immediately, after each change, and at an interval, until ctx ends or the function show
+// fails. After several changes within half a second, Repeat runs the function show once.
 func Repeat(ctx context.Context, changed <-chan struct{}, show func() error) error {
 	ticker := time.NewTicker(refreshInterval)
 	defer ticker.Stop()

@@ -34,8 +34,8 @@ func closest(name string, names []string) []string {
 	return similar
 }
 
-// Suggest returns the last part of an error about an unknown name. The result contains similar names. If there are no
-// similar names, the result contains existing names.
+// Suggest returns a text about names, with which an error about an unknown name ends. The text contains names that are
+// similar to the unknown name. If there are no similar names, the text contains existing names.
 func Suggest(name string, names []string) string {
 	const limit = 8
 	if similar := closest(name, names); len(similar) > 0 {

@@ -41,7 +41,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// until calls the function is until it returns true. After a timeout, until fails the test.
+// until is a function that calls the function is repeatedly, until the result is true. After a timeout, the function
+// until fails the test.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
@@ -105,8 +106,8 @@ func holdWatch(w http.ResponseWriter, r *http.Request, ended <-chan struct{}) {
 	}
 }
 
-// TestOutage checks that the page names a control plane that does not answer above the last known state, and that this
-// note disappears after the outage.
+// TestOutage checks a page during an outage of the control plane: the page shows the last known state, and above it a
+// note that the control plane does not answer. After the outage, the note disappears.
 func TestOutage(t *testing.T) {
 	server := fixture.NewServer(t, fixture.Facts()["healthy"].Kyma)
 	var away atomic.Bool
@@ -222,8 +223,9 @@ func TestCommand(t *testing.T) {
 	until(t, "the change", func() bool { return strings.Contains(get(base), "state-Ready\">Ready</span> 1") })
 }
 
-// TestExpiredCredentials checks that the page names credentials that are no longer accepted above the last known state,
-// and that the dashboard uses the new credentials in the kubeconfig by itself.
+// TestExpiredCredentials checks a page after the API server has stopped accepting the credentials: the page shows the
+// last known state, and above it a note about the credentials. The test also checks that the dashboard automatically
+// uses the new credentials in the kubeconfig.
 func TestExpiredCredentials(t *testing.T) {
 	server := fixture.NewServer(t, fixture.Facts()["healthy"].Kyma)
 	var expired atomic.Bool
@@ -262,8 +264,8 @@ func TestExpiredCredentials(t *testing.T) {
 	until(t, "the renewed credentials", func() bool { return !strings.Contains(get(base), "What is shown may be old") })
 }
 
-// TestNoControlPlane checks that every page says that the kubeconfig leads to nothing, or to another cluster, and what
-// to do.
+// TestNoControlPlane checks that every page contains what is wrong with the kubeconfig and what to do, if the
+// kubeconfig has no cluster, or a cluster that is no control plane.
 func TestNoControlPlane(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string

@@ -26,7 +26,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// host is a dashboard in a cluster. Browsers reach it by a proxy, as by an ingress.
+// host is a dashboard in a cluster. Browsers reach the dashboard through a proxy, which stands for an ingress.
 type host struct {
 	*fixture.Server
 	provider *fixture.Provider
@@ -36,7 +36,7 @@ type host struct {
 	mu       sync.Mutex
 	reviews  []string          // guarded by mu; bodies of the questions about rights
 	asked    map[string]string // guarded by mu; header Impersonate-User by method and path
-	own      map[string]bool   // guarded by mu; verb and resource of requests in the own name
+	own      map[string]bool   // guarded by mu; verb and resource of requests in the name of the dashboard itself
 	overload bool              // guarded by mu; reviews fail
 }
 
@@ -334,8 +334,8 @@ func TestInClusterFlags(t *testing.T) {
 	}
 }
 
-// TestRole compares the requests that the pages make with the Role in the chart. All other requests are sent in the
-// name of a person.
+// TestRole compares the requests that the dashboard sends in its own name with the Role in the chart. The dashboard
+// sends all its other requests in the name of the person who has signed in.
 func TestRole(t *testing.T) {
 	h := newHost(t, "--actions")
 	ann := browser(t)
@@ -379,7 +379,7 @@ func TestRole(t *testing.T) {
 			t.Errorf("the dashboard sends %q, which its Role does not have", right)
 		}
 	}
-	// The dashboard may also get by name the objects of each kind that it watches.
+	// The Role also allows the verb get for each kind that the dashboard watches.
 	byName := []string{"get modulereleasemetas", "get modulerollouts", "get moduletemplates", "get rolloutpolicies"}
 	for right := range allowed {
 		if !h.own[right] && !slices.Contains(byName, right) {

@@ -37,7 +37,7 @@ type localHost struct {
 	token string // guarded by mu; "" after it was used
 }
 
-// newLocalHost returns a host with a new token. port makes the name of the cookie unique.
+// newLocalHost returns a host with a new token. The parameter port makes the name of the cookie unique.
 func newLocalHost(port string) (host *localHost, token string) {
 	token = rand.Text()
 	return &localHost{cookie: cookiePrefix + port, token: token, session: rand.Text()}, token
@@ -93,8 +93,9 @@ func (h *localHost) hasCookie(r *http.Request) bool {
 	return false
 }
 
-// proceed answers with a page that leads to the same path without the token. A redirect is not possible: after a click
-// in another site, such as a terminal in the browser, the browser follows a redirect without the cookie.
+// proceed answers with a page that leads to the same path without the token. A redirect is not possible: if the user
+// has clicked the address in another web site, for example in a terminal that runs in the browser, the browser follows
+// a redirect without the cookie.
 func proceed(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	q.Del(tokenParam)
@@ -107,7 +108,8 @@ func proceed(w http.ResponseWriter, r *http.Request) {
 		`<title>Lifecycle Manager</title><p><a href="%[1]s">Continue</a></p></html>`+"\n", html.EscapeString(to))
 }
 
-// openBrowser opens an address with the program of the desktop. Without one, the user opens the address.
+// openBrowser opens an address with the default browser of the desktop. Without a desktop, openBrowser asks the user to
+// open the address.
 func openBrowser(ctx context.Context, out io.Writer, address string) {
 	name, args := "xdg-open", []string{address}
 	switch runtime.GOOS {

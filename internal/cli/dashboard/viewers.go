@@ -23,12 +23,13 @@ const (
 	reviewAge = time.Minute
 	// reviewTimeout is the deadline of one request to the API server about a permission.
 	reviewTimeout = 10 * time.Second
-	// maxViewers limits the persons whose rights are remembered.
+	// maxViewers is the maximum number of persons whose permissions are remembered.
 	maxViewers = 1000
 )
 
-// viewers decides what each person who has signed in may see and do, by asking the API server. All Kymas of a fleet are
-// in one namespace. Therefore a person who may list the Kymas sees all pages, and other persons see none.
+// viewers decides what each person who has signed in may see and do. viewers asks the API server for the permissions of
+// the person. All Kymas of a fleet are in one namespace. Therefore a person who may list the Kymas sees all pages, and
+// other persons see none.
 type viewers struct {
 	index   *fleetindex.Index
 	actions bool
@@ -76,7 +77,7 @@ func (v *viewers) authenticate(w http.ResponseWriter, r *http.Request) *pageserv
 	return viewer
 }
 
-// of returns a viewer with the permissions of a person, or nil if the person may not see the fleet.
+// of is a method that returns a viewer with the permissions of a person, or nil if the person may not see the fleet.
 func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.User) (*pageserver.Viewer, error) {
 	key := user.Name + "\x00" + strings.Join(user.Groups, "\x00")
 	v.mu.Lock()
@@ -109,8 +110,8 @@ func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.Use
 	return rights.viewer, nil
 }
 
-// allow adds to the viewer the actions for which a person has the permissions. For a retry, a person needs the
-// permission to annotate Kymas and Manifests.
+// allow checks the permissions of a person, and adds to the viewer the changes that the person may make. For a retry, a
+// person needs the permission to annotate Kymas and Manifests.
 func allow(ctx context.Context, c *connection.Cluster, user signin.User, to *pageserver.Viewer) (err error) {
 	may := func(verb string, resources ...string) bool {
 		for _, resource := range resources {

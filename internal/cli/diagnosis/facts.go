@@ -37,11 +37,13 @@ type Facts struct {
 
 // Options are the options of Read.
 type Options struct {
-	// Module is a module that the runtime has to request or to have. Otherwise Read returns an error. "" means none.
+	// If Module is not "", Read returns an error unless the runtime requests or has this module.
 	Module string
-	// Catalog, if not nil, is used as it is. Then Read requests nothing of the catalog.
+	// If Catalog is not nil, Read uses this catalog. In this case, Read does not request objects of the catalog from
+	// the API server.
 	Catalog *connection.Catalog
-	// WithoutSecrets means that the user has no right to list access Secrets. Then Read does not request them.
+	// WithoutSecrets is true if the user has no right to list access Secrets. In this case, Read does not list the
+	// access Secrets.
 	WithoutSecrets bool
 }
 
@@ -164,9 +166,10 @@ func readEvents(ctx context.Context, c *connection.Cluster, name string) ([]core
 	return list.Items, err
 }
 
-// readCatalogFor reads the part of the catalog that a Kyma requests. For each module, this is the ModuleReleaseMeta and
-// the ModuleTemplate of the requested version, and while its channel moves, the rollout and the ModuleTemplate of the
-// former version. If a module has no ModuleReleaseMeta, readCatalogFor reads the whole catalog.
+// readCatalogFor reads the part of the catalog that a Kyma requests. For each module, this part consists of the
+// ModuleReleaseMeta and the ModuleTemplate of the requested version. While the channel of the module moves,
+// readCatalogFor also reads the rollout and the ModuleTemplate of the former version. If a module has no
+// ModuleReleaseMeta, readCatalogFor reads the whole catalog.
 func readCatalogFor(ctx context.Context, c *connection.Cluster, requested *v1beta2.Kyma) (*connection.Catalog, error) {
 	s := &connection.Catalog{Releases: map[string]*v1beta2.ModuleReleaseMeta{},
 		Templates: map[string]*v1beta2.ModuleTemplate{}}

@@ -9,14 +9,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// The manager does not write the time of its next try into a status, because that would need a write for each try. klm
-// computes the time from the time since the first failure, because all delays grow with it.
+// The manager does not write the time of its next retry into a status, because that would need a write for each retry.
+// klm estimates the next retry from the time since the first failure: the longer the failure lasts, the longer are the
+// delays between retries.
 const (
-	// maxProbeDelay is the longest delay between two probes of a runtime: 80 s, and a fifth of that at random.
+	// maxProbeDelay is the longest delay between two probes of a runtime: 80 s and a random part of at most 16 s.
 	maxProbeDelay = 96 * time.Second
 	// maxFailureDelay is the default of --failure-max-delay.
 	maxFailureDelay = 5 * time.Minute
-	// minDelay is longer than the first delays of probes and of other retries.
+	// minDelay is the shortest delay that klm assumes. The first delays of probes and of other retries are shorter than
+	// minDelay.
 	minDelay = time.Second
 )
 
@@ -36,8 +38,9 @@ const (
 	onWindow                   // a maintenance window
 )
 
-// triggers has the trigger of each reason for which the manager waits for an event, and does not only retry with
-// back-off. A module that is not in Error waits for its runtime if its reason is not listed.
+// triggers maps a reason to the event for which the manager waits. Reasons after which the manager only retries with
+// back-off are not in the map. If the reason of a module that is being processed or deleted is not in the map, the
+// manager waits for a change in the runtime.
 var triggers = map[string]trigger{
 	v1beta2.ReasonRuntimeUnreachable:        onProbe,
 	v1beta2.ReasonRuntimeUnauthorized:       onProbe,
@@ -103,8 +106,8 @@ func (f *Facts) nextTry(reason string, state v1beta2.State, since time.Time) *Ne
 	return next
 }
 
-// nextTry returns the time or the event at which the manager tries again to resolve a blocker of an object in a state.
-// nextTry returns nil if nothing is known.
+// nextTry returns the time or the event at which the manager retries the reconciliation of an object that has a reason
+// and a state. nextTry returns nil if klm knows neither the time nor the event.
 func nextTry(reason string, state v1beta2.State, since, now time.Time) *NextTry {
 	on, listed := triggers[reason]
 	switch {

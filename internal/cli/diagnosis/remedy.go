@@ -17,7 +17,7 @@ var instructions = []string{
 // clauseEnd matches the end of a clause of a message.
 var clauseEnd = regexp.MustCompile(`[:;,.] |[:;.]$| or | and `)
 
-// duty are the words with which a message describes what a person has to do.
+// duty matches the words with which a message describes that a person has to do something.
 var duty = regexp.MustCompile(` (has|have) to be | must be `)
 
 // hasInstruction reports whether a clause of a message is an instruction for the reader.

@@ -30,7 +30,7 @@ func TestRemedyFor(t *testing.T) {
 }
 
 // TestInstructions checks that hasInstruction recognizes the instruction in every remedy, so that a message with the
-// text of a remedy gets no second remedy. Remedies that only inform are excepted.
+// text of a remedy gets no second remedy. Remedies that only inform need no instruction.
 func TestInstructions(t *testing.T) {
 	if len(remedies) < 70 {
 		t.Errorf("there are only %d remedies", len(remedies))

@@ -212,8 +212,9 @@ func targetOf(m *v1beta2.Manifest) v1beta2.Target {
 	return ""
 }
 
-// versionInRuntime returns the installed version of a module as its status shows it. The status has the version that is
-// being installed before the first installation is complete, so the record of changes decides.
+// versionInRuntime returns the installed version of a module as its status shows it. Before the first installation is
+// complete, the status already contains the version that is being installed. The record of changes shows whether the
+// installation is complete.
 func versionInRuntime(entry *v1beta2.ModuleStatus) string {
 	if c := changelog.Last(entry.History); c != nil && c.Version == entry.Version && c.From == "" &&
 		!c.Started.IsZero() && c.Ended.IsZero() {
@@ -246,8 +247,8 @@ func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module
 	}
 }
 
-// Request returns the request for [channel.Resolve] for a module. The request skips maintenance windows, because only
-// the manager has them.
+// Request returns the input of [channel.Resolve] for a module. With this input, [channel.Resolve] ignores maintenance
+// windows, because only the manager knows them.
 func (f *Facts) Request(requested *v1beta2.Kyma, m *v1beta2.Module, version string) channel.Request {
 	w := channel.RequestFor(f.Kyma, requested, m)
 	w.Installed, w.ManifestVersion, w.SkipWindows, w.Now = version, version, true, f.Now
@@ -261,8 +262,8 @@ func (f *Facts) Request(requested *v1beta2.Kyma, m *v1beta2.Module, version stri
 // that is being installed.
 func installedVersion(m *v1beta2.Manifest) string { return m.Status.Version }
 
-// Agent returns a text about whether the agent of the runtime is connected, and since when. Agent returns "" in a
-// runtime.
+// Agent returns a text about whether the agent of the runtime is connected, and since when. If klm is connected to a
+// runtime, Agent returns "".
 func (f *Facts) Agent() string {
 	if f.Cluster.OwnKyma != "" {
 		return ""
@@ -283,8 +284,8 @@ func (f *Facts) Agent() string {
 	return "not connected for" + since(s.Since)
 }
 
-// Access returns the names of the access Secrets of the runtime. Access returns "" in a runtime, and if the Secrets
-// cannot be read.
+// Access returns a text with the names of the access Secrets of the runtime. If klm is connected to a runtime, or if
+// the access Secrets cannot be read, Access returns "".
 func (f *Facts) Access() string {
 	if f.Cluster.OwnKyma != "" || f.NoSecrets {
 		return ""
@@ -300,13 +301,14 @@ func (f *Facts) Access() string {
 	return "Secret " + strings.Join(all, ", ")
 }
 
-// blocker returns a blocker of an object in a state, with the remedy and the next try.
+// blocker returns the description of a blocker, with the remedy and the next retry. The object that is blocked has the
+// given state.
 func (f *Facts) blocker(object, reason, message string, state v1beta2.State, since time.Time) Blocker {
 	return Blocker{Object: object, Reason: reason, Since: since, Message: message,
 		Remedy: RemedyFor(reason, message), NextTry: f.nextTry(reason, state, since)}
 }
 
-// RuntimeBlockers returns the blockers of the whole runtime. Each reason is in the result once.
+// RuntimeBlockers returns the blockers of the whole runtime. The result contains each reason once.
 func (f *Facts) RuntimeBlockers() []Blocker {
 	k := f.Kyma
 	object := "Kyma " + k.Name
@@ -391,7 +393,8 @@ func (f *Facts) moduleBlockers() []Blocker {
 }
 
 // since returns the time since which a module has been blocked for a reason. The time is from the Manifest of the
-// module, otherwise from an event, otherwise from the Kyma. The time is zero if none of them has it.
+// module, otherwise from an event, otherwise from the Kyma. If neither of these objects contains the time, the result
+// is zero.
 func (f *Facts) since(module, reason string) time.Time {
 	if m := f.Manifest(module); m != nil {
 		if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Reason == reason {

@@ -5,8 +5,8 @@ import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 // Step is one of the steps that a module takes until it has its version. The state of a step is done, held, or later.
 type Step struct{ Name, State string }
 
-// stepNames are the steps that a module takes until it has its version. stepOf maps a reason to the step that it
-// blocks. Every other reason of a module that is not Ready blocks the step that applies the objects.
+// stepNames are the steps that a module takes until it has its version. stepOf maps a reason to the index of the step
+// that the reason blocks. Every other reason of a module that is not Ready blocks the step that applies the objects.
 var (
 	stepNames = []string{"channel", "rollout", "upgrade path", "window", "content", "apply", "ready"}
 	stepOf    = map[string]int{
@@ -39,7 +39,8 @@ var (
 // stepApply is the number of the step that applies the objects.
 const stepApply = 5
 
-// Steps returns the steps of a module that a reason blocks. The reason is "" if nothing blocks the module.
+// Steps returns the steps of a module. The parameter reason is the reason that blocks the module. The parameter reason
+// is "" if nothing blocks the module.
 func (m *Module) Steps(reason string) []Step {
 	held := len(stepNames)
 	switch at, known := stepOf[reason]; {

@@ -24,16 +24,18 @@ const (
 	maxViewed = 50
 	// viewTime is the time after the last view of a page for which the Manifests of its runtime are watched.
 	viewTime = 5 * time.Minute
-	// detailAge is the maximum age of a detail whose runtime is watched. It is limited because of the events, which are
-	// not watched: an API server has no cache for them, so each watch would cost it a copy of all events.
+	// detailAge is the maximum age of the data of one runtime while its Manifests are watched. The age is limited
+	// because the data contains events, and events are not watched: an API server has no cache for events, so each
+	// watch would make it copy all events.
 	detailAge = time.Minute
-	// unwatchedAge is the maximum age of a detail whose runtime is not watched.
+	// unwatchedAge is the maximum age of the data of one runtime while its Manifests are not watched.
 	unwatchedAge = 2 * time.Second
 	// openTimeout is the time for which the first view of a runtime waits for the watch.
 	openTimeout = 2 * time.Second
 )
 
-// viewed is a runtime whose page is viewed. Its Manifests are watched. The Kyma is watched anyway.
+// viewed is a runtime whose page is viewed. The Manifests of this runtime are watched. Its Kyma is watched in any case,
+// together with all Kymas.
 type viewed struct {
 	name  string
 	ready chan struct{} // closed when the watch was opened for the first time, or has failed
@@ -49,7 +51,7 @@ type viewed struct {
 	read      *Detail     // nil until it was read
 }
 
-// Detail is what was read about one runtime.
+// Detail contains the data that was read about one runtime.
 type Detail struct {
 	Value any
 	At    time.Time // when it was read
@@ -57,9 +59,9 @@ type Detail struct {
 	of    string // the state of the runtime at the beginning of the read
 }
 
-// Detail returns the data of one runtime that the index does not have. read reads the data. While the Manifests of the
-// runtime can be watched, the data is read once after each change of the Kyma or of a Manifest, and at least once in
-// detailAge if it is requested. Viewers at the same time share one read.
+// Detail returns data of one runtime that the index does not contain. The function read reads the data from the API
+// server. While the Manifests of the runtime can be watched, Detail reads the data once after each change of the Kyma
+// or of a Manifest. Data that is older than detailAge is read again. Concurrent viewers share one read.
 func (x *Index) Detail(ctx context.Context, name string, read func(context.Context) (any, error)) (*Detail, error) {
 	v := x.view(name)
 	timer := time.NewTimer(openTimeout)
@@ -132,10 +134,11 @@ func (x *Index) dropOldest() {
 	}
 }
 
-// open ends the wait of the first viewers.
+// open closes the channel ready, so that the first viewers of the runtime stop waiting for the watch.
 func (v *viewed) open() { v.once.Do(func() { close(v.ready) }) }
 
-// lookUp returns the detail of a runtime if it is up to date, otherwise nil, and the present state of the runtime.
+// lookUp returns the data that was read about a runtime, or nil if the data is not up to date. The result state
+// identifies the present versions of the Kyma and of its Manifests.
 func (x *Index) lookUp(v *viewed) (d *Detail, state string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -37,7 +37,7 @@ func run(t *testing.T, x *Index, server *fixture.Server) {
 	until(t, "the fleet", func() bool { return x.Snapshot().Ready })
 }
 
-// until waits until is returns true, and fails the test after a timeout.
+// until is a function that calls the function is repeatedly, until the result is true. After a timeout, the test fails.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
@@ -58,8 +58,8 @@ func withManifest(t *testing.T) *fixture.Server {
 	return fixture.NewServer(t, kyma, &manifest)
 }
 
-// TestDetail checks that a detail is read once, and again after a change of a Manifest or of the Kyma, and that a
-// change of a Manifest is published.
+// TestDetail checks that the data of a runtime is read once, and again after a change of a Manifest or of the Kyma, and
+// that a change of a Manifest is published.
 func TestDetail(t *testing.T) {
 	server := withManifest(t)
 	x := New()
@@ -98,8 +98,8 @@ func TestDetail(t *testing.T) {
 	}
 }
 
-// TestDetailUnwatched checks that a detail is read again after a short time if the user may not watch Manifests, that
-// the watch is requested once, and that an error is not kept longer than that.
+// TestDetailUnwatched checks a user who may not watch Manifests: the data of a runtime is read again after a short
+// time, the watch is requested once, and an error is not kept longer than data.
 func TestDetailUnwatched(t *testing.T) {
 	server := withManifest(t)
 	var watches atomic.Int64
@@ -221,8 +221,8 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// TestUnverified checks that one runtime is chosen for each version, if possible one in which the version is Ready, and
-// that their number is limited.
+// TestUnverified checks that one runtime is chosen for each version, if possible a runtime in which the version is
+// Ready, and that the number of chosen runtimes is limited.
 func TestUnverified(t *testing.T) {
 	x := New()
 	for i := range maxSignatures + 5 {

@@ -44,10 +44,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
-// Topic is a part of the index.
+// Topic is a part of the index, such as the runtimes or the catalog. Each page depends on some topics.
 type Topic string
 
-// The topics. A page shows some of them, and is rendered again when one of them has changed.
+// The topics. A page shows some of the topics, and is rendered again when one of these topics has changed.
 const (
 	Runtimes Topic = "runtimes"
 	Catalog  Topic = "catalog"
@@ -72,7 +72,7 @@ const (
 type Snapshot struct {
 	// Revision grows with each snapshot. Membership is the revision at which a runtime was added or removed last.
 	Revision, Membership uint64
-	// Of contains the revision of the last change of each topic.
+	// The field Of maps each topic to the revision of its last change.
 	Of map[Topic]uint64
 	// Cluster is nil until the first connection.
 	Cluster *connection.Cluster
@@ -88,8 +88,8 @@ type Snapshot struct {
 	Manager *liveness.Observation
 	// Ready means that every collection was listed once.
 	Ready bool
-	// Problem is the reason why the index is not up to date. Problem is nil if the index is up to date. Notes are about
-	// parts that cannot be read.
+	// Problem is the reason why the index is not up to date. Problem is nil if the index is up to date. Notes are texts
+	// about parts of the index that cannot be read.
 	Problem      error
 	ProblemSince time.Time
 	Notes        []string
@@ -98,7 +98,8 @@ type Snapshot struct {
 	tally Tally
 }
 
-// Member returns a runtime by its name, and its position. Member returns nil if there is none.
+// Member returns a runtime by its name, and its position in Members. Member returns nil if there is no runtime with
+// this name.
 func (s *Snapshot) Member(name string) (*fleetlist.Member, int) {
 	i, found := slices.BinarySearchFunc(s.Members, name, func(m *fleetlist.Member, name string) int {
 		switch {
@@ -170,8 +171,8 @@ func New() *Index {
 // Snapshot returns the latest snapshot.
 func (x *Index) Snapshot() *Snapshot { return x.snapshot.Load() }
 
-// Since returns the deltas after a revision, and a channel that is closed by the next snapshot. complete is false if
-// some of the deltas are not known any more.
+// Since returns the deltas after a revision, and a channel that is closed by the next snapshot. The result complete is
+// false if some of the deltas are not known any more.
 func (x *Index) Since(revision uint64) (deltas []Delta, complete bool, changed <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -193,10 +194,10 @@ type collection[T any] struct {
 	listed bool
 }
 
-// begin begins a list.
+// begin starts a new list of the collection.
 func (c *collection[T]) begin() { c.seen = map[string]bool{} }
 
-// put adds or replaces an object, and reports whether it was added.
+// put adds an object to the collection or replaces it, and reports whether the object was added.
 func (c *collection[T]) put(name string, o *T) (added bool) {
 	if c.all == nil {
 		c.all = map[string]*T{}
@@ -209,7 +210,8 @@ func (c *collection[T]) put(name string, o *T) (added bool) {
 	return !is
 }
 
-// end ends a list: it removes the objects that the list did not contain, and returns their number.
+// end completes a list of the collection: end removes the objects from the collection that the list did not contain,
+// and returns the number of removed objects.
 func (c *collection[T]) end() (removed int) {
 	before := len(c.all)
 	if c.seen != nil {
@@ -270,7 +272,7 @@ func (x *Index) Remove(name string) {
 	x.change(fleetlist.Change{Member: m, Deleted: true})
 }
 
-// intern returns a copy of a member whose strings are in memory once for all members.
+// intern returns a copy of a member whose strings are shared with the other members, to save memory.
 func intern(m *fleetlist.Member) *fleetlist.Member {
 	is := *m
 	one := func(s *string) { *s = unique.Make(*s).Value() }

@@ -20,8 +20,8 @@ type Maintenance struct {
 	Unknown string
 }
 
-// followMaintenance reads the maintenance policy at an interval. The dashboard may only read this one ConfigMap, and
-// may not watch it.
+// followMaintenance reads the maintenance policy at an interval. In a cluster, the Role of the dashboard allows only to
+// read the ConfigMap with the policy, and not to watch it.
 func (x *Index) followMaintenance(ctx context.Context, c *connection.Cluster) error {
 	for {
 		var is Maintenance

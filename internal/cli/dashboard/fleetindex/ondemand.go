@@ -11,7 +11,7 @@ import (
 const (
 	// onDemandTimeout is the timeout of one read.
 	onDemandTimeout = 20 * time.Second
-	// maxKept is the number of values that are kept.
+	// maxKept is the maximum number of stored values.
 	maxKept = 100
 )
 
@@ -29,7 +29,8 @@ type kept struct {
 	at    time.Time
 }
 
-// Get returns the value for a key that is not older than age, or reads it.
+// Get returns the stored value of a key if the value is not older than age. Otherwise Get calls the function read and
+// stores the returned value.
 func (o *OnDemand) Get(ctx context.Context, key string, age time.Duration, read func(context.Context) (any, error)) (
 	any, error) {
 	o.mu.Lock()

@@ -26,8 +26,8 @@ const (
 
 func severity(state string) int { return fleetlist.Severity(v1beta2.State(state)) }
 
-// Run keeps the index up to date until ctx ends. connect returns the cluster. Run calls connect again if the cluster no
-// longer accepts the credentials, because the kubeconfig may have been renewed.
+// Run keeps the index up to date until ctx ends. The function connect returns the cluster. Run calls connect again if
+// the cluster no longer accepts the credentials, because the kubeconfig may have been renewed.
 func (x *Index) Run(ctx context.Context, connect func(context.Context) (*connection.Cluster, error)) {
 	publishing := make(chan struct{})
 	go func() {
@@ -106,8 +106,8 @@ type object[T any] interface {
 	client.Object
 }
 
-// followKind keeps a collection that does not grow with the fleet up to date. If the collection cannot be read,
-// followKind adds a note about it to the snapshot.
+// followKind keeps the collection of one kind up to date, for kinds whose number of objects does not grow with the
+// fleet. If the collection cannot be read, followKind adds a note about it to the snapshot.
 func followKind[T any, P object[T]](ctx context.Context, x *Index, c *connection.Cluster, resource string,
 	all *collection[T], topic Topic) error {
 	locked := func(do func()) {

@@ -31,8 +31,8 @@ type Version struct{ Module, Version string }
 // sufficient.
 type Signature struct {
 	Runtime string
-	// Verified and Message are those of the condition Signature. Message is empty without that condition: then no
-	// signature is required.
+	// Verified and Message are the status and the message of the condition Signature of a Manifest. If the Manifest
+	// does not have this condition, no signature is required, and Message is empty.
 	Verified bool
 	Message  string
 
@@ -91,11 +91,11 @@ func (s *Snapshot) unverified(now time.Time) map[Version]string {
 	return all
 }
 
-// readSignature reads the finding in one runtime.
+// readSignature reads the finding of the manager about the signatures of a version in one runtime.
 func readSignature(ctx context.Context, c *connection.Cluster, v Version, runtime string) (is Signature, err error) {
 	ctx, cancel := context.WithTimeout(ctx, onDemandTimeout)
 	defer cancel()
-	// two reads by name: an API server finds objects by their labels only by looking at all of them
+	// two reads by name are cheap: an API server finds objects by their labels only by looking at all of them
 	k := &v1beta2.Kyma{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: runtime}, k); err != nil {
 		return is, err

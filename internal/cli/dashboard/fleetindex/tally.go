@@ -15,11 +15,12 @@ type Tally struct {
 	// Connected is the number of runtimes whose agent is connected. Silent is the number of runtimes whose agent is not
 	// connected. Polled is the number of runtimes without an agent.
 	Connected, Silent, Polled int
-	// States and Reasons are sorted: the worst state and the largest reason first.
+	// States and Reasons are sorted: the worst state is first in States, and the reason with the most runtimes is first
+	// in Reasons.
 	States, Reasons []Count
 	// Versions are sorted by module, and the highest version first.
 	Versions []VersionCount
-	// Changed is the newest change of a state, as text.
+	// The field Changed is the time at which the state of a runtime has changed last, as text.
 	Changed string
 }
 

@@ -14,15 +14,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// Colourings are the ways to colour the cells. The first one is the default.
+// Colourings are the ways to colour the cells of the heat map. The first one is the default.
 var Colourings = []Named{{"state", "State"}, {byVersion, "Version"}, {"age", "Last heard"}, {byProgress, "Rollout"}}
 
-// States are the states of cells. The position of a state is its class.
+// States are the states by which cells can be coloured. The index of a state in this list is the class of the cells
+// with this state.
 var States = [...]v1beta2.State{v1beta2.StateReady, v1beta2.StateProcessing, v1beta2.StateWarning,
 	v1beta2.StateError, v1beta2.StateDeleting, v1beta2.StateUnmanaged, console.StateNew}
 
-// shapes are the shapes of classes. Each class of a heat map has its own shape, so a person who cannot distinguish the
-// colours can read the heat map.
+// shapes are the names of the symbols that are drawn in cells. The index of a symbol is the number of the class of the
+// cells. Each class of cells has its own shape, so that a person who cannot distinguish the colours can read the heat
+// map.
 var shapes = [...]string{"square", "ring", "triangle", "cross", "corner", "outline", "dot"}
 
 // StateCell returns the cell of a runtime that is coloured by its own state.
@@ -179,8 +181,8 @@ func (r rollouts) haveStages() bool {
 	return false
 }
 
-// The classes of progress. These classes are facts about the version and the state that a runtime reports; the verdicts
-// of the rollout are on the page of the rollout.
+// The classes of progress. The classes depend only on the version and the state that a runtime reports. The page of the
+// rollout shows what the rollout has decided about each runtime.
 const (
 	newReady byte = iota
 	moving

@@ -21,7 +21,7 @@ const (
 var Groupings = []Named{{"region", "Region"}, {"plan", "Plan"}, {"tenant", "Account"}, {"channel", "Channel"},
 	{byVersion, "Version"}, {byStage, "Stage"}, {"none", "Nothing"}}
 
-// groupLabels are the labels of the groupings that are labels.
+// groupLabels maps each grouping by a label to the key of the label.
 var groupLabels = map[string]string{"region": v1beta2.LabelRegion, "plan": v1beta2.LabelBrokerPlanName,
 	"tenant": v1beta2.LabelGlobalAccountID}
 

@@ -35,7 +35,7 @@ type Choice struct {
 	// Module is the module whose state, version and channel are shown. With "", the state and the channel of the
 	// runtimes are shown.
 	Module string
-	// Group and Colour are keys of Groupings and Colourings. "": the first one.
+	// Group and Colour are keys of Groupings and Colourings. "" means the first grouping or the first colouring.
 	Group, Colour string
 }
 
@@ -58,7 +58,8 @@ type View struct {
 // Class is a class of cells.
 type Class struct {
 	Name string
-	// Shape is a symbol of assets/shapes.svg, and Tint the end of the name of a custom property of the style.
+	// Shape is the name of a symbol in assets/shapes.svg. Tint is the end of the name of a style property that has the
+	// colour.
 	Shape, Tint string
 }
 
@@ -71,8 +72,8 @@ const (
 	None = 7
 )
 
-// New returns the heat map for a choice. A choice that is not known is an error. note states why New shows another
-// choice than the requested one. note is "" if New shows the requested choice.
+// New returns the heat map for a choice. A choice that is not known is an error. The result note states why New shows
+// another choice than the requested one. The result note is "" if New shows the requested choice.
 func New(fleet *fleetindex.Snapshot, c Choice, now time.Time) (v *View, note string, err error) {
 	v = &View{Choice: c, fleet: fleet, now: now}
 	if v.Group, err = choose("grouped", Groupings, c.Group); err != nil {
@@ -140,7 +141,7 @@ func Title(all []Named, key string) string {
 	return key
 }
 
-// ModuleOf returns the module of a runtime, or nil if it does not have it.
+// ModuleOf returns the module with a name that a runtime has, or nil if the runtime does not have the module.
 func ModuleOf(m *fleetlist.Member, name string) *fleetlist.MemberModule {
 	for i := range m.Status.Modules {
 		if m.Status.Modules[i].Name == name {
@@ -165,7 +166,7 @@ func flagsOf(m *fleetlist.Member) (flags byte) {
 
 // Encode returns the data of the heat map: a line with the revision and the numbers of runtimes, groups and classes; a
 // line for each class, each group and each runtime; and then three bytes for each runtime: its cell and the number of
-// its group. accepts is the filter; nil accepts all.
+// its group. The function accepts is the filter; nil accepts all runtimes.
 func (v *View) Encode(accepts func(*fleetlist.Member) bool) []byte {
 	groups, of := v.groups()
 	var out bytes.Buffer
@@ -191,7 +192,8 @@ func (v *View) Encode(accepts func(*fleetlist.Member) bool) []byte {
 	return out.Bytes()
 }
 
-// Count is the number of runtimes of one group, by class. The last number counts the runtimes without a class.
+// Count contains the numbers of runtimes of one group, by class. The last element of ByClass is the number of runtimes
+// without a class.
 type Count struct {
 	Name     string
 	Runtimes int

@@ -18,7 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
-// runtime returns a runtime in a region, with a module from the channel regular. version "" means without the module.
+// runtime returns a runtime in a region, with a module from the channel regular. If the parameter version is "", the
+// runtime does not have the module.
 func runtime(name, region, version string, state v1beta2.State, agent *fleetlist.MemberAgent) *fleetlist.Member {
 	m := &fleetlist.Member{}
 	m.Metadata.Name, m.Metadata.ResourceVersion = name, "1"
@@ -189,8 +190,8 @@ func TestManyVersions(t *testing.T) {
 	}
 }
 
-// TestEncode checks that the data has all lines and cells, and marks the runtimes that the filter excludes. A text from
-// an untrusted source adds no line.
+// TestEncode checks that the data has all lines and cells, and marks the runtimes that the filter excludes. A line
+// break in a text from an untrusted source must not add a line to the data.
 func TestEncode(t *testing.T) {
 	s := fleet(t)
 	s.Members[0].Metadata.Labels[v1beta2.LabelRegion] = "eu\nfake"

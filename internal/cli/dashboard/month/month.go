@@ -7,8 +7,8 @@
 //
 // # How it works
 //
-// The picture has a line for each day and a cell for each hour. Its coordinates have their own unit, so that a template
-// can make an SVG without a script. The table of days has the same numbers as the picture.
+// The picture has a line for each day and a cell for each hour. The coordinates in the picture have their own unit, so
+// that a template can make an SVG without JavaScript. The table of days has the same numbers as the picture.
 //
 // # What it does not do
 //
@@ -37,9 +37,9 @@ type View struct {
 	// Title is the name of the month, Label describes the picture, and Sums counts the runtimes.
 	Title, Label, Sums string
 	Picture            Picture
-	// The tables. Days has the same numbers as the picture.
+	// The tables. The table Days has the same numbers as the picture.
 	Days, Freezes, Stages, Deferrals, Windows, Unresolved sheet.Table
-	// HasForecast means that a time of a stage is a forecast.
+	// HasForecast is true if a time of a stage is a forecast.
 	HasForecast bool
 }
 

@@ -22,7 +22,8 @@ type Picture struct {
 	Width, Height int
 	Hours         []Tick
 	Days          []PictureDay
-	// Levels are the numbers of the levels, for a legend.
+	// Levels are the numbers of the colour levels of cells, for the legend. A level stands for a range of numbers of
+	// runtimes.
 	Levels []int
 }
 
@@ -42,7 +43,7 @@ type PictureDay struct {
 	// the picture.
 	Frozen  []PictureCell
 	FrozenY int
-	// Begins are the stages that begin, or are expected to begin.
+	// The field Begins contains a mark for each stage that begins on this day, or is expected to begin.
 	Begins []Mark
 }
 
@@ -103,8 +104,8 @@ func pictureOf(c *calendar.Calendar, now time.Time) Picture {
 	return p
 }
 
-// place returns the horizontal place of a time on a day, by the local time of day. A time on another day is placed at
-// the begin or the end of this day.
+// place returns the horizontal place of a time on a day, by the local time of day. An earlier time is placed at the
+// begin of the day, and a later time at its end.
 func place(d *calendar.Day, t time.Time) int {
 	switch {
 	case !t.After(d.Begins):

@@ -103,8 +103,8 @@ func catalogModuleView(r *request) content {
 		Tables: []table{channels, versions, r.contentTable(name), r.riskTable(name)}}}
 }
 
-// versionTable returns the table of the versions of a module, with their declarations and the number of runtimes that
-// have them.
+// versionTable returns the table of the versions of a module. For each version, the table has the number of runtimes
+// that have it, and what its ModuleTemplate declares about upgrades, downgrades and risks.
 func (r *request) versionTable(name string, release *v1beta2.ModuleReleaseMeta) table {
 	users := map[string]int{}
 	for _, n := range r.fleet.Tally().Versions {

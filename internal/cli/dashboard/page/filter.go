@@ -11,7 +11,8 @@ import (
 // usage returns an error that states that the URL of the request is not valid.
 func usage(format string, args ...any) error { return console.Fail(console.ExitUsage, format, args...) }
 
-// filterOf returns the filter in a URL. allowed are the further parameters of the view.
+// filterOf returns the filter in the URL of a page. The parameter allowed lists the parameters that the URL may have in
+// addition to filters.
 func filterOf(q url.Values, allowed ...string) (*fleetindex.Filter, error) {
 	return fleetindex.FilterOf(q, append(allowed, sheet.ParamSort, sheet.ParamPage)...)
 }

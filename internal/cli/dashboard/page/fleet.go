@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
-// The parameters of the fleet view that are no filters.
+// The parameters of the URL of the fleet page that are no filters.
 const (
 	paramGroup  = "group"
 	paramColour = "colour"
@@ -26,7 +26,7 @@ const (
 // fleetParams are the parameters of the fleet view.
 type fleetParams struct {
 	filter *fleetindex.Filter
-	module string // the one module that is filtered by
+	module string // the one module that is filtered by; "" if there is none or several
 	view   *heatmap.View
 	note   string // why another grouping or colouring is shown
 }
@@ -157,7 +157,8 @@ func (r *request) fleetForm(v fleetParams) fleetForm {
 	for _, s := range heatmap.States {
 		f.States = append(f.States, string(s))
 	}
-	// A value of the URL that is not in the lists, such as Error,Warning, stays selected.
+	// A value in the URL that no list offers, such as Error,Warning, is added to its list, so that it stays selected in
+	// the form.
 	for name, all := range map[string]*[]string{console.FilterState: &f.States, console.FilterModule: &f.Modules,
 		console.FilterChannel: &f.Channels} {
 		if is := v.filter.Values[name]; is != "" && !slices.Contains(*all, is) {
@@ -216,7 +217,8 @@ func (r *request) runtimeTable(members []*fleetlist.Member, v fleetParams) (tabl
 	})
 }
 
-// channelIn returns the channel of a runtime, or the channel from which the runtime has a module.
+// channelIn returns the channel from which a runtime has the given module. If the runtime does not have the module,
+// channelIn returns the default channel of the runtime.
 func channelIn(m *fleetlist.Member, module string) string {
 	if e := heatmap.ModuleOf(m, module); e != nil {
 		return cmp.Or(e.Channel, "pinned")
@@ -224,7 +226,8 @@ func channelIn(m *fleetlist.Member, module string) string {
 	return m.Spec.Channel
 }
 
-// modulesIn returns how many modules of a runtime are Ready, or the version of a module.
+// modulesIn returns the version of the given module in a runtime. If the runtime does not have the module, modulesIn
+// returns how many modules of the runtime are Ready.
 func modulesIn(m *fleetlist.Member, module string) string {
 	if e := heatmap.ModuleOf(m, module); e != nil {
 		return e.Version
@@ -232,7 +235,8 @@ func modulesIn(m *fleetlist.Member, module string) string {
 	return m.Status.ModulesReady
 }
 
-// reasonIn returns the reason of a runtime, or of a module if it has one.
+// reasonIn returns the reason of the given module in a runtime. If the module has no reason, reasonIn returns the
+// reason of the runtime.
 func reasonIn(m *fleetlist.Member, module string) string {
 	if e := heatmap.ModuleOf(m, module); e != nil && e.Reason != "" {
 		return e.Reason

@@ -52,7 +52,8 @@ type Options struct {
 	Viewer func(http.ResponseWriter, *http.Request) *pageserver.Viewer
 	// Hosts are the values of the header Host that are accepted. This field is required.
 	Hosts []string
-	// SignOut is the path to which the form for signing out is sent. If SignOut is "", pages have no such form.
+	// SignOut is the path to which the form for signing out is sent. If SignOut is "", pages have no form for signing
+	// out.
 	SignOut string
 	// WithoutSecrets means that the dashboard has no right to list access Secrets, so pages do not show them.
 	WithoutSecrets bool
@@ -130,15 +131,17 @@ func (s *Server) request(r *pageserver.Request) *request {
 
 // content is the content of a view.
 type content struct {
-	// Title is the title of the window, and Template the name of the template of the main part, with Data.
+	// Title is the title of the window. Template is the name of the HTML template for the main part of the page. Data
+	// is the input of this template.
 	Title, Template string
 	Data            any
-	// Topics are the topics of the index that the view depends on.
+	// Topics are the parts of the index that the page shows. The page is rendered again when one of these parts has
+	// changed.
 	Topics []fleetindex.Topic
 	// Section is the entry of the navigation.
 	Section string
-	// status is the HTTP status, 0 for 200. isPersonal means that the page is not kept for other viewers or later
-	// requests.
+	// The field status is the HTTP status of the response; 0 means 200. The field isPersonal is true if the page must
+	// not be cached for other viewers or later requests.
 	status     int
 	isPersonal bool
 }

@@ -66,7 +66,8 @@ func rolloutPlanView(r *request) content {
 		Version: o.Spec.To, Commands: []command{{r.server.program + " rollout plan " + name, "shows the same"}}}, name)
 }
 
-// withPlan reads the runtimes that have the module and adds the plan, with the code of klm rollout plan.
+// withPlan reads the runtimes that have the module, and adds the plan to the page. withPlan calls the same function as
+// klm rollout plan.
 func (r *request) withPlan(p planPage, rollout string) content {
 	c := r.fleet.Cluster
 	if c == nil {

@@ -27,7 +27,8 @@ func (r *request) retryOf(name, module string, state v1beta2.State) *retry {
 			v1beta2.AnnotationRetry + "=$(date +%s)"}
 }
 
-// retry requests a retry of a runtime for a viewer with this permission, with the code of klm retry.
+// retry requests a retry of a runtime or of a module, if the viewer has the permission. retry calls the same function
+// as klm retry.
 func (s *Server) retry(w http.ResponseWriter, r *pageserver.Request) {
 	name := r.PathValue("name")
 	back := link{"Back to the runtime", "/runtimes/" + name}
@@ -47,8 +48,9 @@ func (s *Server) retry(w http.ResponseWriter, r *pageserver.Request) {
 // maxForm limits the bytes of a form.
 const maxForm = 16 << 10
 
-// confirmed reports whether a viewer may make a change, and has confirmed it. Otherwise confirmed has answered the
-// request. command is the klm command that makes the same change.
+// confirmed is a method that reports whether a viewer may make a change, and has confirmed the change in the form. If
+// the result is false, the method has already answered the request with the reason. The parameter command is the klm
+// command that makes the same change.
 func (s *Server) confirmed(w http.ResponseWriter, r *pageserver.Request, mayAct bool, command string, back link) bool {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	const unchanged = "Nothing was changed"

@@ -109,7 +109,8 @@ func (r *request) eta(o *v1beta2.ModuleRollout) string {
 	return "overdue"
 }
 
-// barOfCounts returns the bar of the verdicts on runtimes.
+// barOfCounts returns a bar that shows how many runtimes of a rollout are proven, excused, updating, lost, failed or
+// waiting.
 func barOfCounts(n *v1beta2.RolloutCounts) *bar {
 	label := fmt.Sprintf("%d of %d proven", n.Proven, n.InScope)
 	return sheet.BarOf(int(n.InScope), label, []sheet.Share{{Class: "verdict-proven", N: int(n.Proven)},
@@ -228,7 +229,7 @@ func rolloutView(r *request) content {
 		Topics: []fleetindex.Topic{fleetindex.Rollouts, fleetindex.Catalog}}
 }
 
-// stageBox returns the known facts about one stage.
+// stageBox returns the known facts about one stage of a rollout.
 func (r *request) stageBox(o *v1beta2.ModuleRollout, i int) stageBox {
 	stage := &o.Spec.Stages[i]
 	box := stageBox{Name: stage.Name, Who: connection.StageMembers(stage), State: "later"}
@@ -257,7 +258,8 @@ func (r *request) stageBox(o *v1beta2.ModuleRollout, i int) stageBox {
 	return box
 }
 
-// controlGroup compares the runtimes with the new version with the other runtimes, by the states in the index.
+// controlGroup returns a table that compares two groups of runtimes: those with the new version of the rollout, and
+// those with the former version. The states of their modules come from the index.
 func (r *request) controlGroup(o *v1beta2.ModuleRollout) table {
 	t := table{Caption: "Control group", Columns: []column{{Title: "Runtimes with version"}, {Title: "Runtimes",
 		IsNumber: true}, {Title: "In Error", IsNumber: true}, {Title: "States"}}}

@@ -36,7 +36,8 @@ type runtimePage struct {
 // command is the klm command that shows the same as the page.
 type command struct{ Text, Does string }
 
-// chain has the steps that a module takes to its version. The first step that holds the module shows the cause.
+// chain contains the steps that a module takes until it has its version. The first step that is not done is the step
+// that blocks the module.
 type chain struct {
 	diagnosis.Module
 	Path   string
@@ -50,7 +51,7 @@ type obstacle struct {
 	Anchor                                       string
 }
 
-// factsOf returns the facts about a runtime, and the time when they were read. They are read again after they have
+// factsOf returns the facts about a runtime, and the time when they were read. The facts are read again after they have
 // changed, see [fleetindex.Index.Detail]. If a module is given, factsOf returns an error if the runtime neither
 // requests nor has it.
 func (r *request) factsOf(name, module string) (*diagnosis.Facts, time.Time, error) {
@@ -139,7 +140,7 @@ func runtimeView(r *request) content {
 			fleetindex.Rollouts, fleetindex.Manager}}
 }
 
-// eventTable returns the last events, which were read at a time.
+// eventTable returns the table of the last events. The parameter at is the time at which the events were read.
 func (r *request) eventTable(report *diagnosis.Report, at time.Time) table {
 	t := table{Caption: "Last events", Columns: []column{{Title: "When"}, {Title: "Reason"}, {Title: "Object"},
 		{Title: "Message"}}, Empty: "No events are kept."}

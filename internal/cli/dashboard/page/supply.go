@@ -13,8 +13,9 @@ import (
 )
 
 // contentTable returns the table of the origins of the versions of a module, as far as their ModuleTemplates contain
-// them. The dashboard does not read the registry. Whether signatures are valid is the finding of the manager in a
-// runtime that has the version. The manager blocks a version in a runtime if a signature is missing or not valid.
+// them. The dashboard does not read the registry. The column about the validity of signatures shows what the manager
+// has found in a runtime that has the version. The manager blocks a version in a runtime if a signature is missing or
+// not valid.
 func (r *request) contentTable(name string) table {
 	t := table{Caption: "Contents", Columns: []column{{Title: "Version"}, {Title: "Digest of the content"},
 		{Title: "Signatures"}, {Title: "Verified"}, {Title: "Finding of the manager"},

@@ -39,11 +39,12 @@ import (
 type Viewer struct {
 	// Name is the name that is shown, "" if it is not known.
 	Name string
-	// Acts is the cluster with which the viewer makes changes. nil means that the viewer may only read.
+	// The field Acts is a client of the cluster with the identity of the viewer, for changes. If the field Acts is nil,
+	// the viewer may only read.
 	Acts *connection.Cluster
 	// MayMove reports whether the viewer may change rollouts. MayApprove reports whether the viewer may also approve
-	// and resume rollouts. MayRetry reports whether the viewer may request retries of runtimes. A viewer needs Acts for
-	// all three.
+	// and resume rollouts. MayRetry reports whether the viewer may request retries of runtimes. All these changes also
+	// require that the field Acts is not nil.
 	MayMove, MayApprove, MayRetry bool
 }
 
@@ -54,12 +55,14 @@ type Options struct {
 	// Viewer returns the user of a request. If Viewer returns nil, it has already answered the request. This field is
 	// required.
 	Viewer func(http.ResponseWriter, *http.Request) *Viewer
-	// Hosts are the values of the header Host that are accepted. A request from a page of another site whose host name
-	// resolves to this server has another value. This field is required.
+	// Hosts are the values of the header Host that are accepted. This check refuses requests from pages of another site
+	// whose host name resolves to this server. This field is required.
 	Hosts []string
-	// Assets are the files that are served below /assets/, without a viewer: they are public. This field is required.
+	// Assets are public files below /assets/, such as styles. They are served without authentication. This field is
+	// required.
 	Assets fs.FS
-	// Cell returns the cell of a runtime in the heat map, for events. This field is required.
+	// Cell returns the cell of a runtime in the heat map, which an event about a change of the runtime contains. This
+	// field is required.
 	Cell func(*fleetlist.Member) byte
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -111,7 +114,8 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handle calls next for the viewer of each request that matches a pattern.
+// Handle registers a handler: the function next is called for each request that matches a pattern, with the viewer of
+// the request.
 func (s *Server) Handle(pattern string, next func(http.ResponseWriter, *Request)) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if v := s.Viewer(w, r); v != nil {
@@ -193,7 +197,7 @@ func (s *Server) loadAssets() error {
 	return nil
 }
 
-// serveAsset serves a file. It needs no viewer.
+// serveAsset serves a file. A file can be requested without authentication.
 func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request) {
 	a, found := s.assets[r.PathValue("name")]
 	if !found {

@@ -45,7 +45,8 @@ func indexOf(n int) *fleetindex.Index {
 // viewerKey is the key of the viewer in the context of a request.
 type viewerKey struct{}
 
-// serverOf returns a server with the page /page. The cell of a runtime is the length of its state.
+// serverOf returns a test server with the page /page. In this test server, the byte for the cell of a runtime is the
+// number of letters in the name of its state.
 func serverOf(t *testing.T, x *fleetindex.Index, maxStreams int) *Server {
 	t.Helper()
 	s, err := New(Options{Index: x, Hosts: []string{host}, MaxStreams: maxStreams, Assets: fstest.MapFS{"a.css": {}},

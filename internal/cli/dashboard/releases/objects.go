@@ -36,7 +36,8 @@ func StateOf(m *v1beta2.Manifest, o *v1beta2.Resource) string {
 	return "applied"
 }
 
-// names reports whether a message names an object. In messages of the manager, an object is an [apply.Ref].
+// names is a function that reports whether a message of the manager contains the name of an object. Messages contain
+// the name of an object in the format of [apply.Ref].
 func names(message string, o *v1beta2.Resource) bool {
 	name := apply.Ref{Group: o.Group, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}.String()
 	for rest := message; ; {
@@ -44,7 +45,7 @@ func names(message string, o *v1beta2.Resource) bool {
 		if !found {
 			return false
 		}
-		// another name may end or begin with this one; a full stop can be a part of a name
+		// the found text may be a part of the longer name of another object; a full stop can be a part of a name
 		end := after + " "
 		isBegin := before == "" || strings.ContainsRune(" (", rune(before[len(before)-1]))
 		isEnd := strings.ContainsRune(" :;,)", rune(end[0])) || strings.HasPrefix(end, ". ")

@@ -112,7 +112,8 @@ func noFormula(text string) string {
 	return text
 }
 
-// WayBack states whether runtimes can be taken back. State is verified, declared or none; "" if it is not known.
+// WayBack states whether a downgrade from the version of a rollout to the former version is possible. The field State
+// is verified, declared or none, or "" if this is not known.
 type WayBack struct{ State, Text, Command string }
 
 // UrgencyOf returns a text with the reason for the urgency of a rollout, and the steps that the rollout leaves out.
@@ -132,8 +133,9 @@ func UrgencyOf(o *v1beta2.ModuleRollout) string {
 	return fmt.Sprintf("%s: %s. Reason: %s", o.Spec.Urgency, leaves, o.Spec.UrgencyReason)
 }
 
-// WayBackOf returns whether runtimes can be taken back to the former version. WayBackOf uses the finding of the
-// coordinator in the status of the rollout; without such a finding, it uses the declaration of the new version.
+// WayBackOf returns whether runtimes can be downgraded from the version of a rollout to the former version. WayBackOf
+// uses what the manager has found out and recorded in the status of the rollout. If the status contains nothing about
+// it, WayBackOf uses the declaration of the new version.
 func WayBackOf(catalog *connection.Catalog, o *v1beta2.ModuleRollout, program string) WayBack {
 	if o.Spec.From == "" || o.Spec.IsBack() {
 		return WayBack{}

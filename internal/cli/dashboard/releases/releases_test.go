@@ -48,7 +48,8 @@ func TestOriginOf(t *testing.T) {
 	}
 }
 
-// TestWayBackOf checks that the finding of the coordinator is shown, and before that the declaration of the version.
+// TestWayBackOf checks the text about a downgrade: the text is about the finding in the status of the rollout, or about
+// the declaration of the version if the status has no finding yet.
 func TestWayBackOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string

@@ -1,4 +1,5 @@
-// Package sheet makes the tables of pages. The server sorts and pages them as the URL of the page requests.
+// Package sheet makes the tables of the pages of the dashboard. The server sorts the rows of a table and selects one
+// page of rows, as the parameters of the URL request.
 //
 // # Use
 //
@@ -35,7 +36,8 @@ const (
 // pageRows is the number of rows of one page of a table.
 const pageRows = 100
 
-// Table is a table of a page. Its rows are sorted and paged by the parameters sort and page of the URL.
+// Table is a table of a page. The rows of a table are sorted, and split into pages, by the parameters sort and page of
+// the URL.
 type Table struct {
 	Caption string
 	Columns []Column
@@ -60,9 +62,9 @@ type Column struct {
 // Cell is a cell of a table.
 type Cell struct {
 	Text, Path string
-	Link       string // the address of another site; it is opened in a tab of its own
+	Link       string // the address of another site; it is opened in a new tab
 	State      string // of a badge, "" for a plain text
-	Hint       string // shown when the pointer is over it
+	Hint       string // shown when the pointer is over the cell
 	Wide       bool   // a long text
 	Code       bool
 	Bar        *Bar
@@ -80,13 +82,13 @@ type Part struct {
 	Class, At, Width string
 }
 
-// Share is a number with the class of its part of a bar.
+// Share is one part of a stacked bar: a number, and the CSS class of the part.
 type Share struct {
 	Class string
 	N     int
 }
 
-// BarOf returns a bar for shares of a total.
+// BarOf returns a stacked bar with one part for each share of a total.
 func BarOf(total int, label string, shares ...Share) *Bar {
 	b, at := &Bar{Label: label}, 0.0
 	for _, c := range shares {
@@ -106,14 +108,15 @@ type Row struct {
 	Cells func() []Cell
 }
 
-// Arrange does the same as ArrangeAll, for a slice of rows.
+// Arrange sorts rows, selects one page of rows, and makes the cells of this page, as the URL requests.
 func Arrange(at *url.URL, t Table, rows []Row) (Table, error) {
 	return ArrangeAll(at, t, len(rows), func(i, column int) string { return rows[i].Keys[column] },
 		func(i int) []Cell { return rows[i].Cells() })
 }
 
-// ArrangeAll sorts n rows, cuts out one page and makes its cells, by the parameters of the URL of the page. key returns
-// the sort key of a row in a column. Columns with a key can be sorted. Without sort, the rows keep their order.
+// ArrangeAll sorts n rows, selects one page of rows, and makes the cells of this page, as the URL requests. The
+// function key returns the sort key of a row in a column. Columns with a key can be sorted. Without sort, the rows keep
+// their order.
 func ArrangeAll(address *url.URL, t Table, n int, key func(i, column int) string, cells func(i int) []Cell) (
 	Table, error) {
 	q := address.Query()
@@ -186,7 +189,8 @@ func Compare(a, b string) int {
 	return cmp.Or(connection.CompareVersions(a, b), strings.Compare(a, b))
 }
 
-// With returns an address with changed parameters. A parameter with an empty value is removed.
+// With is a function that returns an address with changed query parameters. A query parameter with an empty value is
+// removed.
 func With(address *url.URL, pairs ...string) string {
 	q := address.Query()
 	for i := 0; i < len(pairs); i += 2 {

@@ -124,7 +124,7 @@ func New(ctx context.Context, o Options) (*SignIn, error) {
 	}, nil
 }
 
-// maxCause limits the bytes of a provider's message in one of ours.
+// maxCause is the maximum number of bytes of an error message of the provider that a message of the dashboard contains.
 const maxCause = 300
 
 // complete checks the options, sets defaults, and returns the address of the dashboard.
@@ -200,7 +200,7 @@ func isLoopback(u *url.URL) bool {
 
 type userKey struct{}
 
-// UserOf returns the person who sent the request. ok is false outside Protect.
+// UserOf returns the person who sent the request. The result ok is false if the request was not handled by Protect.
 func UserOf(r *http.Request) (u User, ok bool) {
 	u, ok = r.Context().Value(userKey{}).(User)
 	return u, ok
@@ -244,8 +244,8 @@ func (s *SignIn) session(r *http.Request) (User, bool) {
 	return u, true
 }
 
-// attempt is one visit to the provider. The cookie of the attempt binds the answer of the provider to the browser that
-// began the sign-in.
+// attempt is one attempt of a visitor to sign in at the provider. The cookie of the attempt binds the answer of the
+// provider to the browser that began the sign-in.
 type attempt struct {
 	State    string
 	Nonce    string
@@ -268,7 +268,7 @@ func (s *SignIn) begin(w http.ResponseWriter, r *http.Request) {
 		http.StatusFound)
 }
 
-// maxPage limits the address to which a visitor returns.
+// maxPage is the maximum length of the address of the page to which a visitor returns after signing in.
 const maxPage = 1024
 
 // localPage returns path and query of an address. localPage returns / if a browser could interpret the path as another
@@ -332,7 +332,7 @@ func (s *SignIn) finish(r *http.Request) (u User, page string, err error) {
 	return u, a.Page, err
 }
 
-// maxGroups limits the groups of a person: the session has to fit into a cookie.
+// maxGroups is the maximum number of groups of a person: the session has to fit into a cookie.
 const maxGroups = 100
 
 // userOf returns the person of an ID token, with name and groups as the API server sees them.
@@ -369,7 +369,7 @@ func (s *SignIn) userOf(id *oidc.IDToken) (User, error) {
 	return u, nil
 }
 
-// reservedPrefix begins names and groups that only Kubernetes assigns, such as system:masters.
+// reservedPrefix is the prefix of the names of users and groups that only Kubernetes assigns, such as system:masters.
 const reservedPrefix = "system:"
 
 // groupsOf reads a claim that is a name, a list of names, or missing.
