@@ -7,8 +7,8 @@
 //
 // # How it works
 //
-// This package has the root command. The commands of each audience are a package below it, with one file for each
-// command:
+// This package contains the root command. Subpackages contain the other commands. Each subpackage is for one audience,
+// and has one file for each command:
 //
 //	rolloutadmin               platform team: rollouts
 //	fleetstatus                platform team: klm status
@@ -105,8 +105,9 @@ func Run(ctx context.Context, c *config.Klm, args []string, s Streams) int {
 	return console.ExitCode(err)
 }
 
-// nameOf returns the name with which the user calls the program. kubectl finds a plugin by the name of its file, and
-// the completion of that plugin by a file kubectl_complete-NAME, for which isCompletion is true.
+// nameOf returns the name by which the user calls the program, for messages and help. If klm is a plugin of kubectl,
+// its file is kubectl-NAME. For shell completion of the plugin, kubectl calls a file kubectl_complete-NAME: then the
+// result isCompletion is true.
 func nameOf(file string) (name string, isCompletion bool) {
 	file = strings.TrimSuffix(filepath.Base(file), ".exe")
 	plugin, isCompletion := strings.CutPrefix(file, "kubectl_complete-")

@@ -75,8 +75,8 @@ func TestPluginCompletion(t *testing.T) {
 	}
 }
 
-// TestReference checks that the tree of the reference has the commands that cobra adds, and flags that are named
-// version.
+// TestReference checks that the commands for the reference in docs include the completion commands, which cobra adds,
+// and the commands with a flag named version.
 func TestReference(t *testing.T) {
 	tree := Tree()
 	for _, path := range []string{"completion bash", "module enable", "module set-version"} {

@@ -70,8 +70,8 @@ type retryOptions struct {
 	state  v1beta2.State
 }
 
-// args checks the arguments of klm retry. With --state or --selector there is no RUNTIME; a single argument is then the
-// module.
+// args checks the arguments of klm retry. With --state or --selector, no RUNTIME is given; a single argument is then
+// the module.
 func (o *retryOptions) args(_ *cobra.Command, args []string) error {
 	selects := o.state != "" || o.Selector != ""
 	switch {
@@ -99,8 +99,8 @@ func (o *retryOptions) args(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// splitModule returns the runtimes of the arguments. With two arguments, of which the second is no runtime, the second
-// is the module.
+// splitModule returns those arguments of klm retry that are names of runtimes. If there are two arguments, and the
+// second argument is not the name of a runtime, it is the name of the module.
 func (o *retryOptions) splitModule(ctx context.Context, c *connection.Cluster, args []string) []string {
 	if o.module != "" || len(args) != 2 {
 		return args
@@ -113,7 +113,7 @@ func (o *retryOptions) splitModule(ctx context.Context, c *connection.Cluster, a
 	return args[:1]
 }
 
-// plan checks whether one runtime or one of its modules can be retried.
+// plan checks whether a retry of one runtime, or of one of its modules, is possible.
 func (o *retryOptions) plan(ctx context.Context, _ *console.App, c *connection.Cluster, name string) (
 	p fleetlist.Plan, err error) {
 	k, err := c.Kyma(ctx, name)
@@ -179,8 +179,8 @@ func Retry(ctx context.Context, c *connection.Cluster, name, module string, now 
 }
 
 // retryTarget returns the object to annotate: the Manifest of the module if the Manifest is not Ready, otherwise the
-// Kyma. If everything is Ready, retryTarget returns nil. An annotation of the Kyma retries all modules that are not
-// Ready, and those that have no Manifest yet.
+// Kyma. If everything is Ready, retryTarget returns nil. A retry annotation on the Kyma retries all modules that are
+// not Ready, and all modules that have no Manifest yet.
 func retryTarget(f *diagnosis.Facts, module string) client.Object {
 	isReady := func(m *v1beta2.Manifest) bool { return m.Status.State == v1beta2.StateReady }
 	if module == "" {
@@ -200,7 +200,7 @@ func retryTarget(f *diagnosis.Facts, module string) client.Object {
 	return f.Kyma
 }
 
-// requestRetry sets the annotation with a value that it did not have before.
+// requestRetry sets the annotation that requests a retry to a value that the object did not have before.
 func requestRetry(ctx context.Context, c *connection.Cluster, o client.Object, now time.Time) error {
 	value := now.UTC().Format(time.RFC3339Nano)
 	if value == o.GetAnnotations()[v1beta2.AnnotationRetry] {

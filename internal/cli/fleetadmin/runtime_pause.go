@@ -59,7 +59,8 @@ func pauseFlags(a *console.App, c *cobra.Command, v *fleetlist.Verb, module *str
 	console.CompleteFlag(c, "module", connection.ModulesOfRuntime(a))
 }
 
-// setPause pauses runtimes or one of their modules with a reason. If the reason is nil, setPause resumes them.
+// setPause pauses runtimes or one of their modules with a reason. If the parameter reason is nil, setPause resumes the
+// runtimes or the module.
 func setPause(ctx context.Context, a *console.App, v *fleetlist.Verb, names []string, module string,
 	reason *string) error {
 	c, err := connection.ControlPlane(ctx, a)
@@ -72,7 +73,8 @@ func setPause(ctx context.Context, a *console.App, v *fleetlist.Verb, names []st
 	return v.Run(ctx, a, c, names)
 }
 
-// planPause checks the pause of a runtime or of one of its modules. If the reason is nil, it is resumed.
+// planPause checks whether a runtime or one of its modules can be paused. If the parameter reason is nil, planPause
+// checks whether the runtime or the module can be resumed.
 func planPause(ctx context.Context, c *connection.Cluster, name, module string, reason *string) (
 	p fleetlist.Plan, err error) {
 	k, err := c.Kyma(ctx, name)

@@ -125,9 +125,9 @@ func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connectio
 	return done, nil
 }
 
-// showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal.
-// others is the reason why the cluster does not belong to the runtime, or "" if it does. found is nil if nothing was
-// counted.
+// showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal. The
+// parameter others is the reason why the cluster does not belong to the runtime, or "" if the cluster belongs to the
+// runtime. The parameter found is nil if the objects were not counted.
 func showRemoval(f *diagnosis.Facts, p *console.Page, o *removeOptions, others string, found *removal.Found) {
 	k := f.Kyma
 	objects := 0
@@ -175,7 +175,7 @@ func countRuntime(ctx context.Context, a *console.App, c *connection.Cluster, f 
 	return removal.OfRuntime(ctx, objects, nil, f.Manifests), nil
 }
 
-// allowDeletion allows the manager to delete the custom resources of users of all modules.
+// allowDeletion allows the manager to delete the custom resources that users have created for the modules of a runtime.
 func allowDeletion(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, k.UID,
 		v1beta2.AnnotationDeleteCustomResources, v1beta2.AllModules)
@@ -183,8 +183,8 @@ func allowDeletion(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma) 
 		client.FieldOwner(connection.FieldOwner)), "annotating Kyma "+k.Name)
 }
 
-// removalBlockers returns the actions that a person must take before the removal of a runtime can complete. counted is
-// true if the custom resources of users were counted.
+// removalBlockers returns the actions that a person must take before the removal of a runtime can complete. The
+// parameter counted is true if the custom resources of users were counted.
 func removalBlockers(f *diagnosis.Facts, gone, counted bool) []string {
 	k := f.Kyma
 	var all []string

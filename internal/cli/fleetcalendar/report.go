@@ -96,8 +96,8 @@ func (r *report) filters() string {
 	return ", only " + strings.Join(parts, ", ")
 }
 
-// Sums returns the sentence with the numbers of runtimes of a calendar: runtimes with a window in the month, and the
-// others.
+// Sums returns a sentence about a calendar: how many runtimes have a maintenance window in the month, have a later
+// window, need no window, or have no window.
 func Sums(c *calendar.Calendar, number func(int) string) string {
 	unresolved := c.Runtimes - c.Windowed - c.AnyTime - c.Later
 	return fmt.Sprintf("%s with a maintenance window in this month, %s with a later one, %s that need none (any time), "+
@@ -194,7 +194,7 @@ func (r *report) showFreezes(p *console.Page) {
 	}
 }
 
-// ExceptionsOf returns the exceptions of a freeze as a text.
+// ExceptionsOf returns a text about the exceptions of a freeze.
 func ExceptionsOf(f *calendar.Freeze) string {
 	var all []string
 	for _, e := range f.Except {
@@ -274,8 +274,8 @@ func (r *report) showDeferrals(p *console.Page) {
 // at returns a time in the time zone of the calendar.
 func (r *report) at(t time.Time) string { return At(r.Month, t) }
 
-// At returns a time in the time zone of a month. The text has the year if it is not the year of the month. At returns -
-// for the zero time.
+// At returns a time in the time zone of a month. If the time is not in the year of the month, the text contains the
+// year. At returns - for the zero time.
 func At(m calendar.Month, t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -287,7 +287,8 @@ func At(m calendar.Month, t time.Time) string {
 	return t.Format(layout)
 }
 
-// SpansOf returns the hours of a day with windows as a text.
+// SpansOf returns a text about one day: the hours at which maintenance windows are open, and the number of runtimes
+// with an open window.
 func SpansOf(d *calendar.Day, number func(int) string) string {
 	var all []string
 	for _, s := range d.Spans() {

@@ -32,11 +32,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/calendar"
 )
 
-// Source has the data from which a calendar is made.
+// Source contains the data from which a calendar is made.
 type Source struct {
 	Now time.Time
-	// Maintenance is the maintenance policy of the manager. nil means that the policy is not known; Unknown then states
-	// why.
+	// Maintenance is the maintenance policy of the manager. If the policy is not known, Maintenance is nil, and Unknown
+	// is the reason.
 	Maintenance *channel.Policy
 	Unknown     string
 	// Members are the runtimes, sorted by name.
@@ -44,11 +44,11 @@ type Source struct {
 	// Catalog has the rollouts and policies. The releases of the catalog are needed only if the calendar is filtered by
 	// module.
 	Catalog *connection.Catalog
-	// Filter selects modules. Nil: all of them.
+	// Filter selects modules. If Filter is nil, all modules are selected.
 	Filter *console.Listing
 }
 
-// Of returns the calendar of a month.
+// Of is a function that returns the calendar of a month.
 func Of(m calendar.Month, s Source) *calendar.Calendar {
 	in := calendar.Inputs{Now: s.Now, Maintenance: s.Maintenance, Unknown: s.Unknown,
 		Runtimes: make([]calendar.Runtime, len(s.Members))}

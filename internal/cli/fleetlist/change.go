@@ -32,16 +32,17 @@ type Verb struct {
 	Selector string
 }
 
-// Plan is the change of one runtime after its check.
+// Plan is the change of one runtime that has been checked, but not made yet.
 type Plan struct {
-	// Would is the outcome that --dry-run prints instead of making the change.
+	// The field Would contains the outcome that --dry-run prints instead of making the change.
 	Would console.Outcome
-	// Do makes the change. Do is nil if there is nothing to change; then Would is the outcome also without --dry-run.
+	// The function Do makes the change. If there is nothing to change, Do is nil, and klm prints the outcome in the
+	// field Would, with or without --dry-run.
 	Do func(ctx context.Context, a *console.App) (console.Outcome, error)
 }
 
-// parallel is the number of runtimes that are changed at the same time. This number includes the runtimes for which klm
-// waits.
+// parallel is the maximum number of runtimes that are changed at the same time. A runtime whose change klm has
+// requested, and for whose completion klm waits, counts too.
 const parallel = 16
 
 // Register adds the flags and the completion of names to a command.
@@ -66,8 +67,9 @@ func (v *Verb) Args(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// Run changes the runtimes with these names, or those that match the selector. Run prints the outcome of one name, and
-// a list of outcomes otherwise. A runtime whose change fails does not stop the others.
+// Run changes the runtimes with these names, or those that match the selector. If one name is given, Run prints one
+// outcome. Otherwise Run prints a list of outcomes. If the change of one runtime fails, Run still changes the other
+// runtimes.
 func (v *Verb) Run(ctx context.Context, a *console.App, c *connection.Cluster, names []string) error {
 	isOne := len(names) == 1
 	if len(names) == 0 {
@@ -130,7 +132,7 @@ func (v *Verb) plan(ctx context.Context, a *console.App, c *connection.Cluster, 
 	return plans, failed
 }
 
-// do asks for confirmation, and makes the changes.
+// do asks for confirmation, and then makes the changes.
 func (v *Verb) do(ctx context.Context, a *console.App, plans []Plan) (
 	done console.Outcomes, failed []error, err error) {
 	var open []Plan
@@ -189,7 +191,7 @@ func (v *Verb) confirm(a *console.App, open []Plan) error {
 	return a.Confirm(fmt.Sprintf(v.Question, console.Count(len(open), "runtime")))
 }
 
-// lines is a writer that puts a prefix before the data of each call of Write. Several goroutines may use one writer.
+// lines is a writer that writes a prefix before the data of each call of Write. Several goroutines may use one writer.
 type lines struct {
 	mu     sync.Mutex
 	to     io.Writer

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// Follower receives the Kymas of a fleet and their changes. Only one of its functions is called at a time.
+// Follower receives the Kymas of a fleet and their changes. The functions of a Follower are never called concurrently.
 type Follower struct {
 	// Changed receives the same as the channel of [Watch].
 	Changed func(Change)
@@ -24,9 +24,10 @@ type Follower struct {
 	Opened func()
 }
 
-// Follow does the same as [Watch], but reads the columns of kubectl get and the metadata, for which an API server needs
-// a fraction of the time. Follow reads whole Kymas if their CRD has no such columns, and a single one if its summary is
-// incomplete. Follow continues after every failure, and returns when ctx ends.
+// Follow does the same as [Watch], but requests Kymas as Tables with metadata. An API server needs a fraction of the
+// time for Tables. If the CRD does not have the columns that klm needs, Follow reads whole Kymas. If a column in the
+// row of one Kyma is incomplete, Follow reads this Kyma as a whole. Follow continues after every failure, and returns
+// when ctx ends.
 func Follow(ctx context.Context, c *connection.Cluster, f Follower) error {
 	t := &tableFollower{c: c}
 	source := watch.Source[Member]{
@@ -62,8 +63,8 @@ func Follow(ctx context.Context, c *connection.Cluster, f Follower) error {
 // tableFollower reads Kymas as rows of Tables.
 type tableFollower struct {
 	c *connection.Cluster
-	// at has the index of each column of columnNames in the last list: the events of a watch may have no column
-	// definitions. at is nil if the CRD does not have these columns.
+	// The field at maps each column of columnNames to its index in the last list, because the events of a watch may
+	// have no column definitions. The field at is nil if the CRD does not have these columns.
 	at []int
 }
 
@@ -102,7 +103,7 @@ func (t *tableFollower) watch(ctx context.Context, o metav1.ListOptions, opened 
 			receive(is)
 			return
 		}
-		members, _ := t.members(ctx, r.Object) // one that cannot be read has at least its columns
+		members, _ := t.members(ctx, r.Object) // a Kyma that cannot be read has at least its columns
 		for i := range members {
 			is.Object = &members[i]
 			receive(is)
@@ -110,7 +111,8 @@ func (t *tableFollower) watch(ctx context.Context, o metav1.ListOptions, opened 
 	})
 }
 
-// members returns the Kymas of a table. members reads Kymas by name if their columns are incomplete.
+// members returns the Kymas in the rows of a Table. If a row lacks modules of its Kyma, members reads the whole Kyma by
+// name.
 func (t *tableFollower) members(ctx context.Context, read *table) (all []Member, err error) {
 	var incomplete []string
 	for i := range read.Rows {

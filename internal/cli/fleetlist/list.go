@@ -57,7 +57,7 @@ type memberMeta struct {
 	Name              string `json:"name"`
 	CreationTimestamp string `json:"creationTimestamp"`
 	ResourceVersion   string `json:"resourceVersion"`
-	// Labels is empty for a member of [ListBrief].
+	// Labels is empty if the member was listed by [ListBrief].
 	Labels      map[string]string `json:"labels"`
 	Annotations memberAnnotations `json:"annotations"`
 }
@@ -65,8 +65,9 @@ type memberMeta struct {
 // memberAnnotations are the annotations of a Kyma that a Member contains.
 type memberAnnotations struct {
 	Paused *string `json:"operator.kyma-project.io/paused"`
-	// Deferring contains the annotations that defer updates, unparsed, and the annotation with the last request if that
-	// request defers updates. Deferring is nil for nearly all Kymas, and empty for a member of [ListBrief].
+	// Deferring contains the annotations that defer updates of the runtime, unparsed. If the last request of the
+	// runtime defers updates, Deferring also contains the annotation with this request. Deferring is nil if no updates
+	// are deferred, which is the normal case, or if the member was listed by [ListBrief].
 	Deferring map[string]string `json:"-"`
 }
 
@@ -164,14 +165,16 @@ func Severity(s v1beta2.State) int {
 	return 0
 }
 
-// List calls each for every Kyma that matches the label selector. "" matches all Kymas. See [ListAs].
+// List calls the function each once for every Kyma that matches the label selector. The selector "" matches all Kymas.
+// See [ListAs].
 func List(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) (version string, err error) {
 	return ListAs(ctx, c, "kymas", selector, each)
 }
 
-// ListAs calls each for every object of a resource of our API group. The calls are one after the other, in any order. T
-// has the fields that are decoded. At most two pages are in memory, because the next page is requested while one page
-// is decoded. ListAs returns the resource version of the list. A watch can start at this version.
+// ListAs calls the function each once for every object of a resource of our API group. The calls of the function each
+// are sequential, in any order. The type parameter T is a struct with those fields of the object that are decoded. At
+// most two pages are in memory, because the next page is requested while one page is decoded. ListAs returns the
+// resource version of the list. A watch can start at this resource version.
 func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selector string, each func(*T)) (
 	version string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -193,8 +196,8 @@ type page interface {
 	following() string // the continue token of the next page; "" if this page is the last one
 }
 
-// readPages calls take for each page of a list, in their order, until take fails. While take runs, the next page is
-// read.
+// readPages calls the function take once for each page of a list, in the order of the pages, until this function fails.
+// While the function take handles one page, readPages reads the next page.
 func readPages[P page](c *connection.Cluster, resource string, read func(next string) (P, error),
 	take func(P) error) error {
 	type answer struct {
@@ -247,7 +250,8 @@ func readAll(body io.ReadCloser, err error) ([]byte, error) {
 	return io.ReadAll(body)
 }
 
-// decodeAll decodes the objects of a page on all processors. The calls of each are one after the other, in any order.
+// decodeAll decodes the objects of a page on all processors, and calls the function each once for every object. The
+// calls of the function each are sequential, in any order.
 func decodeAll[T any](items [][]byte, each func(*T)) error {
 	var mu sync.Mutex
 	var all errgroup.Group
@@ -269,7 +273,7 @@ func decodeAll[T any](items [][]byte, each func(*T)) error {
 	return all.Wait()
 }
 
-// listQuery returns the query for one page. next is the continue token from the previous page.
+// listQuery returns the query for one page. The parameter next is the continue token from the previous page.
 func listQuery(next, selector string) url.Values {
 	return url.Values{"limit": {strconv.Itoa(PageSize)}, "continue": {next}, "labelSelector": {selector}}
 }
@@ -290,6 +294,6 @@ func ParseTime(text string) time.Time {
 	return t
 }
 
-// ModuleVersion is a version of a module together with the channel that runtimes have it from. The channel is "" for
-// runtimes that pin the version.
+// ModuleVersion is a version of a module, together with the channel from which runtimes have the version. The channel
+// is "" for runtimes that pin the version.
 type ModuleVersion struct{ Module, Version, Channel string }

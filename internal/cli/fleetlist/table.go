@@ -16,11 +16,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// maxIncomplete is the maximum number of Kymas that ListBrief reads one by one because their columns are incomplete.
+// maxIncomplete is the maximum number of Kymas that ListBrief reads one by one, because their rows in the Table lack
+// data.
 const maxIncomplete = 200
 
-// ListFor calls each for the Kymas that the filters of a listing accept, as [ListBrief] does if the filters allow it.
-// full demands the members of [List].
+// ListFor calls the function each for every Kyma that the filters of a listing accept. ListFor lists the Kymas like
+// [ListBrief] if the filters need no other fields. If the parameter full is true, ListFor lists the Kymas like [List].
 func ListFor(ctx context.Context, c *connection.Cluster, l *console.Listing, full bool, each func(*Member)) error {
 	accepted := func(m *Member) {
 		if m.Matches(l) {
@@ -35,19 +36,20 @@ func ListFor(ctx context.Context, c *connection.Cluster, l *console.Listing, ful
 	return ListBrief(ctx, c, selector, accepted)
 }
 
-// ListBrief does the same as [List], but reads the columns of kubectl get, for which an API server needs a fraction of
-// the time. The members have no time of their creation and no condition except Ready, and their modules have no
-// messages. ListBrief reads the Kymas as List does if their CRD has no such columns, or if many summaries are missing.
+// ListBrief does the same as [List], but requests Kymas as Tables with the columns of kubectl get. An API server needs
+// a fraction of the time for Tables. The members have no creation time and no condition except Ready, and their modules
+// have no messages. If the CRD does not have the columns that klm needs, or if many rows lack data, ListBrief lists
+// whole Kymas like [List].
 func ListBrief(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) error {
 	return listTables(ctx, c, selector, "None", each)
 }
 
-// ListLabelled does the same as [ListBrief], and its members have labels and annotations.
+// ListLabelled does the same as [ListBrief], but its members also have labels and annotations.
 func ListLabelled(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) error {
 	return listTables(ctx, c, selector, "Metadata", each)
 }
 
-// listTables reads Kymas as rows. include is the parameter includeObject of the request.
+// listTables reads Kymas as rows of Tables. The parameter include is the query parameter includeObject of the request.
 func listTables(ctx context.Context, c *connection.Cluster, selector, include string, each func(*Member)) error {
 	all, incomplete, err := readTables(ctx, c, selector, include)
 	if errors.Is(err, errNoColumns) || err == nil && len(incomplete) > maxIncomplete {
@@ -162,7 +164,7 @@ var columnNames = []string{columnName: "Name", columnState: "State", columnChann
 // errNoColumns reports that the API server does not return the columns of columnNames.
 var errNoColumns = errors.New("the API server does not return the columns of this version of the CRD")
 
-// readTables returns the Kymas whose columns are complete, and the names of the others.
+// readTables returns the Kymas whose rows are complete, and the names of the other Kymas.
 func readTables(ctx context.Context, c *connection.Cluster, selector, include string) (
 	all []*Member, incomplete []string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -203,7 +205,7 @@ func readTables(ctx context.Context, c *connection.Cluster, selector, include st
 	return all, incomplete, err
 }
 
-// columns returns the index of each column of columnNames; -1 for an optional one that is missing.
+// columns returns the index of each column of columnNames; the index of a missing optional column is -1.
 func (t *table) columns() ([]int, error) {
 	var at []int
 	for column, name := range columnNames {
@@ -216,7 +218,8 @@ func (t *table) columns() ([]int, error) {
 	return at, nil
 }
 
-// cells returns the cells by column. at has the index of each column.
+// cells returns a function that returns the cell of a row in a column. The parameter at maps each column to its index
+// in the row.
 func (r *tableRow) cells(at []int) func(column int) any {
 	return func(column int) any {
 		if i := at[column]; i >= 0 && i < len(r.Cells) {
@@ -233,7 +236,8 @@ func (m *Member) setMetadata(of *memberMeta) {
 	m.Metadata.Annotations.Paused = paused
 }
 
-// memberOf returns the Kyma with these cells. ok is false if the cells do not have all of its modules.
+// memberOf converts the cells of a row into a Kyma. The result ok is false if the cells do not contain all modules of
+// the Kyma.
 func memberOf(cell func(column int) any) (m *Member, ok bool) {
 	text := func(column int) string {
 		s, _ := cell(column).(string)
@@ -265,7 +269,8 @@ func memberOf(cell func(column int) any) (m *Member, ok bool) {
 			ready++
 		}
 	}
-	// An older manager does not update the summary, so the summary may be outdated.
+	// An older manager does not update the field with the summary of the modules, so this cell may be outdated: the
+	// cell must agree with the number of Ready modules.
 	return m, ok && (s.ModulesReady == "" && ready == 0 ||
 		s.ModulesReady == fmt.Sprintf("%d/%d", ready, len(modules)))
 }

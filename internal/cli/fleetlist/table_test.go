@@ -50,8 +50,8 @@ func TestListBrief(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		tables map[string]string // by continue token
-		want   string            // the names, with * if the whole Kyma was read
+		tables map[string]string // the key is the continue token
+		want   string            // the names of the Kymas, with * if the whole Kyma was read
 		lists  int               // lists of whole Kymas
 		text   string            // of the error
 	}{
@@ -178,8 +178,8 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// TestListLabelled checks that the rows have labels, the annotations that defer updates, and whether windows are
-// skipped.
+// TestListLabelled checks that listed Kymas have labels, the annotations that defer updates, and the field that states
+// whether the runtime ignores maintenance windows.
 func TestListLabelled(t *testing.T) {
 	var include string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

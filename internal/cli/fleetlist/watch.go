@@ -18,13 +18,13 @@ import (
 // Change is an event of [Watch].
 type Change struct {
 	Member  *Member
-	Deleted bool // the member was deleted
+	Deleted bool // the member in this event was deleted
 	Reset   bool // a new list begins: the receiver must drop all members
 	Listed  bool // all members of the list were sent
 }
 
-// Watch sends the Kymas that match the label selector, and then their changes. Watch returns when ctx ends, or when the
-// Kymas cannot be listed or watched. The receiver may keep the members that it receives.
+// Watch sends the Kymas that match the label selector to the channel to, and then their changes. Watch returns when ctx
+// ends, or when the Kymas cannot be listed or watched. The receiver may keep the members that it receives.
 func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<- Change) error {
 	send := func(ch Change) {
 		select {
@@ -66,9 +66,9 @@ func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<
 // refreshDelay is the time in which changes are collected, and then shown together.
 const refreshDelay = 500 * time.Millisecond
 
-// Live calls show with the Kymas that match the label selector, by name: when their list is complete, and after
-// changes. At an interval, Live calls tick, and then show if tick returns true. Live returns when ctx ends, or when
-// show or the watch fails.
+// Live shows the Kymas that match a label selector: it calls the function show with a map from names to Kymas when the
+// list is complete, and after changes. At an interval, Live calls the function tick. If the result is true, Live calls
+// the function show again. Live returns when ctx ends, or when the function show or the watch fails.
 func Live(ctx context.Context, c *connection.Cluster, selector string, interval time.Duration, tick func() bool,
 	show func(map[string]*Member) error) error {
 	fleet := map[string]*Member{}

@@ -20,7 +20,7 @@ type tally struct {
 	kubernetes       map[string]int
 	modules          map[fleetlist.ModuleVersion]*moduleCount
 	worst            []*fleetlist.Member
-	changed          time.Time // the newest change of a state
+	changed          time.Time // the time of the newest change of a state
 }
 
 // add counts one runtime.
@@ -72,7 +72,7 @@ func (t *tally) add(m *fleetlist.Member) {
 	}
 }
 
-// sorted returns the worst runtimes, of which there are at most n. The worst is the first.
+// sorted returns at most n runtimes, the runtime in the worst state first.
 func (t *tally) sorted(n int) []*fleetlist.Member {
 	slices.SortFunc(t.worst, func(a, b *fleetlist.Member) int {
 		return cmp.Or(cmp.Compare(fleetlist.Severity(b.State()), fleetlist.Severity(a.State())),
@@ -81,7 +81,8 @@ func (t *tally) sorted(n int) []*fleetlist.Member {
 	return t.worst[:min(len(t.worst), max(n, 0))]
 }
 
-// report returns the report with the counts and the worst runtimes. worst is the maximum number of these runtimes.
+// report returns the report with the counts and the worst runtimes. The parameter worst is the maximum number of these
+// runtimes.
 func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 	r := &fleetReport{
 		Cluster: c.Context, Namespace: c.Namespace, Runtimes: t.runtimes, Paused: t.paused,
@@ -114,7 +115,7 @@ func minorOf(version string) string {
 	return major + "." + minor
 }
 
-// byCount returns the counts with their names. The largest count is first.
+// byCount returns a list of names with their counts. The name with the largest count is first.
 func byCount(counts map[string]int) []runtimeCount {
 	all := []runtimeCount{}
 	for name, n := range counts {

@@ -96,9 +96,9 @@ func (o *takeOptions) take(ctx context.Context, a *console.App, c *connection.Cl
 	return done, nil
 }
 
-// problemToTake returns the reason why the Kyma may not use the cluster now, or "" if it may use the cluster without a
-// takeover. If the cluster cannot be read, problemToTake returns a text about that failure, because the user may know
-// the owner.
+// problemToTake returns the reason why the Kyma may not use the cluster now, or "" if no takeover is necessary. If klm
+// cannot read the owner of the cluster, problemToTake returns a text about this failure instead of an error: the user
+// may know the owner, and may still request the takeover.
 func problemToTake(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma,
 	kubeContext string) (string, error) {
 	r, err := c.RuntimeCluster(ctx, a, k.Name, kubeContext)

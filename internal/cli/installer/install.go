@@ -134,8 +134,8 @@ func install(ctx context.Context, a *console.App, o installOptions) error {
 	return a.Print(console.Outcome{Object: "deployment/" + manager.GetName(), Result: what + " is ready"})
 }
 
-// installer connects to the cluster, and renders the chart with the values of the options and of the installation
-// before.
+// installer connects to the cluster, and renders the chart with the values of the options and of the previous
+// installation.
 func (o installOptions) installer(ctx context.Context, a *console.App) (*installer, error) {
 	c, err := connection.Open(a)
 	if err != nil {
@@ -173,9 +173,10 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 	return in, nil
 }
 
-// keepServed sets served for the CRD versions that the cluster already serves. The chart does the same under Helm. The
-// manager decides whether early versions are served, and these versions must stay served while a new manager starts. If
-// the user may not read CRDs, keepServed returns no error: the check of permissions reports it later.
+// keepServed sets served to true for the CRD versions that the cluster already serves. The chart does the same under
+// Helm. The manager decides whether alpha and beta versions of the API are served. If the cluster serves such a
+// version, the version must stay served while a new manager starts. If the user may not read CRDs, keepServed returns
+// no error: the check of permissions reports the missing permission later.
 func keepServed(ctx context.Context, c *connection.Cluster, objects []*unstructured.Unstructured) error {
 	args, _ := container(managerIn(objects))["args"].([]any)
 	if !slices.Contains(args, any("--enable-webhooks")) {
@@ -319,7 +320,8 @@ func checkFlavour(flavour string) error {
 	return nil
 }
 
-// renderChart renders the chart with values. set are expressions that take precedence over the values.
+// renderChart renders the chart with values. The parameter set contains expressions that take precedence over the
+// values.
 func renderChart(ctx context.Context, namespace string, v values, set ...string) (
 	[]*unstructured.Unstructured, error) {
 	document, err := v.encode()
@@ -363,7 +365,7 @@ func writeObjects(a *console.App, objects []*unstructured.Unstructured) error {
 	return nil
 }
 
-// managerIn returns the Deployment of the manager. managerIn panics if there is none.
+// managerIn returns the Deployment of the manager. managerIn panics if the objects do not contain this Deployment.
 func managerIn(objects []*unstructured.Unstructured) *unstructured.Unstructured {
 	return objects[slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == "Deployment" && o.GetName() == deploy.Release
@@ -390,11 +392,11 @@ type installer struct {
 	refs    []apply.Ref
 	done    apply.Progress
 	values  values
-	// before is the inventory of the installation before, or nil if there is none.
+	// The field before is the inventory of the previous installation, or nil if there is no previous installation.
 	before *inventory
-	// exists reports whether a manager is installed. The function prepare sets exists.
+	// The field exists is true if a manager is installed. The method prepare sets the field exists.
 	exists bool
-	// stale are objects that were installed before, still exist, and are not in the objects of this installation.
+	// The field stale lists the objects that were installed before, still exist, and are not part of this installation.
 	stale []apply.Ref
 }
 
@@ -413,7 +415,7 @@ func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured, v
 }
 
 // prepare finds out which kinds the cluster serves and which objects were installed before. If permissions are missing,
-// prepare returns one error with all of them. prepare writes nothing.
+// prepare returns one error that lists all of them. prepare writes nothing.
 func (in *installer) prepare(ctx context.Context) error {
 	var err error
 	if in.refs, err = in.to.Inventory(ctx, in.set); err != nil {
@@ -606,8 +608,8 @@ func (in *installer) explainApply(err error) error {
 	return console.Fail(console.ExitFailed, "installing: %v", e)
 }
 
-// missingObjects returns the objects that the manager needs and that do not exist. For each, missingObjects adds a
-// command that creates the object.
+// missingObjects returns the Secrets and ConfigMaps that flags of the manager name and that do not exist. For each
+// missing object, the result contains a command that creates the object.
 func (in *installer) missingObjects(ctx context.Context, manager *unstructured.Unstructured) []string {
 	var all []string
 	args, _ := container(manager)["args"].([]any)

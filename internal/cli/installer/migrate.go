@@ -102,8 +102,8 @@ func (r *migrationReport) Show(p *console.Page) {
 	p.Line("%s", strings.TrimSuffix(r.Values, "\n"))
 }
 
-// formerManager returns the container of Kyma's lifecycle-manager in a file with one or several objects. This is the
-// container of a Deployment that has the most flags of that manager.
+// formerManager finds the container of Kyma's lifecycle-manager in a file with one or several objects. If there are
+// several containers, formerManager returns the container that has the most flags of Kyma's lifecycle-manager.
 func formerManager(data []byte) (*corev1.Container, error) {
 	var best *corev1.Container
 	most := 0
@@ -148,8 +148,8 @@ func parseFlags(c *corev1.Container) []migratedFlag {
 	return flags
 }
 
-// checkMigration decides about each flag and each environment variable of Kyma's lifecycle-manager. The first row whose
-// condition is true decides:
+// checkMigration checks for each flag and each environment variable of Kyma's lifecycle-manager whether it can be kept
+// with this manager. The first row of this table whose condition is true is the result for a flag:
 //
 //	1  the flag was removed                           removed
 //	2  the flag has another meaning                   check
@@ -182,7 +182,7 @@ func checkMigration(c *corev1.Container) *migrationReport {
 		}
 		r.Flags = append(r.Flags, f)
 	}
-	// Flags of the listener are checked only if there is an address.
+	// Validate checks the flags of the listener only if the address of the listener is set.
 	m.ListenerAddress = cmp.Or(m.ListenerAddress, "example.com:443")
 	r.markRefused(m.Validate())
 	for _, e := range c.Env {
@@ -194,8 +194,8 @@ func checkMigration(c *corev1.Container) *migrationReport {
 	return r
 }
 
-// markRefused marks the flags whose values Validate refuses. Errors about flags that are not in the report are not
-// shown: klm install sets these flags by values of the chart.
+// markRefused marks the flags whose values Validate refuses. Some errors are about flags that the report does not
+// contain. These errors are ignored, because klm install sets such flags by values of the chart.
 func (r *migrationReport) markRefused(refused error) {
 	if refused != nil {
 		for line := range strings.Lines(refused.Error()) {
@@ -214,8 +214,8 @@ func (r *migrationReport) markRefused(refused error) {
 	}
 }
 
-// checkVariable decides about an environment variable of Kyma's lifecycle-manager. Result "" means that the variable
-// is not listed.
+// checkVariable checks whether an environment variable of Kyma's lifecycle-manager can be kept with this manager. If
+// the result is "", the report does not list the variable.
 func checkVariable(name string) (result, reason string) {
 	switch {
 	case name == "ENABLE_LEGACY_KYMA_DELETION" || strings.HasPrefix(name, "KLM_EXPERIMENTAL_"):
@@ -226,8 +226,8 @@ func checkVariable(name string) (result, reason string) {
 	return "", ""
 }
 
-// chartValues are the flags that have a value of their own under the key registry of the chart. A flag with an empty
-// key is set by the chart itself.
+// chartValues maps flags of the manager to their keys under the key registry in the values of the chart. If a flag is
+// mapped to "", the template of the chart sets the flag, and no value is needed.
 var chartValues = map[string]string{
 	"--oci-registry-host": "host", "--oci-registry-cred-secret": "credentialsSecret",
 	"--modules-repository-subpath": "subpath", "--health-probe-bind-address": "",

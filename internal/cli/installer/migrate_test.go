@@ -12,7 +12,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// formerDeployment has flags of each kind, and a second object and container that are not meant.
+// formerDeployment is a file for klm migrate check with flags of each kind. The file also has a second object and a
+// second container, which the command must ignore.
 const formerDeployment = `
 apiVersion: v1
 kind: ServiceAccount

@@ -16,17 +16,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// The values of an installation are stored in its inventory. The next installation starts with the stored values, and
-// its own values replace single ones. Values that equal the defaults of the chart are not stored, so that a new version
-// of the chart can change its defaults. Credentials are refused, because a ConfigMap is not a place for them.
+// The values of an installation are stored in its inventory. The next installation starts with the stored values.
+// Values of the next installation override individual stored values. Values that equal the defaults of the chart are
+// not stored, so that a new version of the chart can change its defaults. Values with credentials are refused, because
+// a ConfigMap is not a place for credentials.
 
-// flavourKey is the value of the chart for the flavour. The flavour is stored with the other values.
+// flavourKey is the key of the chart's value that selects what is installed: a control plane for a fleet, or a manager
+// that manages only its own cluster. This value is stored with the other values.
 const flavourKey = "flavour"
 
 // values are values of the chart, as in its file values.yaml.
 type values map[string]any
 
-// decodeValues decodes stored values. encode is the reverse function.
+// decodeValues decodes stored values. encode is the inverse function.
 func decodeValues(document string) (values, error) {
 	v := values{}
 	return v, yaml.Unmarshal([]byte(document), &v)
@@ -34,8 +36,9 @@ func decodeValues(document string) (values, error) {
 
 func (v values) encode() ([]byte, error) { return yaml.Marshal(v) }
 
-// values returns the values of the installation: those of the installation before, unless --reset-values is given, then
-// those of the file, of the image and of --set.
+// values is a method that returns the values with which the chart is rendered. It starts with the values of the
+// previous installation, unless --reset-values is given. These values are overridden by the file of --values, then by
+// the image of --image, and then by --set.
 func (o installOptions) values(before *inventory) (values, error) {
 	base := values{}
 	if before != nil && !o.resetValues {
@@ -70,14 +73,14 @@ func (o installOptions) values(before *inventory) (values, error) {
 	return v, v.refuseCredentials()
 }
 
-// flavour returns the flavour of the installation.
+// flavour returns the value of the chart that selects what is installed.
 func (v values) flavour() string {
 	f, _ := v[flavourKey].(string)
 	return f
 }
 
-// merge returns values in which the values of over replace those of base. Maps are merged; lists are replaced. Neither
-// argument is changed.
+// merge returns values in which the values of the parameter over override the values of the parameter base. Maps are
+// merged; lists are replaced. Neither argument is changed.
 func merge(base, over values) values {
 	all := maps.Clone(base)
 	for key, value := range over {
@@ -137,8 +140,8 @@ func credentials(path string, value any) []string {
 	return all
 }
 
-// isCredential reports whether the value of a variable or flag is a credential. Paths of files and references to
-// variables are none.
+// isCredential reports whether the value of a variable or flag is a credential. The path of a file, or a reference to
+// another variable, is not a credential.
 func isCredential(name, value string) bool {
 	if value == "" || strings.HasPrefix(value, "/") || strings.HasPrefix(value, "$(") {
 		return false
@@ -148,10 +151,10 @@ func isCredential(name, value string) bool {
 
 // Actions of a valueChange.
 const (
-	valueKept    = "keep"   // from the installation before
-	valueAdded   = "set"    // was the default of the chart
-	valueChanged = "change" // had another value
-	valueDropped = "drop"   // becomes the default of the chart
+	valueKept    = "keep"   // from the previous installation
+	valueAdded   = "set"    // had the default of the chart before
+	valueChanged = "change" // had another value before
+	valueDropped = "drop"   // gets the default of the chart
 )
 
 // valueChange is the change of one value by an installation. Before and After are JSON; "" is the chart's default.
@@ -162,7 +165,8 @@ type valueChange struct {
 	After  string `json:"after,omitempty"`
 }
 
-// changesOf returns the values of two installations, sorted by their paths.
+// changesOf compares the values of two installations, and returns one change for each value, sorted by the path of the
+// value.
 func changesOf(before, after values) []valueChange {
 	old, now := before.flat(), after.flat()
 	paths := maps.Clone(old)

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// stored are the values of the installation before in TestValues.
+// stored is a YAML text with the values of the previous installation, which TestValues uses.
 const stored = `
 flavour: in-cluster
 replicas: 2
@@ -32,7 +32,7 @@ func TestValues(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		options installOptions
-		none    bool // no installation before
+		none    bool // there is no previous installation
 		want    string
 	}{
 		"Kept": {"all values stay", installOptions{}, false, stored},

@@ -58,7 +58,7 @@ const (
 	tolerance = 2 * time.Second
 )
 
-// Observation has the objects that show whether a manager works on a control plane.
+// Observation contains the objects that show whether a manager works on a control plane.
 type Observation struct {
 	namespace  string
 	leases     []coordinationv1.Lease
@@ -89,7 +89,7 @@ func Read(ctx context.Context, c *connection.Cluster) *Observation {
 // Report is the report about the managers.
 type Report struct {
 	State State `json:"state"`
-	// Version is the version of the leader. Version is "" if the leader has not written one.
+	// Version is the version of the leader. Version is "" if the leader has not written its version.
 	Version string `json:"version,omitempty"`
 	// Leader is the pod that holds the Lease of leader election, or that held it last.
 	Leader string `json:"leader,omitempty"`
@@ -122,8 +122,8 @@ type Pods struct {
 	Desired int `json:"desired"`
 }
 
-// Report returns the report. changed is the time of the newest change of a status that was read, or zero. The first row
-// that matches decides:
+// Report returns the report. The parameter changed is the time of the newest change of a status that klm has read, or
+// zero. The first row of this table that matches decides:
 //
 //	1  the Leases cannot be read                                          Unknown
 //	2  no manager has ever had a Lease here                               Unknown
@@ -180,8 +180,8 @@ func (o *Observation) Differs(before *Observation) bool {
 	return !reflect.DeepEqual(timeless(o), timeless(before))
 }
 
-// leader sets the fields about the leader, and returns the time at which its Lease ends. The time is zero if there is
-// no such Lease.
+// leader sets the fields of the report about the leader, and returns the time at which the Lease of the leader ends.
+// The time is zero if there is no such Lease.
 func (o *Observation) leader(r *Report) (ended time.Time) {
 	i := slices.IndexFunc(o.leases, func(l coordinationv1.Lease) bool { return l.Name == v1beta2.LeaderLease })
 	if i < 0 {
@@ -196,8 +196,8 @@ func (o *Observation) leader(r *Report) (ended time.Time) {
 	return endOf(l)
 }
 
-// replicas sets the fields about the replicas that share the runtimes. replicas returns the time at which the last of
-// their Leases ends, and whether one is still valid.
+// replicas sets the fields of the report about the replicas that share the runtimes. The result ended is the time at
+// which the last Lease of these replicas ends, and the result live is true if a Lease is still valid.
 func (o *Observation) replicas(r *Report) (ended time.Time, live bool) {
 	held := map[string]int{}
 	for i := range o.leases {
@@ -263,7 +263,7 @@ func endOf(l *coordinationv1.Lease) time.Time {
 func (r *Report) ago(t time.Time) string { return duration.HumanDuration(max(r.now.Sub(t), 0)) }
 
 // AsOf returns a text about the age of the states in a report of klm, such as "as of 4m ago". AsOf returns "" if a
-// manager works, and if that is not known.
+// manager works, because its states are up to date. AsOf also returns "" if klm does not know whether a manager works.
 func (r *Report) AsOf() string {
 	if r == nil || r.State != NotWorking {
 		return ""

@@ -57,7 +57,8 @@ func (c copyReport) Show(p *console.Page) {
 	}
 }
 
-// showOldNames lists the objects that still refer to images by the names from before the copy.
+// showOldNames lists the installed objects that still refer to an image by its original reference, after the image was
+// copied to another registry.
 func (copyReport) showOldNames(p *console.Page, v storage.Copied) {
 	for i, old := range v.OldNames {
 		if i == 0 {

@@ -147,8 +147,8 @@ func testCluster(ctx context.Context, a *console.App) (*rest.Config, error) {
 	return c.Config, nil
 }
 
-// startCluster starts a cluster with the program playground and connects the trial to the cluster. stop stops the
-// cluster and removes its files.
+// startCluster starts a cluster with the program playground and connects the trial to the cluster. The result stop
+// stops the cluster and removes its files.
 func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.Trial) (stop func(), err error) {
 	program, err := findPlayground(o.playground)
 	if err != nil {
@@ -211,8 +211,9 @@ func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.T
 	return stop, nil
 }
 
-// imageFlags returns the flags of the playground for one --image. The playground needs complete names. The result
-// therefore has one flag for each repository of the tested versions that matches the image.
+// imageFlags converts one flag --image of klm module test into flags of the program playground, which runs the test
+// cluster. The program playground needs complete names of image repositories. Therefore the result has one flag for
+// each repository in the tested versions that matches the image.
 func imageFlags(image string, t *trial.Trial) []string {
 	repository, program, _ := strings.Cut(image, "=")
 	names := map[string]bool{repository: true}

@@ -33,7 +33,8 @@ func (e *Flags) Register(f *pflag.FlagSet) {
 		"file with the password or token of --username; - reads it from standard input")
 }
 
-// Access returns the login from the flags. Without these flags, Access returns access with the logins of docker login.
+// Access returns the login that the flags contain. If no login is given by flags, Access returns the logins of docker
+// login.
 func (e *Flags) Access(a *console.App) (storage.Access, error) {
 	switch {
 	case e.username == "" && e.passwordFile == "":
@@ -56,7 +57,8 @@ func readSecret(a *console.App, file string) ([]byte, error) {
 	return bytes.TrimRight(data, "\r\n"), err
 }
 
-// oneLogin is a keychain with the same login for all registries. One command uses it, for its own registries only.
+// oneLogin is a keychain that returns the same login for all registries. The login is only sent to registries that the
+// user has named in the command that has the flags.
 type oneLogin struct{ authn.Authenticator }
 
 // Resolve implements [authn.Keychain].

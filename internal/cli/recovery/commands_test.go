@@ -59,7 +59,7 @@ func controlPlane() []client.Object {
 const all = "1 Namespace, 1 Secret, 1 ConfigMap, 1 ModuleTemplate, 1 RolloutPolicy, 1 ModuleRollout, 2 Kymas, " +
 	"2 Manifests"
 
-// saved returns the file of a backup of controlPlane.
+// saved makes a backup of the objects in controlPlane, and returns the path of the file.
 func saved(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "backup.yaml")

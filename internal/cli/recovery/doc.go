@@ -11,13 +11,14 @@
 // valid only in the former control plane: UIDs, resource versions, owner references. An owner reference with the UID of
 // a former Kyma would make the garbage collector delete a Manifest, and the manager would then remove a module.
 //
-// klm restore reads the file twice. The first pass compares it with the cluster (plan.go), so that the user sees the
-// effects before they happen. The second pass writes (restore.go). No pass holds more than a few objects in memory.
+// klm restore reads the file twice. The first pass over the file compares its objects with the cluster (plan.go), so
+// that the user sees the effects before they happen. The second pass over the file writes the objects (restore.go). klm
+// restore never holds more than a few objects of the file in memory.
 //
 // # What it does not do
 //
-// The package reads no runtime: the runtimes keep their modules. The package saves neither the manager itself, which
-// klm install installs, nor its CRDs, Leases and events.
+// The package does not connect to runtimes: the runtimes keep their modules during a backup and a restore. The package
+// saves neither the manager itself, which klm install installs, nor its CRDs, Leases and events.
 package recovery
 
 import (

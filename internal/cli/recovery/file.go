@@ -45,8 +45,8 @@ const (
 	documentLimit = 8 << 20
 )
 
-// isSaved reports whether an object belongs into a backup. Objects that the cluster or another tool creates again are
-// left out.
+// isSaved reports whether an object is saved in a backup. Objects that the cluster or another tool creates again are
+// not saved.
 func isSaved(o *unstructured.Unstructured) bool {
 	switch o.GetKind() {
 	case "Secret":
@@ -61,8 +61,8 @@ func isSaved(o *unstructured.Unstructured) bool {
 }
 
 // portable returns a copy of an object that can be created in another cluster. The metadata of the copy has only the
-// fields that users and controllers set. The observed generations in the status are the observed generations of a new
-// object.
+// fields that users and controllers set. portable sets the field observedGeneration in the status to 1, because a new
+// object has the generation 1.
 func portable(o *unstructured.Unstructured) *unstructured.Unstructured {
 	fields := maps.Clone(o.Object)
 	all, _ := o.Object["metadata"].(map[string]any)
@@ -116,8 +116,9 @@ func finalizersOf(o *unstructured.Unstructured) []any {
 	return kept
 }
 
-// renewGeneration sets the field observedGeneration to 1, the generation of a new object, if it equals the generation
-// of the object. Otherwise renewGeneration removes the field, because the status is outdated.
+// renewGeneration prepares the field observedGeneration for a new object, whose generation is 1. If the field equals
+// the generation of the saved object, renewGeneration sets the field to 1. If the field differs from the generation,
+// renewGeneration removes the field, because the status is outdated.
 func renewGeneration(fields map[string]any, generation int64) {
 	switch observed, ok := fields["observedGeneration"].(int64); {
 	case !ok:
@@ -155,7 +156,7 @@ type document struct {
 	deleting bool // it was being deleted
 }
 
-// read calls visit for each object of a backup. read stops at the first error.
+// read calls the function visit once for each object of a backup. After the first error of this function, read stops.
 func read(f io.ReadSeeker, visit func(document) error) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("reading the backup: %w", err)
@@ -202,7 +203,7 @@ func read(f io.ReadSeeker, visit func(document) error) error {
 	}
 }
 
-// decode decodes one document. The result has no object if the document is empty.
+// decode decodes one document. If the document is empty, the result has no object.
 func decode(text []byte) (document, error) {
 	data, err := yaml.YAMLToJSON(text)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// action is the action of klm restore for one object of the backup. The first row that applies decides:
+// action is the action of klm restore for one object of the backup. The first row of this table that applies decides:
 //
 //	1  the object is a Manifest, and its Kyma is neither in the cluster nor in the backup    leftOut
 //	2  the object does not exist                                                             create
@@ -43,7 +43,8 @@ var actionTexts = [actionCount][2]string{
 	replace: {"to be replaced", "replaced"}, leftOut: {"left out: no Kyma", "left out: no Kyma"},
 }
 
-// decide returns the action for an object of the backup. live is nil if the object does not exist.
+// decide returns the action for an object of the backup. The parameter live is the object in the cluster, or nil if the
+// object does not exist there.
 func decide(d document, live *unstructured.Unstructured, hasKyma, isReplacing bool) action {
 	switch {
 	case d.GetKind() == v1beta2.KindManifest && !hasKyma:
@@ -79,13 +80,13 @@ func statusOf(o *unstructured.Unstructured) map[string]any {
 	return status
 }
 
-// survey has the names of the objects that exist in the cluster, so that a restore into a new control plane reads no
-// object that does not exist.
+// survey contains the names of the objects that exist in the cluster, so that a restore into a new control plane does
+// not read objects that do not exist.
 type survey struct {
 	cluster   *connection.Cluster
 	existing  map[string]bool // by nameOf
 	namespace string          // the namespace whose objects are in existing
-	kymas     map[string]bool // by name: the Kymas in the cluster and in the backup
+	kymas     map[string]bool // the names of the Kymas in the cluster and in the backup
 }
 
 // listAll lists the names of all objects of a namespace.
@@ -116,7 +117,7 @@ func listAll(ctx context.Context, c *connection.Cluster, namespace string) (*sur
 	return s, nil
 }
 
-// live returns the object of the cluster with the kind and name of o, or nil if it does not exist.
+// live returns the object in the cluster with the kind and name of o, or nil if this object does not exist.
 func (s *survey) live(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if o.GetKind() != "Namespace" && !s.existing[nameOf(o)] {
 		return nil, nil
@@ -143,7 +144,7 @@ func (s *survey) decide(ctx context.Context, d document, isReplacing bool) (acti
 type plan struct {
 	counts   map[string][actionCount]int // by kind
 	examples [actionCount][]string       // the first names
-	deleting int                         // objects that were being deleted
+	deleting int                         // number of objects that were being deleted
 }
 
 // examplesLimit is the number of names that a plan shows for each action.
@@ -165,7 +166,7 @@ func (p *plan) add(d document, a action) {
 	}
 }
 
-// total returns the number of objects with an action.
+// total returns the number of objects for which a restore has the given action.
 func (p *plan) total(a action) int {
 	n := 0
 	for _, counts := range p.counts {

@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// Found has the objects that a removal would delete, as far as they are known.
+// Found contains the objects that a removal would delete, as far as they are known.
 type Found struct {
 	// Deleted are the objects of the modules that would be deleted. Deleted does not include default custom resources.
 	Deleted []apply.Ref
@@ -42,8 +42,9 @@ const (
 	kindLimit = 500
 )
 
-// OfRuntime counts the objects that the removal of all modules of a runtime deletes. manifests are all of its
-// Manifests. If the runtime cannot be reached, runtime is nil and why is the reason.
+// OfRuntime counts the objects that the removal of all modules of a runtime deletes. The parameter manifests contains
+// all Manifests of the runtime. If the runtime cannot be reached, the parameter runtime is nil, and the parameter why
+// is the reason.
 func OfRuntime(ctx context.Context, runtime *apply.Cluster, why error, manifests []v1beta2.Manifest) *Found {
 	f := &Found{}
 	var inventory []apply.Ref
@@ -61,7 +62,8 @@ func OfRuntime(ctx context.Context, runtime *apply.Cluster, why error, manifests
 	return f
 }
 
-// OfManifest counts the objects that the removal of one module deletes. manifests are all Manifests of the runtime.
+// OfManifest counts the objects that the removal of one module deletes. The parameter manifests contains all Manifests
+// of the runtime.
 func OfManifest(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest, manifests []v1beta2.Manifest) *Found {
 	f := &Found{}
 	var others []apply.Ref
@@ -77,7 +79,7 @@ func OfManifest(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest
 	return f
 }
 
-// OfModule counts the objects that the removal of a module deletes. k is the Kyma in the runtime.
+// OfModule counts the objects that the removal of a module deletes. The parameter k is the Kyma in the runtime.
 func OfModule(ctx context.Context, runtime *apply.Cluster, k *v1beta2.Kyma, module string) *Found {
 	f := &Found{}
 	manifests, of := manifestsOf(k, module)
@@ -124,7 +126,8 @@ func OfModule(ctx context.Context, runtime *apply.Cluster, k *v1beta2.Kyma, modu
 	return f
 }
 
-// add counts one object of a module. add counts namespaces that are never deleted as staying.
+// add counts one object of a module as an object that is deleted or as an object that stays. Some namespaces are never
+// deleted: these namespaces count as objects that stay.
 func (f *Found) add(r apply.Ref, stays bool) {
 	if stays || r.Keep || apply.IsProtected(r) {
 		f.Staying++
@@ -134,7 +137,7 @@ func (f *Found) add(r apply.Ref, stays bool) {
 }
 
 // findUsers finds custom resources of users: those of the CRDs that would be deleted, and those of the kinds of the
-// modules' default custom resources. If modules is empty, findUsers uses all manifests.
+// modules' default custom resources. If the list of modules is empty, findUsers uses all Manifests.
 func (f *Found) findUsers(ctx context.Context, runtime *apply.Cluster, why error, manifests []v1beta2.Manifest,
 	inventory []apply.Ref, modules ...v1beta2.Manifest) {
 	if why != nil {
@@ -174,9 +177,9 @@ func refs(m *v1beta2.Manifest) []apply.Ref {
 	return all
 }
 
-// manifestsOf returns the Manifests of the modules of a runtime, as far as the Kyma in the runtime describes them. of
-// is the Manifest of one module, or nil if it is not known. The names of the Manifests are derived from the name of the
-// Kyma in the control plane and the names of the components.
+// manifestsOf returns the Manifests of all modules of a runtime, as far as the Kyma in the runtime describes them. The
+// result of is the Manifest of the module with the given name, or nil if this Manifest is not known. The names of the
+// Manifests are derived from the name of the Kyma in the control plane and the names of the components.
 func manifestsOf(k *v1beta2.Kyma, module string) (all []v1beta2.Manifest, of *v1beta2.Manifest) {
 	namespace, kyma, known := strings.Cut(k.Annotations[v1beta2.AnnotationOwnedBy], "/")
 	for i := range k.Status.Modules {
@@ -217,7 +220,7 @@ func explain(err error) string {
 	return loop.Clip(err.Error())
 }
 
-// first returns the first kinds of a list.
+// first is a function that returns a text with the first three kinds of a list, and the number of the other kinds.
 func first(kinds []schema.GroupKind) string {
 	const limit = 3
 	var names []string
@@ -230,8 +233,9 @@ func first(kinds []schema.GroupKind) string {
 	return strings.Join(names, ", ")
 }
 
-// Show writes the objects that will be deleted, and the effect on the custom resources of users. consent is true if
-// their deletion is allowed; otherwise how is the instruction to allow it.
+// Show writes the objects that will be deleted, and what will happen to the custom resources that users have created.
+// The parameter consent is true if these custom resources may be deleted. The parameter how is a text about how to
+// allow the deletion, for the case that it is not allowed.
 func (f *Found) Show(p *console.Page, consent bool, how string) {
 	switch {
 	case f.Unknown != "":
@@ -286,7 +290,7 @@ func (f *Found) objects() string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// users returns a text about the effect on custom resources of users.
+// users is a method that returns a text about what the removal does with the custom resources that users have created.
 func (f *Found) users(consent bool, how string) string {
 	switch n := f.Users.Count(); {
 	case f.UsersUnknown != "" && consent:

@@ -14,17 +14,18 @@ type Action struct {
 	Verb, Title, Text string
 	// Stage is the stage that is approved; "" for other verbs.
 	Stage string
-	// HasReason means that the change has a reason, and NeedsReason that it is refused without one.
+	// HasReason is true if the change has a reason. NeedsReason is true if the change is refused without a reason.
 	HasReason, NeedsReason bool
-	// NeedsApprove means that the change needs the verb approve for rollouts, in addition to patch.
+	// NeedsApprove is true if the change needs the verb approve for rollouts, in addition to the verb patch.
 	NeedsApprove bool
-	// IsDanger means that the change cannot be undone.
+	// IsDanger is true if the change cannot be undone.
 	IsDanger bool
-	// Command and Kubectl are the commands that do the same. Kubectl is "" if the change needs more than one line.
+	// Command is the klm command that makes the same change, and Kubectl is the corresponding kubectl command. Kubectl
+	// is "" if the change needs more than one line.
 	Command, Kubectl string
 }
 
-// ActionsFor returns the actions for a rollout that is under way. program is the name of klm.
+// ActionsFor returns the actions for a rollout that is under way. The parameter program is the name of klm.
 func ActionsFor(o *v1beta2.ModuleRollout, program string) []Action {
 	at := func(verb, title, text string) Action {
 		return Action{Verb: verb, Title: title, Text: text, HasReason: true,

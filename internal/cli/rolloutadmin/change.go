@@ -151,15 +151,15 @@ func approve(ctx context.Context, c *connection.Cluster, r *v1beta2.ModuleRollou
 	return nil
 }
 
-// applier changes the copy of a rollout that it gets, or returns an error with the reason why the change makes no sense
-// now.
+// applier is a function that changes the given copy of a rollout. The function returns an error with the reason if the
+// change makes no sense now.
 type applier func(context.Context, *connection.Cluster, *v1beta2.ModuleRollout, *change) error
 
-// appliers are the changes by their verb.
+// appliers maps each verb to the function that makes the change.
 var appliers = map[string]applier{"pause": pause, "resume": resume, "abort": abort, "approve": approve}
 
-// Act makes the same change of a rollout as klm rollout VERB --yes, and returns the effect. The caller has asked the
-// user.
+// Act makes the same change of a rollout as klm rollout VERB --yes, and returns the effect. The caller must have asked
+// the user for confirmation.
 func Act(ctx context.Context, c *connection.Cluster, verb, name, stage, reason string, now time.Time) (
 	effect string, err error) {
 	apply := appliers[verb]
@@ -202,7 +202,8 @@ func (o *change) try(ctx context.Context, c *connection.Cluster, name string, ap
 	}
 }
 
-// verb returns a command that changes the spec of one rollout. apply changes the copy that it gets.
+// verb returns a command that changes the spec of one rollout. The function apply changes the copy of the rollout that
+// it gets.
 func verb(a *console.App, use, short, long, example string,
 	apply applier) *cobra.Command {
 	o := &change{}
@@ -227,7 +228,8 @@ func verb(a *console.App, use, short, long, example string,
 	return c
 }
 
-// write asks, and writes the change. write fails if another client has changed the rollout since it was read.
+// write asks the user for confirmation, and then writes the change of a rollout. write fails if another client has
+// changed the rollout since klm has read it.
 func (o *change) write(ctx context.Context, a *console.App, c *connection.Cluster,
 	before, after *v1beta2.ModuleRollout) error {
 	outcome := console.Outcome{Object: "modulerollout/" + after.Name, Result: o.effect}
@@ -247,7 +249,7 @@ func (o *change) write(ctx context.Context, a *console.App, c *connection.Cluste
 	return a.Print(outcome)
 }
 
-// patch writes the change. patch fails if another client has changed the rollout since it was read.
+// patch writes the change of a rollout. patch fails if another client has changed the rollout since klm has read it.
 func (o *change) patch(ctx context.Context, c *connection.Cluster, before, after *v1beta2.ModuleRollout) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": before.UID, "resourceVersion": before.ResourceVersion},

@@ -32,7 +32,7 @@ func rolloutIn(phase v1beta2.RolloutPhase) *v1beta2.ModuleRollout {
 	}
 }
 
-// commands are the commands without klm rollout plan and undo, which are tested in package channeladmin.
+// commands returns all commands of klm rollout except plan and undo, which are tested in package channeladmin.
 func commands(a *console.App) []*cobra.Command {
 	return Commands(a, &cobra.Command{Use: "plan"}, &cobra.Command{Use: "undo"})
 }

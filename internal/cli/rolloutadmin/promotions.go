@@ -58,7 +58,7 @@ klm promotions list --state Proposed -o name`,
 	return c
 }
 
-// promotionStates returns the states of promotions, those that need a person first.
+// promotionStates returns all states of promotions. The states in which a person has to act are first.
 func promotionStates() []string {
 	return []string{string(v1beta2.PromotionProposed), string(v1beta2.PromotionApplying),
 		string(v1beta2.PromotionWaiting),
@@ -73,13 +73,13 @@ type promotionRow struct {
 	Module  string                     `json:"module"`
 	From    string                     `json:"from"`
 	To      string                     `json:"to"`
-	Current string                     `json:"current"`           // the version of channel to
+	Current string                     `json:"current"`           // the present version of the target channel
 	Version string                     `json:"version,omitempty"` // the version that is promoted
 	State   v1beta2.PromotionState     `json:"state"`
 	Since   time.Time                  `json:"since,omitzero"`
-	Why     []v1beta2.RolloutBlocker   `json:"blockers,omitempty"` // why not yet
+	Why     []v1beta2.RolloutBlocker   `json:"blockers,omitempty"` // why the version is not promoted yet
 	Counted *v1beta2.PromotionEvidence `json:"evidence,omitempty"`
-	// WebhookError is the reason why the webhook was not notified of the proposal.
+	// WebhookError is the reason why the webhook of the promotion was not notified of the proposed promotion.
 	WebhookError string `json:"webhookError,omitempty"`
 }
 
@@ -112,7 +112,8 @@ func readPromotions(ctx context.Context, a *console.App, c *connection.Cluster) 
 	return all, nil
 }
 
-// judge returns the state of the promotion into a channel, or nil if there is none.
+// judge returns the state of the promotion of versions of a module into a channel, or nil if no version is promoted
+// into this channel.
 func judge(s *connection.Catalog, r *v1beta2.ModuleReleaseMeta, policies []v1beta2.RolloutPolicy, to string,
 	now time.Time) *promotionRow {
 	is := promotion.Judge(promotion.Inputs{Release: r, Policies: policies, To: to, Now: now,
@@ -206,7 +207,8 @@ klm promotions release sample regular`,
 		})
 }
 
-// orderVerb returns a command that changes the orders of persons about the promotion into one channel.
+// orderVerb returns a command with which a person holds or releases the promotion of versions into one channel of a
+// module.
 func orderVerb(a *console.App, use, short, long, example string,
 	order func(*v1beta2.ModuleReleaseMeta, string) (promotion.Order, string, error)) *cobra.Command {
 	dryRun := false

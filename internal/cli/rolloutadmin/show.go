@@ -89,7 +89,7 @@ func watchRollout(ctx context.Context, a *console.App, c *connection.Cluster, na
 type rolloutReport struct {
 	rolloutRow
 	Revision int64 `json:"revision"`
-	// UrgencyReason is the reason for the urgency, and IgnoreWindows means that updates do not wait for maintenance
+	// UrgencyReason is the reason for the urgency. IgnoreWindows is true if updates do not wait for maintenance
 	// windows.
 	UrgencyReason string `json:"urgencyReason,omitempty"`
 	IgnoreWindows bool   `json:"ignoreWindows,omitempty"`
@@ -185,7 +185,7 @@ func (r *rolloutReport) Show(p *console.Page) {
 	r.showPersons(p)
 }
 
-// showWayBack shows whether runtimes can be taken back, and what to do if they cannot.
+// showWayBack shows whether runtimes can be downgraded to the former version, and what to do if they cannot.
 func (r *rolloutReport) showWayBack(p *console.Page) {
 	w := r.WayBack
 	if w == nil {

@@ -20,9 +20,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
-// edit is the content of spec.modules of a Kyma during a change, and the annotations that are set with it; an
-// annotation with the value nil is removed. edit is unstructured, so that fields that this version of klm does not have
-// are kept.
+// edit is a change of the modules that a Kyma requests, before it is written. It contains spec.modules of the Kyma, and
+// annotations. An annotation with the value nil is removed. The modules are unstructured, so that fields that this
+// version of klm does not know are kept.
 type edit struct {
 	kyma        *v1beta2.Kyma
 	modules     []any
@@ -39,7 +39,8 @@ func (w *edit) allowDowngrade(module string) bool {
 	return true
 }
 
-// entry returns the entry of a module, or nil if there is none. A change of the entry also changes spec.modules.
+// entry returns the entry of a module in spec.modules, or nil if there is no such entry. The returned map is not a
+// copy: a change of the map changes spec.modules.
 func (w *edit) entry(module string) map[string]any {
 	for _, m := range w.modules {
 		if entry, ok := m.(map[string]any); ok && entry["name"] == module {
@@ -49,7 +50,7 @@ func (w *edit) entry(module string) map[string]any {
 	return nil
 }
 
-// ensureEntry returns the entry of a module. If there is none, ensureEntry adds one.
+// ensureEntry returns the entry of a module in spec.modules. If there is no such entry, ensureEntry adds an entry.
 func (w *edit) ensureEntry(module string) map[string]any {
 	if entry := w.entry(module); entry != nil {
 		return entry
@@ -76,9 +77,10 @@ func (w *edit) module(name string) *v1beta2.Module {
 	return m
 }
 
-// editModules changes spec.modules of the Kyma of a runtime and returns the changed Kyma. The function change checks
-// and changes the edit. change is called again if another client has changed the Kyma in the meantime. With dryRun the
-// API server only checks the change.
+// editModules changes spec.modules of the Kyma of a runtime and returns the changed Kyma. The function change makes the
+// change, or returns an error if the change is not allowed. If another client has changed the Kyma in the meantime,
+// editModules reads the Kyma and calls the function change again. If the parameter dryRun is true, the API server only
+// validates the change.
 func editModules(ctx context.Context, c *connection.Cluster, dryRun bool, change func(*edit) error) (
 	*v1beta2.Kyma, error) {
 	doing := "changing Kyma " + c.OwnKyma
@@ -129,7 +131,7 @@ func editModules(ctx context.Context, c *connection.Cluster, dryRun bool, change
 }
 
 // patch returns a patch that writes the modules and annotations. The patch has the resource version, so it fails if the
-// Kyma has changed. same is true if nothing changes.
+// Kyma has changed. The result same is true if nothing changes.
 func (w *edit) patch(before []byte, version string) (patch []byte, same bool, err error) {
 	var spec struct {
 		Modules []any `json:"modules"`

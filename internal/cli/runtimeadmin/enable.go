@@ -93,27 +93,28 @@ func describeRequest(k *v1beta2.Kyma, m *v1beta2.Module) string {
 	return fmt.Sprintf("%s and policy %s", from, m.Policy())
 }
 
-// moduleChange are the flags of commands that change the request for a module.
+// moduleChange contains the flags of commands that change the request for a module.
 type moduleChange struct {
 	console.ChangeFlags
 	force          bool
 	allowDowngrade bool
 }
 
-// Register adds the flags to f.
+// Register adds the flags to the flag set f.
 func (o *moduleChange) Register(f *pflag.FlagSet) {
 	f.BoolVar(&o.force, "force", false, "do not check the catalog")
 	o.ChangeFlags.Register(f)
 }
 
-// RegisterDowngrade adds the flag that allows a downgrade to f.
+// RegisterDowngrade adds to the flag set f the flag that allows a downgrade.
 func (o *moduleChange) RegisterDowngrade(f *pflag.FlagSet) {
 	f.BoolVar(&o.allowDowngrade, "allow-downgrade", false,
 		"allow a lower version than the installed one, if the module supports that; only for this change")
 }
 
 // changeModule changes the request for one module and waits until the change is done. changeModule checks the request
-// against the catalog first, unless o.force is set. An allowance of a downgrade ends with the change.
+// against the catalog first, unless o.force is set. If a downgrade was allowed for this change, the permission is
+// removed when the change is done.
 func changeModule(ctx context.Context, a *console.App, module string, o moduleChange,
 	change func(*edit) error) error {
 	c, err := connection.Runtime(ctx, a)
@@ -190,8 +191,8 @@ var persistentReasons = map[string]bool{
 	"InvalidWish": true, // managers of earlier versions write it instead of ReasonInvalidModuleRequest
 }
 
-// moduleProgress returns the progress of a module towards a version. "" means any version. The first row of this table
-// whose condition is true decides:
+// moduleProgress returns the progress of a module towards a version. The version "" stands for any version. The first
+// row of this table whose condition is true decides:
 //
 //	1  the Kyma does not exist, or does not request the module           blocked
 //	2  the control plane has not reconciled the request yet              waits

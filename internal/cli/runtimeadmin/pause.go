@@ -65,8 +65,8 @@ func pauseModule(ctx context.Context, a *console.App, module, reason string, dry
 	return a.Print(console.Outcome{Object: module, Result: done})
 }
 
-// resumeModule ends the pause of a module, and waits until its status has another reason: a command that follows would
-// otherwise take the former status for the state of its own change.
+// resumeModule ends the pause of a module, and waits until the control plane has changed the status of the module.
+// Without this wait, the next klm command could show the status from before.
 func resumeModule(ctx context.Context, a *console.App, module string, wait console.WaitFlags, dryRun bool) error {
 	const key = v1beta2.AnnotationPausedModulePrefix
 	c, err := connection.Runtime(ctx, a)

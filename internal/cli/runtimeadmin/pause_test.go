@@ -11,7 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestPause checks the annotation on the Kyma after pause and after resume. The requested modules stay the same.
+// TestPause checks the annotation of the Kyma after klm module pause and after klm module resume. The requested modules
+// stay the same.
 func TestPause(t *testing.T) {
 	const key = v1beta2.AnnotationPausedModulePrefix + "sample"
 	cases := map[string]struct {
@@ -72,7 +73,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestResumeProgress checks when the status counts as the status after the pause.
+// TestResumeProgress checks whether a status of a module already takes the end of its pause into account.
 func TestResumeProgress(t *testing.T) {
 	status := func(reason, message string) *v1beta2.Kyma {
 		return &v1beta2.Kyma{Status: v1beta2.KymaStatus{Modules: []v1beta2.ModuleStatus{
