@@ -24,9 +24,9 @@ type DeletionProgress struct {
 	// deleted has an entry for each object for which a DELETE was sent; the value is true if the object is deleted. The
 	// key is Ref.identity. Guarded by mu.
 	deleted map[Ref]bool
-	// The keys of toOthers are the Ref.identity of objects in the inventory that belong to another installation. Each
-	// call of Delete reads the objects in toOthers again, because the other installation may have handed the objects
-	// over in the meantime. Guarded by mu.
+	// toOthers contains those objects of the inventory that belong to another installation; the key is Ref.identity.
+	// Each call of Delete reads the objects in toOthers again, because the other installation may have handed the
+	// objects over in the meantime. Guarded by mu.
 	toOthers map[Ref]bool
 }
 

@@ -67,7 +67,7 @@ func (m Marks) removalPatch() map[string]any {
 	return map[string]any{"labels": labels, "annotations": annotations}
 }
 
-// The method leave hands one object over to another installation, or to the user.
+// leave removes one object from the installation, and hands the object over to another installation or to the user.
 func (d *deleteCall) leave(ctx context.Context, ref Ref, res resource, wanted string, marks Marks) (*Left, error) {
 	m, heirs, decision, err := d.readAndDecide(ctx, ref, res, wanted)
 	if err != nil {

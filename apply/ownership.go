@@ -192,7 +192,7 @@ func decideApply(f facts) Met {
 	}
 }
 
-// A value of type removal is one of the ways in which DeleteOwned can treat an object that exists.
+// removal is one of the ways in which DeleteOwned can treat an object that exists.
 type removal string
 
 const (

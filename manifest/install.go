@@ -92,8 +92,8 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	return r.callCheckFn(ctx, status)
 }
 
-// apply applies those objects that are not in the desired state. If before is true, all objects were applied before, so
-// apply reads them first.
+// apply applies those objects that are not in the desired state. If the parameter before is true, an earlier call has
+// applied all objects, so apply first reads the objects to find those that differ.
 func (r *release) apply(ctx context.Context, before bool, status *Status) error {
 	if before {
 		if _, err := r.cluster.FindDrift(ctx, r.set, &r.done); err != nil {

@@ -23,13 +23,14 @@ type inventory struct {
 	CustomResources []apply.Ref `json:"customResources,omitempty"`
 }
 
-// labelRelease is a label with the name of the release. The inventory ConfigMap has it, and so does a namespace that
-// InstallChart created for a release.
+// labelRelease is a label with the name of the release. InstallChart sets the label on the inventory ConfigMap, and on
+// a namespace that InstallChart creates for a release.
 const labelRelease = "operator.kyma-project.io/release"
 
-// annotationNamespaceOnly is an annotation of a namespace that InstallChart created for a release. The annotation is
-// removed when the objects of the release are applied. If a namespace has this annotation and there is no inventory,
-// the installation was interrupted: after the namespace was created and before the inventory was written.
+// annotationNamespaceOnly marks a namespace that InstallChart has created for a release before any object of the
+// release was applied. InstallChart removes the annotation when it applies the objects of the release. If a namespace
+// has this annotation and there is no inventory, the installation was interrupted: after the namespace was created and
+// before the inventory was written.
 const annotationNamespaceOnly = "operator.kyma-project.io/release-empty"
 
 // inventoryKey is the key in the ConfigMap under which the inventory is stored.
@@ -58,7 +59,8 @@ func (r *release) loadInventory(ctx context.Context) (*inventory, error) {
 	return &rec, nil
 }
 
-// storeInventory writes the inventory now to the cluster if it differs from the inventory before.
+// storeInventory writes the new inventory (parameter now) to the cluster if it differs from the old inventory
+// (parameter before).
 func (r *release) storeInventory(ctx context.Context, before *inventory, now inventory) error {
 	text, err := json.Marshal(now)
 	if err != nil {
@@ -108,7 +110,7 @@ func isReason(err error, reason string) bool {
 	return ok && e.Reason() == reason
 }
 
-// contains reports whether refs contains the object. API versions are ignored in this comparison.
+// contains reports whether refs contains the object, in any API version.
 func contains(refs []apply.Ref, ref apply.Ref) bool {
 	for _, r := range refs {
 		if r.SameObject(ref) {
@@ -118,7 +120,7 @@ func contains(refs []apply.Ref, ref apply.Ref) bool {
 	return false
 }
 
-// union returns updated, followed by the objects of old that updated does not contain.
+// union returns the Refs of the list updated, followed by those Refs of the list old that are not in the list updated.
 func union(updated, old []apply.Ref) []apply.Ref {
 	out := append([]apply.Ref{}, updated...)
 	for _, ref := range old {
@@ -129,7 +131,7 @@ func union(updated, old []apply.Ref) []apply.Ref {
 	return out
 }
 
-// without returns the objects of refs that are not in deleted.
+// without returns those Refs of the list refs that are not in the list deleted.
 func without(refs, deleted []apply.Ref) []apply.Ref {
 	out := []apply.Ref{}
 	for _, ref := range refs {

@@ -1,6 +1,6 @@
 // Package manifest installs charts on a cluster, checks the installations and uninstalls them. The package needs
-// neither Helm's releases nor the kinds of this project. The package combines packages render and apply for authors of
-// other operators:
+// neither Helm's releases nor the custom resources of this project, such as Kyma and Manifest. The package is for
+// authors of other operators, and combines packages render and apply as in this example.
 //
 //	info := manifest.InstallInfo{
 //		ChartInfo: manifest.ChartInfo{
@@ -24,7 +24,7 @@
 // Each call does everything that is possible at that time, and returns. No call waits, unless the flags Wait and
 // Timeout are set. If every object is in the desired state, a call writes nothing. A call after an error or a crash
 // continues where the last call ended; calling again is safe at any time. Two concurrent calls for one release do no
-// harm. If the charts of the two calls differ, the calls may revert each other's changes.
+// harm. If two concurrent calls for one release have different charts, the calls may revert each other's changes.
 //
 // InstallChart renders the chart; package render documents which parts of Helm are supported. After that, transforms
 // may change the objects. After that, InstallChart applies the objects with server-side apply, in the order of package
@@ -62,7 +62,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// InstallInfo defines what to install and where. The comments of the embedded structs describe their fields.
+// InstallInfo defines what to install and where. The fields of ChartInfo, ResourceInfo and ClusterInfo are described at
+// these structs.
 type InstallInfo struct {
 	ChartInfo
 	ResourceInfo
@@ -92,8 +93,8 @@ type ChartInfo struct {
 	// ReleaseName identifies the installation in its namespace. "" means Name, or, without Name, the last element of
 	// Path without its extension.
 	ReleaseName string
-	// ConfigFlags are options of Helm's install action. The keys are the field names of that action: Namespace,
-	// CreateNamespace, Wait, Timeout and the other fields of [render.ClientConfig]. Other keys have no effect.
+	// ConfigFlags are options of Helm's install action. The valid keys are Namespace, CreateNamespace, Wait, Timeout
+	// and the names of the other fields of [render.ClientConfig]. Other keys have no effect.
 	ConfigFlags map[string]any
 	// SetFlags are values that override the values of the chart. Dots in a key separate nested keys, and a leading dot
 	// is ignored: ".some.value" is "value" in "some". \. is a dot within a key.

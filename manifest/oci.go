@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// chartLayerTypes are the media types of a packaged chart in an image: first the current media type, then Helm's
-// original media type.
+// chartLayerTypes are the media types that the layer with a packaged chart can have in an image. The first media type
+// is the current one, and the second one is from early versions of Helm.
 var chartLayerTypes = []string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip"}
 
 // findImage finds a chart in a registry. A tag cannot contain a plus sign, so Helm replaces the plus sign of a version
@@ -48,8 +48,8 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 	if err != nil {
 		return ChartVersion{}, err
 	}
-	// The URL contains the digest of the layer. So Fetch downloads this layer even if the tag points to another layer
-	// by then.
+	// The URL contains the digest of the layer. With the digest, a later Fetch downloads the same layer even if the tag
+	// has been moved to another image in the meantime.
 	return ChartVersion{Name: chart, Version: version, Digest: descriptor.Digest.String(),
 		URL: "oci://" + repository.Name() + "@" + descriptor.Digest.String()}, nil
 }
@@ -80,7 +80,7 @@ func (r *Repository) newestTag(ctx context.Context, repository name.Repository, 
 	return versions[i].Original(), nil
 }
 
-// chartLayerOf returns the layer that contains the chart from an image.
+// chartLayerOf returns that layer of an image which contains the chart.
 func (r *Repository) chartLayerOf(ctx context.Context, ref name.Reference) (v1.Descriptor, error) {
 	image, err := remote.Image(ref, r.remoteOptions(ctx)...)
 	if err != nil {
@@ -132,7 +132,8 @@ func (r *Repository) fetchImage(ctx context.Context, chart ChartVersion, limit i
 	return data, nil
 }
 
-// resolveTag finds the layer of a chart if its URL in an index is oci://host/path/name:version.
+// resolveTag replaces the URL of a chart by a URL with the digest of its layer. Indexes may contain URLs with a tag, in
+// the form oci://host/path/name:version.
 func (r *Repository) resolveTag(ctx context.Context, chart ChartVersion) (ChartVersion, error) {
 	tag, err := name.NewTag(strings.TrimPrefix(chart.URL, "oci://"), name.StrictValidation)
 	if err != nil {

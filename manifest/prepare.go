@@ -106,8 +106,9 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 
 // ensureNamespace adds the namespace of the release to the objects if the namespace belongs to the installation. A
 // namespace that InstallChart creates belongs to the installation; a namespace that existed before does not. The
-// namespace contains the inventory, so the namespace must exist before the inventory is written. If write is set,
-// ensureNamespace creates a missing namespace, provided that the flag CreateNamespace allows this.
+// namespace contains the inventory, so the namespace must exist before the inventory is written. ensureNamespace
+// creates a missing namespace if the parameter write is true and if either the flag CreateNamespace is set or the chart
+// contains the namespace.
 func (r *release) ensureNamespace(ctx context.Context, write bool) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{
@@ -140,7 +141,8 @@ func (r *release) ensureNamespace(ctx context.Context, write bool) error {
 	return nil
 }
 
-// resolve encodes the objects and resolves their Refs in the cluster.
+// resolve encodes the objects and custom resources, and determines their Refs. The Refs depend on the cluster, because
+// discovery shows which kinds are namespaced.
 func (r *release) resolve(ctx context.Context) error {
 	bundle, err := render.Build(r.objects, render.Options{})
 	if err != nil {
@@ -159,8 +161,8 @@ func (r *release) resolve(ctx context.Context) error {
 	if len(bundle.Objects) < len(r.CustomResources) {
 		return invalidInfo("one of the CustomResources is repeated: remove it")
 	}
-	// The set includes the CRDs. So the kinds of the custom resources can be resolved even if the cluster does not
-	// serve these kinds yet.
+	// The Set for the custom resources also contains the CRDs of the chart. With the CRDs, the Refs of the custom
+	// resources can be determined even if the cluster does not serve their kinds yet.
 	both := slices.Clone(r.CustomResources)
 	for _, o := range r.objects {
 		if o.GetKind() == "CustomResourceDefinition" {
@@ -270,8 +272,8 @@ func splitKey(key string) []string {
 	return parts
 }
 
-// mergeValues adds the values of the map from to the map into. mergeValues returns the first key that has a value in
-// both maps, or "" if there is none.
+// mergeValues copies the values of the second map to the first map, also in nested maps. If both maps have a value with
+// the same key, mergeValues returns that key, and otherwise "".
 func mergeValues(into, from map[string]any) (duplicate string) {
 	for key, value := range from {
 		old, exists := into[key]

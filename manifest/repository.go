@@ -67,8 +67,8 @@ type ChartVersion struct {
 const (
 	defaultMaxBytes = 32 << 20
 	maxIndexBytes   = 32 << 20
-	// maxIndexValues is the maximum number of values in an index. Decoding needs up to 350 bytes for each of these
-	// values. An index with 20,000 versions of charts has about 600,000 values.
+	// maxIndexValues is the maximum number of values in an index. The limit is needed because decoding needs up to 350
+	// bytes for each value in an index. An index with 20,000 versions of charts has about 600,000 values.
 	maxIndexValues = 1_000_000
 	defaultMaxAge  = 5 * time.Minute
 	// requestTimeout is the timeout of one request. requestTimeout includes the time to read the response.
@@ -106,8 +106,9 @@ func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersi
 	return versions[i], nil
 }
 
-// choose returns the index of one of n versions, which are sorted with the newest first. choose returns the version
-// that is equal to wanted. If no version is equal, choose returns the newest version in the range wanted.
+// choose selects one of n versions, which are sorted with the newest first, and returns its index. choose selects the
+// version that is equal to the parameter wanted. If no version is equal, choose reads the parameter wanted as a range
+// and selects the newest version in the range.
 func (r *Repository) choose(name, wanted string, n int, versionOf func(int) string) (int, error) {
 	for i := range n {
 		if versionOf(i) == wanted {

@@ -33,8 +33,9 @@ func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 	return r.callCheckFn(ctx, status)
 }
 
-// uninstall deletes the custom resources, after that all objects, and at the end the inventory. Each step begins when
-// the objects of the step before are deleted.
+// uninstall deletes the custom resources, after that all objects, and at the end the inventory. The deletion of the
+// other objects begins only when all custom resources are deleted, and the inventory is deleted only when all objects
+// are deleted.
 func (r *release) uninstall(ctx context.Context, before *inventory, status *Status) error {
 	status.Objects = union(before.Objects, before.CustomResources)
 	delete := func(refs []apply.Ref) (done bool, err error) {
@@ -60,9 +61,10 @@ func (r *release) uninstall(ctx context.Context, before *inventory, status *Stat
 	return err
 }
 
-// deleteLeftoverNamespace deletes the namespace of a release without an inventory, if the namespace belongs to the
-// installation. There are two cases: the namespace is being deleted and its inventory was deleted first, or the
-// installation was interrupted after the namespace was created.
+// deleteLeftoverNamespace deletes the namespace of a release if there is no inventory and if a label shows that
+// InstallChart created the namespace for the release. A namespace without an inventory occurs in two cases: the
+// namespace is being deleted and its inventory was deleted first, or the installation was interrupted after the
+// namespace was created.
 func (r *release) deleteLeftoverNamespace(ctx context.Context, status *Status) error {
 	ref := apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace}
 	namespace, err := r.cluster.Get(ctx, ref)

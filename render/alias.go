@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// These types of packages helm and input are part of the API of this package.
+// The aliases make some types of packages helm and input part of the API of package render.
 type (
 	// Settings are the inputs for rendering a chart.
 	Settings = helm.Settings

@@ -38,13 +38,14 @@ type pendingBundle struct {
 	err    error
 }
 
-// Get returns the bundle with the given digest. If the bundle is not stored, Get calls make to build it. If several
-// callers request the same bundle at the same time, one caller builds the bundle and the others wait. If the building
-// caller fails, the waiting callers receive the same error, unless the context of the building caller has ended. Errors
-// are not stored. A bundle larger than the limit is returned but not stored. If digest is "", the bundle is neither
-// shared between callers nor stored.
+// Get returns the bundle with the given digest. If the bundle is not stored, Get calls the function make, which builds
+// the bundle. If several callers request the same bundle at the same time, one caller builds the bundle and the others
+// wait. If building fails, all callers that wait for the bundle receive the same error. If building was interrupted
+// because the context of the caller that builds has ended, another caller builds the bundle. Errors are not stored. A
+// bundle larger than the limit is returned but not stored. If digest is "", the bundle is neither shared between
+// callers nor stored.
 //
-// The error is the error of make, or the error of ctx.
+// Get returns the error of the function make, or the error of ctx.
 func (c *Cache) Get(ctx context.Context, digest string, make func() (*Bundle, error)) (*Bundle, error) {
 	if digest == "" {
 		return make()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// bundleOf returns a bundle of n ConfigMaps. Each ConfigMap has about size bytes.
+// bundleOf returns a bundle of n ConfigMaps, each with a value of size bytes.
 func bundleOf(t testing.TB, n, size int) *Bundle {
 	var text strings.Builder
 	for i := range n {
@@ -87,8 +87,8 @@ func TestCacheErrors(t *testing.T) {
 	}
 }
 
-// TestCacheShares checks that one of many concurrent callers builds the bundle. If the context of that caller ends,
-// another caller builds the bundle.
+// TestCacheShares checks that one of many concurrent callers builds the bundle. If the context of the caller that
+// builds the bundle ends, another caller builds the bundle.
 func TestCacheShares(t *testing.T) {
 	bundle := bundleOf(t, 1, 1)
 	cases := map[string]struct {
@@ -192,8 +192,8 @@ func BenchmarkChartFirst(b *testing.B) {
 	}
 }
 
-// renderAgain returns a function that renders a chart of 100 objects again. The returned function computes the digest
-// and reads the bundle from the cache.
+// renderAgain returns a function that renders the artefact with a Cache. From its second call on, the function only
+// computes the digest and gets the bundle from the Cache.
 func renderAgain(t testing.TB, a *Artefact) func() *Bundle {
 	var c Cache
 	settings := Settings{Release: "r", Set: []string{"name=y"}, Capabilities: Capabilities{KubeVersion: "v1.33.0"}}

@@ -28,7 +28,8 @@ func folder(entries ...string) fstest.MapFS {
 	return fsys
 }
 
-// chartOf returns a chart that has the given templates and other files. If no Chart.yaml is given, chartOf adds one.
+// chartOf returns a chart that has the given templates and other files. If Chart.yaml is not among the files, chartOf
+// adds one.
 func chartOf(t testing.TB, entries ...string) *Artefact {
 	t.Helper()
 	fsys := folder(entries...)
@@ -100,7 +101,7 @@ func TestChartGolden(t *testing.T) {
 	}
 	golden(t, "testdata/chart.golden.yaml", out.String())
 
-	// The same chart, packaged as Helm packages it, gives the same objects.
+	// The chart as a package of Helm must be rendered to the same objects as the chart in a folder.
 	var entries []string
 	for name, f := range files {
 		if name != "scratch.txt" && name != ".helmignore" {
@@ -778,8 +779,8 @@ func TestSettingsDigest(t *testing.T) {
 	}
 }
 
-// TestUnqueriedIsHidden checks that templates can read only the properties that CapabilityQueries returns. Therefore
-// the digest covers every property that the output can depend on.
+// TestUnqueriedIsHidden checks that a template cannot read a property of the cluster for which CapabilityQueries
+// returns no query. Therefore the digest covers every property that the output can depend on.
 func TestUnqueriedIsHidden(t *testing.T) {
 	a := chartOf(t, "templates/a.yaml", configMap(
 		`{{ range $k, $v := . }}{{ if hasSuffix "ilities" $k }}{{ toJson $v | quote }}{{ end }}{{ end }}`))

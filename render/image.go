@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// pullSecretEnv is the name of an environment variable of a module's manager. Its value is the name of the Secret with
-// which the manager shall pull the images of its own workloads.
+// pullSecretEnv is the name of an environment variable of a module's manager. The value of the environment variable is
+// the name of the Secret with which the manager shall pull the images of its own workloads.
 const pullSecretEnv = "SKR_IMG_PULL_SECRET"
 
 // reference matches an image reference: [host[:port]/]path[:tag][@digest]. reference captures the last path segment,
@@ -53,8 +53,9 @@ func parseLocalizedImages(texts []string) ([]target, error) {
 	return targets, nil
 }
 
-// localizedImage returns the reference that replaces an image. Two references mean the same image if they have the same
-// last path segment and the same tag. If neither reference has a tag, their digests must be equal.
+// localizedImage returns the reference that replaces an image in a workload. A target replaces the image if the target
+// has the same last path segment and the same tag. If the image and the target have no tag, they must have the same
+// digest.
 func localizedImage(targets []target, have image, text string) string {
 	for _, t := range targets {
 		if t.name == have.name && t.tag == have.tag && (t.tag != "" || t.digest == have.digest) {
@@ -64,8 +65,8 @@ func localizedImage(targets []target, have image, text string) string {
 	return text
 }
 
-// customizeWorkload rewrites the images of a workload and adds the pull secret. If nothing changes, the result is the
-// argument in itself; otherwise it is a changed copy.
+// customizeWorkload rewrites the images of a workload and adds the pull secret. If nothing has to change,
+// customizeWorkload returns the given object itself; otherwise it returns a changed copy.
 func customizeWorkload(in *unstructured.Unstructured, images []target, opts Options) (
 	*unstructured.Unstructured, error) {
 	kind := in.GroupVersionKind()
@@ -104,7 +105,7 @@ func customizeWorkload(in *unstructured.Unstructured, images []target, opts Opti
 	return out, nil
 }
 
-// deepCopy copies all maps and lists in a value. All other values are shared with the original.
+// deepCopy copies all maps and lists in a value. Strings, numbers and other values are not copied.
 func deepCopy(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -153,8 +154,8 @@ func localizeContainer(container map[string]any, targets []target) *Error {
 	for _, e := range env {
 		variable, _ := e.(map[string]any)
 		text, _ := variable["value"].(string)
-		// A plain word is a valid image reference, too. Therefore only a value with a tag or digest is treated as an
-		// image.
+		// The value of an environment variable is treated as an image only if it has a tag or a digest, because any
+		// plain word is a valid image reference.
 		if parsed, ok := parseImage(text); ok && strings.ContainsAny(text, ":@") {
 			variable["value"] = localizedImage(targets, parsed, text)
 		}

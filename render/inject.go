@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Reasons of an Error of Injection.
+// An Error about the injection of data into Secrets has one of these reasons.
 const (
 	// InjectionFailed: a Secret of the artefact needs data that Injection does not have.
 	InjectionFailed = "InjectionFailed"
@@ -20,12 +20,13 @@ const (
 type Injection struct {
 	// Annotation is the key of an annotation; a Secret is marked if the value of this annotation is "true".
 	Annotation string
-	// Version identifies Data and is a part of the digest. If Version is empty, no data is replaced: marked Secrets are
-	// rendered as they are in the artefact, and listed in Bundle.LeftOut.
+	// Version identifies Data and is a part of the digest. If the field Version is empty, the module must not receive
+	// data: marked Secrets stay as they are in the artefact, and Bundle.LeftOut lists them.
 	Version string
 	// Data has the data for each marked Secret, by the name of the Secret.
 	Data map[string]map[string][]byte
-	// Source is the end of the sentence "there is no data for it among …" in an Error.
+	// Source describes where Data comes from. The message of an Error with reason InjectionFailed contains it, in the
+	// form "there is no data for it among <Source>".
 	Source string
 }
 
@@ -35,8 +36,8 @@ func (i *Injection) isMarked(o *unstructured.Unstructured) bool {
 		o.GetAnnotations()[i.Annotation] == "true"
 }
 
-// inject returns an object with the data of Injection if the object is marked, and the unchanged object otherwise. The
-// second result is a sentence for Bundle.LeftOut, or "".
+// inject returns an object with the data of Injection if the object is marked, and the unchanged object otherwise. If
+// the object is marked and must not receive data, inject also returns a sentence for Bundle.LeftOut.
 func (i *Injection) inject(o *unstructured.Unstructured) (*unstructured.Unstructured, string, error) {
 	if !i.isMarked(o) {
 		return o, "", nil
@@ -61,7 +62,8 @@ func (i *Injection) inject(o *unstructured.Unstructured) (*unstructured.Unstruct
 	return &unstructured.Unstructured{Object: tree}, "", nil
 }
 
-// hashOf returns the part of the options digest that depends on Injection. If no data is replaced, the part is empty.
+// hashOf returns what Injection adds to the digest of the Options. If there is no Injection, or its Version is empty,
+// hashOf returns nothing.
 func (i *Injection) hashOf() []string {
 	if i == nil || i.Version == "" {
 		return nil

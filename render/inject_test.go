@@ -77,8 +77,8 @@ func TestInjectionRefused(t *testing.T) {
 	}
 }
 
-// TestInjectionDigest checks that the stored digests of modules without injection do not change, and that each version
-// of the data has another digest.
+// TestInjectionDigest checks that an Injection without Version does not change the digest of a bundle, so that digests
+// which older managers have stored stay valid. Injections with different Versions must result in different digests.
 func TestInjectionDigest(t *testing.T) {
 	digest := func(i *render.Injection) string {
 		return render.Options{Digest: "sha256:a", Injection: i}.BundleDigest()

@@ -274,8 +274,8 @@ func TestKustomizeFails(t *testing.T) {
 	}
 }
 
-// FuzzKustomize searches for a kustomization that makes Kustomize run git. Such a build would find the program git in
-// PATH.
+// FuzzKustomize searches for a kustomization that makes Kustomize run git. PATH contains a program git that records
+// each call, so the test finds out whether git was run.
 func FuzzKustomize(f *testing.F) {
 	bin := f.TempDir()
 	trap := filepath.Join(bin, "called")
@@ -349,7 +349,7 @@ func TestLoadFolderIn(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
-	// Without root, these directories are outside of the artefact.
+	// If only config/default is loaded, the directories to which it refers are outside of the artefact.
 	own, err := fs.Sub(root, "config/default")
 	if err != nil {
 		t.Fatal(err)

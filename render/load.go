@@ -81,9 +81,9 @@ func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 	return LoadFolderIn(folder, ".", limits)
 }
 
-// LoadFolderIn reads a folder in the same way as LoadFolder. folder is the path of the folder in root. If the folder is
-// a Kustomize directory, it may refer to other directories in root. LoadFolderIn reads only the directories to which
-// kustomizations refer.
+// LoadFolderIn reads a folder in the same way as LoadFolder. The parameter folder is the path of the folder in the file
+// system root. If the folder is a Kustomize directory, it may refer to other directories of the same file system.
+// LoadFolderIn reads only the directories to which kustomizations refer.
 func LoadFolderIn(root fs.FS, folder string, limits Limits) (*Artefact, error) {
 	left := input.NewBudget(limits)
 	a := &Artefact{kind: Manifests, root: ".", ignore: true}
@@ -167,7 +167,8 @@ func (a *Artefact) readReferred(root fs.FS, folder string, left *input.Budget) e
 			if err != nil || !info.IsDir() {
 				continue // the build reports it
 			}
-			// A directory may contain directories that were read before.
+			// The list of read directories does not need the subdirectories of target any more, because target includes
+			// them.
 			read = slices.DeleteFunc(read, func(dir string) bool { return strings.HasPrefix(dir, target+"/") })
 			read = append(read, target)
 			sub, err := fs.Sub(root, target)
@@ -207,10 +208,10 @@ func checkSymlink(folder fs.FS, name string, entry fs.DirEntry) error {
 	return nil
 }
 
-// Subfolder returns an artefact with the content of one folder of a Kustomize directory or another archive, for example
-// one of several overlays or one of many charts. A Kustomize directory may refer to files outside of the folder if they
-// are in the archive. The path "" or "." means the whole artefact. Errors have reason InvalidArchive, ArchiveTooLarge
-// or InvalidChart.
+// Subfolder returns an artefact with the content of one folder of this artefact. The folder is, for example, one of
+// several Kustomize overlays, or one of many charts in an archive. A Kustomize directory may refer to files outside of
+// the folder if they are in the archive. The path "" or "." means the whole artefact. Errors have reason
+// InvalidArchive, ArchiveTooLarge or InvalidChart.
 func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 	clean := path.Clean(folder)
 	if folder == "" || clean == "." {
@@ -310,7 +311,7 @@ func (a *Artefact) filesInRoot() []input.File {
 	return files
 }
 
-// maxSubcharts is the maximum nesting depth of packaged charts.
+// maxSubcharts is the maximum depth to which packaged charts may contain other packaged charts.
 const maxSubcharts = 8
 
 // unpackSubcharts replaces each packaged chart in charts/ by its files. All packaged charts share one budget.
@@ -388,9 +389,9 @@ func (e entry) Name() string { return e.name }
 func (e entry) IsDir() bool { return e.isDir }
 
 // RenderObjects renders the artefact to objects. An artefact with manifests is returned as it is. A chart is rendered
-// with the settings. A Kustomize directory is built without settings. leftOut lists the content of the artefact that is
-// not in the result, one sentence for each item. ctx limits the duration. If ctx has a Runner, the Runner renders
-// charts and Kustomize directories; see WithRunner.
+// with the settings. A Kustomize directory is built by Kustomize, which uses no settings. The result leftOut lists the
+// content of the artefact that is not in the objects, one sentence for each item. Rendering ends with an error when ctx
+// ends. If ctx has a Runner, the Runner renders charts and Kustomize directories; see WithRunner.
 //
 // Errors are of type *Error and can have any of the reason codes. Values for an artefact that is not a chart are
 // refused, because they would have no effect. If there is a Runner, an error can also be about the Runner; such an
@@ -403,9 +404,9 @@ func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (object
 	return a.renderHere(ctx, settings)
 }
 
-// Outputs returns the output of each template of a chart, by path of the template, before the output is decoded. Line
-// numbers in errors about the output of a template refer to this text. Outputs uses ctx in the same way as
-// RenderObjects. The result is empty if the artefact is not a chart.
+// Outputs returns the output of each template of a chart, by path of the template, before the output is decoded. If an
+// error about the output of a template contains a line number, it is the number of a line in the output that Outputs
+// returns. Outputs uses ctx in the same way as RenderObjects. The result is empty if the artefact is not a chart.
 func (a *Artefact) Outputs(ctx context.Context, settings Settings) (map[string]string, error) {
 	if a.kind != Chart {
 		return nil, nil
@@ -439,8 +440,8 @@ func (a *Artefact) renderHere(ctx context.Context, settings Settings) (objects [
 	return settings.AddNamespace(objects), nil, nil
 }
 
-// Render renders the artefact to a Bundle. If opts.Digest is empty, Render sets it to the digest of artefact and
-// settings together: the [Settings.Digest] of Digest and CapabilityQueries. Therefore a caller can compute the digest
+// Render renders the artefact to a Bundle. If opts.Digest is empty, Render uses the digest that [Settings.Digest]
+// returns for the digest of the artefact and the result of CapabilityQueries. Therefore a caller can compute the digest
 // of the Bundle without rendering.
 //
 // The errors are those of RenderObjects and Build.
@@ -463,7 +464,8 @@ func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) 
 // CapabilityQueries returns the properties of the cluster that the artefact reads, sorted. A query is "kubeVersion",
 // "kubeVersion in <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. The result is
 // empty if the artefact is not a chart. The result contains every property that a template reads; it may also contain
-// properties that no template reads. Templates cannot read any property that is not in the result.
+// properties that no template reads. A template cannot read a property of the cluster for which CapabilityQueries
+// returns no query.
 func (a *Artefact) CapabilityQueries(settings Settings) []string {
 	if a.kind != Chart {
 		return nil
@@ -497,10 +499,10 @@ func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
 }
 
 // ReadManifests returns the objects of an OCI layer that contains manifests. For charts and Kustomize directories see
-// Load. The layer is plain YAML or JSON, or a tar archive. Both can be compressed with gzip or zstd. ReadManifests
-// detects the format of the layer by its content. In an archive, ReadManifests reads all regular files whose name ends
-// in .yaml, .yml or .json and does not begin with "._", in the order of their paths. If the archive contains only one
-// regular file, this file may have any name. Nothing is written to a disk.
+// Load. The layer is plain YAML or JSON, or a tar archive. Each of these formats can be compressed with gzip or zstd.
+// ReadManifests detects the format of the layer by its content. In an archive, ReadManifests reads all regular files
+// whose name ends in .yaml, .yml or .json and does not begin with "._", in the order of their paths. If the archive
+// contains only one regular file, this file may have any name. Nothing is written to a disk.
 //
 // The errors are those of Parse, and errors with these reasons:
 //   - InvalidArchive

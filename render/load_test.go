@@ -11,7 +11,7 @@ import (
 	"testing/fstest"
 )
 
-// copyInto copies the files of one file system to another file system.
+// copyInto copies all files of an fs.FS into a file system in memory.
 func copyInto(to fstest.MapFS, from fs.FS) error {
 	return fs.WalkDir(from, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -145,7 +145,8 @@ func TestLoadFolder(t *testing.T) {
 		}
 	}
 	if objects, _, err := a.RenderObjects(t.Context(), Settings{}); err != nil || len(objects) != 2 {
-		// The linked file is identical, and Build merges identical objects.
+		// RenderObjects must return two equal objects: one from the file real.yaml, and one from the symbolic link to
+		// this file. Only Build merges equal objects.
 		t.Errorf("got %d objects, %v", len(objects), err)
 	}
 	again, err := open(os.DirFS(dir))

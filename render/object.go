@@ -28,8 +28,9 @@ type Object struct {
 	digest              string
 	crd                 *CRD
 
-	// data is the whole object as JSON, without its namespace. AppendJSON inserts labels, annotations and the namespace
-	// at three offsets, maps, name and tail:
+	// data is the whole object as JSON, without its namespace. AppendJSON inserts labels, annotations and the
+	// namespace. The fields maps, name and tail are the offsets in data between which AppendJSON inserts them, as this
+	// example shows.
 	//
 	//	{"apiVersion":"v1","kind":"Pod","metadata":{ "annotations":{…},"labels":{…}, "name":"a" ,"finalizers":[…]},"spec":…}
 	//	                                            ^maps                             ^name      ^tail
@@ -55,8 +56,8 @@ type CRD struct {
 	Versions []string
 }
 
-// serverFields are the metadata fields that only an API server sets. Applying such a field is an error or causes harm;
-// see the package comment.
+// serverFields are the metadata fields that only an API server sets. The package removes serverFields from every
+// object, because applying one of them would fail or do harm; see the package comment.
 var serverFields = []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp",
 	"generation", "managedFields",
 	"ownerReferences", "resourceVersion", "selfLink", "uid"}
@@ -107,7 +108,8 @@ func newObject(tree map[string]any, opts Options) (*Object, error) {
 	return o, nil
 }
 
-// merge returns the labels or annotations of an object, sorted by key. The values in over override the values in have.
+// merge returns the labels or annotations of an object, sorted by key. The parameter have contains the labels or
+// annotations in the artefact, and the values in the parameter over override them.
 func merge(have any, over map[string]string) []pair {
 	set := map[string]string{}
 	if tree, ok := have.(map[string]any); ok {
@@ -181,7 +183,7 @@ func (o *Object) CRD() (CRD, bool) {
 	return *o.crd, true
 }
 
-// Size returns the length of the encoded object in bytes, without Overlay and namespace.
+// Size returns the length of the encoded object in bytes, without the namespace and the Overlay that AppendJSON adds.
 func (o *Object) Size() int { return len(o.data) }
 
 // AppendJSON appends the object as JSON to dst and returns the longer slice. The caller passes the namespace, because
@@ -204,8 +206,8 @@ func (o *Object) AppendJSON(dst []byte, namespace string, over Overlay) []byte {
 	return append(dst, o.data[o.tail:]...)
 }
 
-// appendMap appends the JSON member `"name":{…},` to dst. The JSON object has the entries of both parameters, pairs and
-// over, sorted by key. If both are empty, appendMap appends nothing.
+// appendMap appends the JSON member `"name":{…},` to dst. The JSON object has the entries of the parameters pairs and
+// over together, sorted by key. If the two parameters have no entries, appendMap appends nothing.
 func appendMap(dst []byte, name string, pairs []pair, over map[string]string) []byte {
 	if len(pairs)+len(over) == 0 {
 		return dst

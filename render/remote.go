@@ -17,8 +17,8 @@ import (
 // Runner renders artefacts, for example in another process. Package process has an implementation.
 type Runner interface {
 	// Run passes a request to Answer and returns its response. The response must not be trusted: it is limited and
-	// decoded like an artefact. An *Error describes a problem of the artefact. Any other error has nothing to do with
-	// the artefact.
+	// decoded like an artefact. If Run returns an *Error, the artefact has a problem. If Run returns an error of
+	// another type, the cause is not the artefact.
 	Run(ctx context.Context, request []byte) (response []byte, err error)
 }
 
@@ -41,14 +41,14 @@ type request struct {
 	Outputs  bool // the response has the outputs of the templates instead of objects
 }
 
-// head is the first line of a response. The objects follow this line, one JSON document in each line.
+// head is the first line of a response. The lines after head contain the objects, one JSON document in each line.
 type head struct {
 	LeftOut []string          `json:"leftOut,omitempty"`
 	Outputs map[string]string `json:"outputs,omitempty"`
 	Error   *failure          `json:"error,omitempty"`
 }
 
-// failure is the JSON form of an Error. The cause is encoded as its text.
+// failure is the JSON form of an Error. The field Cause has only the text of Error.Cause.
 type failure struct {
 	File, Object, Operation, Code, Problem, Cause string
 	Document, Line                                int
@@ -109,8 +109,8 @@ func Answer(ctx context.Context, question []byte) []byte {
 	return response(a.renderHere(ctx, q.Settings))
 }
 
-// outputsResponse returns the response of the render process to a request for outputs of templates, or for an error of
-// that request.
+// outputsResponse encodes the response of the render process to a request for the outputs of templates. The response
+// contains either the outputs or an error.
 func outputsResponse(texts map[string]string, err error) []byte {
 	h := head{Outputs: texts}
 	if err != nil {

@@ -28,15 +28,15 @@
 // A Bundle is immutable and safe for concurrent use. Therefore all runtimes with the same module version and the same
 // configuration share one Bundle. A Cache stores Bundles. The same input always results in the same bytes and the same
 // digest. The digest is computed from four inputs: the artefact, Settings, Options and the cluster's answers to
-// Artefact.CapabilityQueries. A caller that stores these inputs can compute the digest without the artefact and without
-// rendering.
+// Artefact.CapabilityQueries. A caller that stores the digest of the artefact and the other three inputs can compute
+// the digest of a Bundle without the artefact and without rendering.
 //
 // # Charts and Kustomize directories
 //
 // Package helm renders charts, and its package comment lists the supported features of Helm. Package kustomize builds
 // Kustomize directories, and its package comment lists the supported features of Kustomize. Package input unpacks and
-// decodes the content for these packages and for this package. This package has an alias for every name of these three
-// packages that a caller needs.
+// decodes the content for these packages and for this package. Package render has an alias for every name of packages
+// helm, kustomize and input that a caller needs.
 //
 // # Time and memory
 //
@@ -72,12 +72,12 @@ import (
 // Bundle is the rendered content of one module version with one configuration. A Bundle must not be changed.
 type Bundle struct {
 	// Digest identifies the artefact and the Options together, as "sha256:<hex>". If Options.Digest is set, Digest is
-	// Options.BundleDigest. Otherwise Digest is computed from the objects.
+	// Options.BundleDigest. If Options.Digest is empty, Digest is computed from the objects.
 	Digest string
 	// Objects are the rendered objects, in the order of the artefact.
 	Objects []*Object
 	// LeftOut lists the content of the artefact that is not in the bundle, for example hooks and results of lookup.
-	// Each item is one sentence for a human reader.
+	// Each item of LeftOut is one sentence for a human reader.
 	LeftOut []string
 }
 
@@ -95,13 +95,13 @@ type Options struct {
 	// Labels and Annotations are set in the metadata of every object, but not in pod templates. Labels and Annotations
 	// override those of the object.
 	Labels, Annotations map[string]string
-	// Images are the references that replace images in Deployments and StatefulSets. The replaced images are those of
-	// containers and init containers, and values of environment variables that are images. An image is replaced by the
+	// Images are the references that replace images in Deployments and StatefulSets. The images of containers and init
+	// containers are replaced, and also images in the values of environment variables. An image is replaced by the
 	// first reference in Images that has the same last path segment and the same tag.
 	Images []string
 	// PullSecret is the name of a Secret with the credentials to pull images. PullSecret is added to imagePullSecrets
 	// of every Deployment and StatefulSet. The containers of the manager get the name in the environment variable
-	// SKR_IMG_PULL_SECRET. If PullSecret is empty, neither of the two is set.
+	// SKR_IMG_PULL_SECRET. If PullSecret is empty, neither imagePullSecrets nor the environment variable is changed.
 	PullSecret string
 	// Manager identifies the workload whose containers get the name of the PullSecret. If Manager is nil, every
 	// Deployment and StatefulSet counts as a manager.
@@ -131,7 +131,8 @@ func (o Options) BundleDigest() string {
 	return o.digest(o.Digest)
 }
 
-// digest returns the combined digest of the options and the content. The argument content is the digest of the content.
+// digest returns one digest of the Options and the content of the bundle. The parameter content is the digest of the
+// artefact or of the objects.
 func (o Options) digest(content string) string {
 	sum := sha256.New()
 	input.Hash(sum, input.EncodingVersion, content, o.PullSecret)

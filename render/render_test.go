@@ -160,8 +160,8 @@ func toAnyMap(m map[string]string) map[string]any {
 	return out
 }
 
-// TestRoundTrip checks AppendJSON with random objects. The decoded output must be the object of the artefact, changed
-// by the options and the overlay.
+// TestRoundTrip checks AppendJSON with random objects. The test decodes the output of AppendJSON. The result must be
+// the original object with the changes of the Options and of the Overlay.
 func TestRoundTrip(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -212,8 +212,9 @@ func TestRoundTrip(t *testing.T) {
 			}
 		}
 		want["metadata"] = wantMeta
-		// A float with an integer value is written without a decimal point, as kubectl does. So the test compares the
-		// values as JSON, which has every digit.
+		// AppendJSON writes a float with an integer value without a decimal point, as kubectl does, so it is decoded as
+		// an integer. The test compares the objects as JSON texts, which are the same for a float and an integer of
+		// equal value.
 		wantText, _ := json.Marshal(want)
 		fromYAML, err := Parse(append([]byte("---\n"), encoded...))
 		if err != nil {
@@ -252,7 +253,8 @@ func TestAppendJSONAllocates(t *testing.T) {
 			t.Errorf("%s: %v allocations with room in the slice, want none", name, n)
 		}
 	}
-	// AppendJSON allocates memory once. Under the race detector, slices.Grow allocates once more.
+	// A call of AppendJSON without room in the slice allocates memory only once. The test accepts two allocations,
+	// because slices.Grow allocates twice under the race detector.
 	if n := testing.AllocsPerRun(100, func() { o.AppendJSON(nil, "n", Overlay{}) }); n > 2 {
 		t.Errorf("%v allocations without room, want 1", n)
 	}

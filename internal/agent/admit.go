@@ -20,11 +20,12 @@ import (
 const (
 	admitPath = "/validate/"
 	// maxReviewBytes is the maximum size of an admission review. A review contains an object twice: before and after
-	// the change. Each copy can be as large as the API server allows.
+	// the change. Each of the two copies of the object in a review can be as large as the API server allows.
 	maxReviewBytes = 8 << 20
 	// The API server calls the webhook before it stores the change. An event that is sent at once would arrive before
-	// the API server has stored the change. Therefore events are delayed by admitDelay. Other webhooks may delay the
-	// storing of the change by more than admitDelay. Therefore each event is sent a second time after admitRepeat.
+	// the API server has stored the change. Therefore events are delayed by admitDelay. If other webhooks delay the
+	// change for longer, the event still arrives too early. Therefore each event is sent a second time after
+	// admitRepeat.
 	admitDelay, admitRepeat = 200 * time.Millisecond, 3 * time.Second
 )
 
@@ -44,7 +45,7 @@ type review struct {
 	} `json:"request"`
 }
 
-// admitted has the parts of an object that the webhook reads.
+// admitted is the object in an AdmissionReview, reduced to the parts that the webhook reads.
 type admitted struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
@@ -65,7 +66,7 @@ const (
 	wrongOperation
 )
 
-// decide returns what the webhook does about a call, by this table:
+// decide returns what the webhook does about a call. The table below lists the operations and what the webhook does.
 //
 //	CREATE, DELETE                   report the object
 //	UPDATE of the object             report if the spec changed, or if the old or the new object has no spec
@@ -93,7 +94,7 @@ func (v *review) decide() verdict {
 	return report
 }
 
-// subject returns the object about which the API server has called the webhook.
+// subject returns the object that the AdmissionReview is about. For DELETE, this is the old object.
 func (v *review) subject() *admitted {
 	if v.Request.Operation == "DELETE" {
 		return &v.Request.OldObject
@@ -103,7 +104,7 @@ func (v *review) subject() *admitted {
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// equal reports whether two JSON values are equal. The order of the keys in a JSON object does not matter.
+// equal reports whether two JSON values are equal. JSON objects with the same members in another order are equal.
 func equal(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) || isNull(a) && isNull(b) {
 		return true
@@ -122,8 +123,7 @@ func equal(a, b json.RawMessage) bool {
 	return reflect.DeepEqual(values[0], values[1])
 }
 
-// ServeHTTP answers calls of the admission webhook. ServeHTTP allows every request at once. Events are sent after the
-// answer.
+// ServeHTTP answers a call of the admission webhook immediately, and allows it. The event is sent after the answer.
 func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	a.metrics.admissions.Inc()
@@ -163,8 +163,8 @@ type admission struct {
 	metrics *metrics
 }
 
-// queueEvent queues an event about the object of a webhook call if the verdict is to report the object. queueEvent
-// returns the message for the answer.
+// queueEvent queues an event about the object of a webhook call, but only if the function decide returns report.
+// queueEvent returns the message for the answer to the API server.
 func (a *admission) queueEvent(manager string, v *review) string {
 	object := v.subject()
 	name := protocol.Name{Namespace: object.Metadata.Namespace, Name: object.Metadata.Name}

@@ -21,7 +21,7 @@ func object(template, spec, status, label string) string {
 	return strings.NewReplacer("SPEC", spec, "STATUS", status, "LABEL", label).Replace(template)
 }
 
-// called returns an AdmissionReview, as the API server sends it.
+// called returns the AdmissionReview that the API server would send to the webhook.
 func called(operation, subresource, before, after string, more ...string) string {
 	r := `{"uid":"123","kind":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"},` +
 		`"resource":{"group":"operator.kyma-project.io","version":"v1beta2","resource":"kymas"},"name":"default","operation":"` + operation + `"`
@@ -246,7 +246,7 @@ func (m *metrics) value(t *testing.T, name string) float64 {
 	return sum
 }
 
-// answered checks the answer of the webhook to a call.
+// answered fails the test unless the webhook has answered a request of the API server with the given message.
 func answered(t *testing.T, got, request, message string) {
 	t.Helper()
 	if message == "" {
@@ -277,7 +277,7 @@ func answered(t *testing.T, got, request, message string) {
 	}
 }
 
-// lastChange keeps the last change that the webhook queued.
+// lastChange stores the last change that the webhook has queued, so that a test can check it.
 type lastChange struct {
 	manager string
 	outbox.Change
@@ -285,7 +285,7 @@ type lastChange struct {
 
 func (l *lastChange) add(manager string, c outbox.Change) { l.manager, l.Change = manager, c }
 
-// posted returns the request in which the agent sends the last change.
+// posted returns the URL and the body of the request with which the agent would send the stored change.
 func (l *lastChange) posted(t *testing.T) (url, body string) {
 	t.Helper()
 	if l.manager == "" {

@@ -17,8 +17,7 @@
 // Package outbox delivers the events. Heartbeats (heartbeat.go) contain the number of sent events, so that the control
 // plane can detect missing events. Heartbeats also contain the reasons why resources cannot be watched.
 //
-// The admission webhook (admit.go) is for Watchers that request a webhook. The events of the webhook are sent from the
-// same queue.
+// The admission webhook (admit.go) serves Watchers that request it. The events of webhook and watches share one queue.
 //
 // The agent reads the certificate files again when they change (identity.go). New connections use the new certificate.
 //
@@ -58,10 +57,10 @@ import (
 type Options struct {
 	// Config is the client configuration for the API server of the runtime.
 	Config *rest.Config
-	// Watchlist is the name of the ConfigMap with the watch list. Default kyma-system/skr-webhook-watches.
+	// Watchlist names the ConfigMap with the watch list. By default, Watchlist is kyma-system/skr-webhook-watches.
 	Watchlist types.NamespacedName
 	// Secret is the name of the Secret with the certificate files. The agent watches only whether this Secret exists.
-	// Default kyma-system/skr-webhook-tls.
+	// By default, Secret is kyma-system/skr-webhook-tls.
 	Secret types.NamespacedName
 	// Address is the host:port of the listener. The certificate of the listener must be valid for that host.
 	Address string
@@ -267,8 +266,9 @@ func (a *Agent) triggerHeartbeat() {
 }
 
 // heartbeatInterval returns the time between two heartbeats: the interval of the watch list, or a longer interval that
-// the listener requested. As long as recent events may have to be sent again, the interval of the watch list is used.
-// Heartbeats at this interval show soon whether another process of the listener has replaced the former process.
+// the listener requested. As long as the queue has events that are undelivered or that may have to be delivered again,
+// heartbeatInterval returns the interval of the watch list. With this short interval, the agent soon detects that a new
+// process of the listener has replaced the former process.
 func (a *Agent) heartbeatInterval() time.Duration {
 	usual := protocol.DefaultHeartbeatInterval
 	if list := a.watchlist.Load(); list != nil {

@@ -44,8 +44,8 @@ func get(client *http.Client, url string) (int, string) {
 	return answer.StatusCode, string(body)
 }
 
-// TestRun runs all parts of the agent together. The API server of the test serves only a ConfigMap. Package
-// playground/agent tests the agent with a real API server.
+// TestRun runs all parts of the agent together. The test needs no real API server: its HTTP server serves only the
+// ConfigMap with the watch list and the Secret. Package playground/agent tests the agent with a real API server.
 func TestRun(t *testing.T) {
 	config, secret := make(chan string, 10), make(chan string, 10)
 	send := func(w http.ResponseWriter, r *http.Request, from <-chan string) {

@@ -22,7 +22,7 @@ type material struct {
 	roots       *x509.CertPool
 }
 
-// use makes a Poster use the certificate and the trusted roots in the files.
+// use sets the certificate and the trusted roots of m in the Poster, which sends the requests to the listener.
 func (m *material) use(p *outbox.Poster) { p.UseCertificate(m.roots, &m.certificate) }
 
 // identity holds the content of the certificate files. identity reads the files again when they change.
@@ -58,7 +58,7 @@ func (i *identity) load() (changed bool, err error) {
 	return true, nil
 }
 
-// watch reads the files at once and then after every interval. When the files have new content, watch calls use.
+// watch reads the certificate files at once and after every interval. If they have changed, watch calls use.
 func (i *identity) watch(ctx context.Context, interval time.Duration, use func(*material)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -9,14 +9,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 )
 
-// These are values of the label error_reason. Package outbox sets further values of this label.
+// The metric label error_reason has these values, and further values that package outbox sets.
 const (
 	reasonSubresource = "invalid-subresource"
 	reasonAddress     = "missing-address-or-contract"
 )
 
-// metrics are the metrics of the agent. The names of the metrics are those of the Kyma project's agent, because
-// dashboards use these names.
+// metrics have the same names as in the Kyma project's runtime-watcher, because existing dashboards use these names.
 type metrics struct {
 	registry        *prometheus.Registry
 	admissions      prometheus.Counter

@@ -37,15 +37,15 @@ type plan struct {
 	targets []target
 }
 
-// hasSameWatch reports whether the plans p and q differ at most in their targets.
+// hasSameWatch reports whether the plans p and q need the same watch. The targets of the two plans may differ.
 func (p plan) hasSameWatch(q plan) bool {
 	return p.query == q.query && slices.Equal(p.filters, q.filters)
 }
 
 // plans returns the watches for a watch list: one watch for each group, version and resource. If several entries select
 // different objects of one resource, the watch includes the objects of all these entries, and a filter for each entry
-// selects its objects. If a resource has an entry with a version, the entries for version * share the watch of that
-// entry, because the objects are the same in all versions.
+// selects its objects. An entry for version * needs no watch of its own if another entry names a version of the same
+// resource. Both entries then share one watch, because a resource has the same objects in all versions.
 func plans(list protocol.Watchlist) []plan {
 	type resource struct{ group, version, name string }
 	named := map[resource]string{} // version of the watch that entries for version * share
@@ -91,7 +91,7 @@ func scopeOf(w protocol.Watch) scope {
 	return scope{namespace: w.Namespace, name: w.Name, selector: w.Selector}
 }
 
-// widest returns the most specific query that includes all scopes.
+// widest returns a query that includes the objects of all scopes, and as few other objects as possible.
 func widest(scopes []scope) (namespace, name, selector string) {
 	if len(scopes) == 1 {
 		return scopes[0].namespace, scopes[0].name, scopes[0].selector
@@ -109,8 +109,8 @@ func widest(scopes []scope) (namespace, name, selector string) {
 }
 
 // union returns a label selector that matches every object that at least one of the selectors matches. Label selectors
-// have no "or" between labels, so the result may match a few more objects. The result contains only labels that all
-// selectors require. For each of these labels, the result allows every value that one of the selectors requires.
+// have no "or" between labels, so the result may match a few more objects. A label is in the result only if every
+// selector requires the label. The result allows all values of the label that at least one selector requires.
 func union(scopes []scope) string {
 	var wanted map[string]map[string]bool // required values by label; nil means any value
 	for n, s := range scopes {

@@ -204,8 +204,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestMatchMany checks that the filters for which there is no bit of their own share the last bit. Sharing a bit may
-// cause too many events, but never too few.
+// TestMatchMany tests more filters than a bit mask of 64 bits has. Filter 63 and all filters after it share the last
+// bit. A shared bit may cause too many events, but never too few.
 func TestMatchMany(t *testing.T) {
 	var scopes []scope
 	for n := range 100 {

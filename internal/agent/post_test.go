@@ -91,7 +91,7 @@ type request struct{ path, contentType, body, client, connection string }
 
 func newRemote(t *testing.T, version uint16) *remote { return newRemoteFor(t, version, true) }
 
-// newRemoteHTTP1 returns a listener without HTTP/2. The listener of the lifecycle manager has no HTTP/2 either.
+// newRemoteHTTP1 returns a listener without HTTP/2, like the listener of the lifecycle manager.
 func newRemoteHTTP1(t *testing.T) *remote { return newRemoteFor(t, 0, false) }
 
 func newRemoteFor(t *testing.T, version uint16, http2 bool) *remote {
@@ -458,7 +458,8 @@ func TestHeartbeatInterval(t *testing.T) {
 	}
 }
 
-// TestBeatClosesConnections checks that the connections are closed if the next heartbeat is sent only much later.
+// TestBeatClosesConnections checks that the agent closes its connections to the listener after a heartbeat if the
+// listener requests a long time until the next heartbeat.
 func TestBeatClosesConnections(t *testing.T) {
 	for _, c := range []struct {
 		next string

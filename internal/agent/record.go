@@ -79,8 +79,8 @@ func (r *recorder) hash(o *metav1.ObjectMeta) uint64 {
 	return sum
 }
 
-// match returns the bits of the filters that match an object. If there is only one filter, it is part of the query of
-// the watch, so it matches every object.
+// match returns the bits of the filters that match an object. A single filter needs no comparison, because it is part
+// of the query of the watch: the watch returns only objects that match it.
 func (r *recorder) match(o *metav1.ObjectMeta) uint64 {
 	if len(r.filters) == 1 {
 		return bit(0)
@@ -101,9 +101,9 @@ type difference struct {
 	spec, status bool
 }
 
-// compare returns the difference between two records of the same object. If hasStatus is false, the kind has no status
-// subresource, so every change may be a change of the spec and of the status. missed is true if the object may have
-// changed several times between the two records.
+// compare returns the difference between two records of the same object. The parameter hasStatus is false if the kind
+// has no status subresource. Without a status subresource, every change may be a change of the spec and of the status.
+// The parameter missed is true if the object may have changed several times between the records before and after.
 func compare(before, after record, hasStatus, missed bool) difference {
 	switch {
 	case before.uid != after.uid:
@@ -117,7 +117,7 @@ func compare(before, after record, hasStatus, missed bool) difference {
 	return difference{spec: spec, status: !spec}
 }
 
-// concerns reports whether a difference includes a change of the field.
+// concerns reports whether a difference includes a change of the given field: the spec, the status, or any field.
 func (d difference) concerns(field protocol.Field) bool {
 	switch field {
 	case protocol.FieldSpec:

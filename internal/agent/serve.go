@@ -39,7 +39,7 @@ func (a *Agent) health() *http.Server {
 		WriteTimeout: 30 * time.Second}
 }
 
-// checkReady returns an error that names what the agent still waits for, or nil if the agent is ready.
+// checkReady returns an error while the agent waits for its certificate files or its watch list, and otherwise nil.
 func (a *Agent) checkReady() error {
 	if a.identity.current.Load() == nil {
 		return errors.New("waiting for the certificate files")

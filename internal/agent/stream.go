@@ -99,8 +99,8 @@ func (s *stream) recordOpened() {
 	s.problems.set(s.problemKey(), "")
 }
 
-// reportFailure records why the resource is not watched, but a temporary failure only after a delay: new rights take
-// effect after a moment, and the watch list lacks the resource of a removed module later than its CRD is deleted.
+// reportFailure records that a resource cannot be watched. A failure must last for some time before it is recorded,
+// because new rights take effect late, and the CRD of a removed module is deleted before its entry in the watch list.
 func (s *stream) reportFailure(err error, since time.Time) error {
 	s.log.V(1).Info("a watch failed", "resource", s.name(), "error", err.Error())
 	switch {
@@ -118,8 +118,8 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 	return nil
 }
 
-// delayAfter returns the delay until a failure is reported as a problem. The delay depends on whether the resource was
-// watched before.
+// delayAfter returns how long a failure has to last before it is reported as a problem. delayAfter returns the
+// parameter watched if the resource was watched before, and the parameter first otherwise.
 func (s *stream) delayAfter(first, watched time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *stream) delayAfter(first, watched time.Duration) time.Duration {
 }
 
 // reportRemovedResource is called when the CRD of a resource was deleted: it reports once that any object of the
-// resource may have changed. If the CRD is created again, the stream compares the next list with its records.
+// resource may have changed. If the CRD is created again, the stream compares its records with the new objects.
 func (s *stream) reportRemovedResource() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +141,8 @@ func (s *stream) reportRemovedResource() {
 	s.served = nil
 }
 
-// resource returns the client of the resource. Discovery finds the resource before the first list, and again after the
-// resource was removed from the API server.
+// resource returns the client with which the stream lists and watches its resource. Before the first list, and again
+// after the resource was removed from the API server, the stream sends a discovery request to find the resource.
 func (s *stream) resource(ctx context.Context) (metadata.ResourceInterface, error) {
 	s.mu.Lock()
 	found := s.served
@@ -309,16 +309,16 @@ func (s *stream) receive(e watch.Event[metav1.PartialObjectMetadata]) {
 	s.metrics.objects.Set(float64(s.records.Load()))
 }
 
-// addressee is a manager that gets events, with the name that the kind has in these events. Each addressee gets one
-// event, even if several of its targets match.
+// addressee is a receiver of events: the name of a manager, and the kind that the events for this manager contain. Each
+// addressee gets one event, even if several of its targets match.
 type addressee struct {
 	manager string
 	kind    metav1.GroupVersionKind
 }
 
-// reportLocked queues an event about an object for each target that the change concerns: the filter of the target
-// matches the object (its bit is in matched), and the field of the target has changed. o may be nil. The caller of
-// reportLocked must hold mu.
+// reportLocked queues an event about an object for each target that the change concerns. A change concerns a target if
+// its filter matches the object (the filter's bit is in matched) and its field has changed. The parameter o may be nil.
+// The caller of reportLocked must hold mu.
 func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, o *metav1.ObjectMeta, deleted bool) {
 	if matched == 0 {
 		return
@@ -344,10 +344,10 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 	}
 }
 
-// announceLocked queues one event for each target, which means that any object of the resource may have changed. For
-// the lifecycle manager, the event contains the objects if they fit into it; nil means that the objects are not known.
-// Other managers support only events about single objects. If complete is true, other managers get one event for each
-// of the given records. The caller of announceLocked must hold mu.
+// announceLocked reports to each target that any object of the resource may have changed. The lifecycle manager gets
+// one event, which contains the metadata in the parameter objects if there is room for it. If the parameter complete is
+// true, each other manager gets one event for each object in the parameter records, because managers other than the
+// lifecycle manager support only events about single objects. The caller of announceLocked must hold mu.
 func (s *stream) announceLocked(targets []target, records map[string]record, objects *introduction, complete bool) {
 	var done []addressee
 	for _, t := range targets {
@@ -403,7 +403,7 @@ func ifSmall(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	return o
 }
 
-// size estimates how many bytes the metadata of an object takes in an event; its name does not count.
+// size estimates how many bytes the labels, annotations and managedFields of an object take in an event.
 func size(o *metav1.ObjectMeta) int {
 	bytes := 150 * len(o.ManagedFields)
 	for _, texts := range []map[string]string{o.Labels, o.Annotations} {

@@ -152,7 +152,8 @@ func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// set changes an object that fakeAPI has. If status is true, the generation of the object does not change.
+// set creates or changes an object in the fakeAPI. If the parameter status is true, the generation of the object stays
+// the same, as after a change of its status.
 func (f *fakeAPI) set(name string, labels map[string]string, status bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -191,7 +192,8 @@ func (f *fakeAPI) changedLocked(kind string, o *metav1.PartialObjectMetadata) {
 	f.tick = make(chan struct{})
 }
 
-// forget removes the history of changes from fakeAPI, and closes all connections.
+// forget removes the history of changes from the fakeAPI and closes all connections. The next watch then gets the error
+// that its resourceVersion is too old.
 func (f *fakeAPI) forget(late bool) {
 	f.mu.Lock()
 	f.expired, f.late, f.changes = f.version, late, nil
@@ -206,7 +208,8 @@ func (f *fakeAPI) answer(status int) {
 	f.CloseClientConnections()
 }
 
-// stage is an agent without a listener. stage records the events that the agent would send to it.
+// stage runs the watches of an agent without a listener. For each test, stage records the events that the agent would
+// send to a listener.
 type stage struct {
 	*streams
 	api *fakeAPI
@@ -305,7 +308,8 @@ func TestStream(t *testing.T) {
 	status.Manager, status.Field = "status", protocol.FieldStatus
 	other.Manager, other.Selector, other.Version, other.Kind = "other", "a=2", "v1", "Named"
 	s.apply(t, spec, status, other, things)
-	// Other managers get one event for each object; one of these managers selects no object.
+	// The managers spec and status get one event for each of the five objects. The manager other gets no event, because
+	// its selector matches no object.
 	begin := []string{"lifecycle-manager v2 Thing began with t0 t1 t2 t3 t4"}
 	for n := range 5 {
 		begin = append(begin, fmt.Sprint("spec v2 Thing t", n), fmt.Sprint("status v2 Thing t", n))
@@ -324,8 +328,8 @@ func TestStream(t *testing.T) {
 	s.api.remove("t1")
 	s.await(t, "spec v2 Thing t1 deleted", "status v2 Thing t1 deleted", "lifecycle-manager v2 Thing t1 deleted")
 
-	// The query of the watch is the same and only the targets differ, so the watch continues, and new targets get
-	// events about the existing objects.
+	// The new watch list has the same query and only another target. The watch must continue, and the new target must
+	// get events about the existing objects.
 	s.api.set("t0", map[string]string{"a": "2"}, true)
 	s.await(t, "spec v2 Thing t0", "lifecycle-manager v2 Thing t0", "other v1 Named t0")
 	other.Manager = "another"
@@ -362,7 +366,8 @@ func TestStreamIntroduces(t *testing.T) {
 			s.api.set("t1", c.labels, false)
 			s.api.set("t2", nil, false)
 			wanted, other := things, things
-			// There is another target, so that the agent itself has to select the objects.
+			// The second target has another selector. So the query of the watch includes more objects, and the agent
+			// itself has to select the objects for each target.
 			wanted.Selector, other.Manager, other.Selector = c.watch, "other", "never=1"
 			s.apply(t, wanted, other)
 			s.await(t, "lifecycle-manager v1 Thing began"+c.want)

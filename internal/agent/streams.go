@@ -37,8 +37,8 @@ type streams struct {
 // versionedResource is the key of a stream. version is the version on the watch list; it may be *.
 type versionedResource struct{ group, version, resource string }
 
-// apply starts and stops streams so that they match a watch list. A stream that is the same in the new watch list keeps
-// running. apply must not be called concurrently. When ctx ends, all streams end, too.
+// apply starts and stops streams so that they match a watch list. A stream keeps running if the new watch list needs
+// the same watch. The method apply must not be called concurrently. When ctx ends, all streams end, too.
 func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
 	wanted := map[versionedResource]plan{}
 	recorders := map[versionedResource]*recorder{}
@@ -80,7 +80,7 @@ func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
 	return nil
 }
 
-// retryNow ends the delay that a stream makes after a failure.
+// retryNow makes a stream that waits after a failure try again at once.
 func (s *stream) retryNow() {
 	select {
 	case s.retry <- struct{}{}:

@@ -22,7 +22,7 @@ type configMap struct {
 	Data map[string]string `json:"data"`
 }
 
-// objectWatch watches one object. T has the fields of the object that are read.
+// objectWatch watches one object. The type parameter T is the type into which the JSON of the object is decoded.
 type objectWatch[T any] struct {
 	client   rest.Interface
 	resource string // such as configmaps, in the core group
@@ -85,8 +85,8 @@ func (w *objectWatch[T]) get(ctx context.Context, query url.Values) (io.ReadClos
 }
 
 // applySecret records a problem while the Secret with the certificate does not exist. The files that are mounted from
-// the Secret remain when the Secret is deleted. Without the recorded problem, nobody would notice that the next pod of
-// the agent cannot start.
+// the Secret remain when the Secret is deleted. The running agent does not need the Secret, but the next pod of the
+// agent cannot start without it. The recorded problem makes this visible.
 func (a *Agent) applySecret(s *metav1.PartialObjectMetadata) {
 	text := ""
 	if s == nil {

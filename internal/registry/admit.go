@@ -25,8 +25,9 @@ func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, er
 }
 
 // VerifyUnsigned applies the trust policy to a source that cannot have a supported signature, such as a chart in a
-// chart repository or a folder. location is the host and the path, in the format of the rules. why is the end of a
-// message that begins with "it cannot be verified: ". The error has reason SignatureMissing.
+// chart repository or a folder. The parameter location is the host and the path, in the format of the rules. The
+// parameter why states why the source cannot be verified; the error message contains it. If the policy is enforced for
+// the location, VerifyUnsigned returns an error with reason SignatureMissing.
 func (r *Registry) VerifyUnsigned(location, why string) (trust.Signature, error) {
 	rule := r.opts.Trust.Current().RuleFor(trust.SubjectOf(location))
 	if rule.Mode == trust.Off {
@@ -174,7 +175,8 @@ func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, r
 	return got.digest, got.s, err
 }
 
-// admitComponent returns the digest of a layer in a component version. The component version is referenced by a tag.
+// admitComponent verifies the component version to which a tag points, and returns the digest of the given layer in the
+// component version.
 func (r *Registry) admitComponent(ctx context.Context, layer Layer, where placement) (string, trust.Signature, error) {
 	version := strings.Replace(where.tag, ".build-", "+", 1)
 	c, err := r.componentAt(ctx, where.base, where.plain, layer.Component, version)

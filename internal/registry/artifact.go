@@ -17,8 +17,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// WithRepositoryContext returns the artifact with this Registry as its repository context. If the artifact already has
-// a repository context, the artifact is returned unchanged, byte for byte.
+// WithRepositoryContext adds the address of this Registry to the component descriptor of the artifact, in the field
+// repositoryContexts. If the artifact already has a repository context, the artifact is returned unchanged, byte for
+// byte.
 func (r *Registry) WithRepositoryContext(a *ocm.Artifact) (*ocm.Artifact, error) {
 	has, err := a.HasRepositoryContext()
 	if err != nil || has {
@@ -117,8 +118,8 @@ func (r *Registry) Versions(ctx context.Context, component string) ([]string, er
 	return versions, nil
 }
 
-// Signatures returns the artefacts that cosign wrote for a manifest, so that the caller can copy them. These artefacts
-// are the image with the tag sha256-<digest>.sig, the referrers of the manifest, and the list of these referrers.
+// Signatures returns the artefacts that cosign wrote for a manifest, so that the caller can copy them. Cosign writes
+// the image with the tag sha256-<digest>.sig, the referrers of the manifest, and the list of the referrers.
 //
 // The errors are those of Fetch.
 func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Artifact, error) {
@@ -289,7 +290,8 @@ func (r *Registry) Push(ctx context.Context, a ocm.Archive) (string, error) {
 	return made.Digest(), nil
 }
 
-// repositoryContext returns the repository context that means this Registry.
+// repositoryContext returns the address of this Registry in the form of an element of repositoryContexts in a component
+// descriptor.
 func (r *Registry) repositoryContext() map[string]any {
 	scheme := "https://"
 	if r.plain {

@@ -66,8 +66,8 @@ func (c *cache[V]) getDated(key string) (value V, stored time.Time, ok bool) {
 	return e.value, e.stored, true
 }
 
-// put stores a value for the time keep. If keep is 0, the value is stored until it has to be removed to make room. A
-// value whose cost is larger than the limit is not stored.
+// put stores a value for the duration keep. If the duration is 0, the value is stored until it has to be removed to
+// make room. A value whose cost is larger than the limit is not stored.
 func (c *cache[V]) put(key string, value V, cost int64, keep time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,10 +17,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 )
 
-// installedResources are the names of resources that have objects or settings of an installation.
+// installedResources are the names of the resources from which a module is installed: they contain its objects or the
+// settings of its chart.
 var installedResources = []string{"raw-manifest", "config", "crds", "default-cr"}
 
-// layersOnly are the names of resources that cannot be charts.
+// layersOnly are the names of the resources of a component that must be layers and cannot be charts in a chart
+// repository.
 var layersOnly = []string{"config", "crds", "default-cr"}
 
 // Component is one version of a module, made from its component descriptor. Callers share a Component, so they must not
@@ -31,15 +33,16 @@ type Component struct {
 	Layers map[string]Layer
 	// Charts are the resources in chart repositories, by name.
 	Charts map[string]Chart
-	// Order has the names in Layers and Charts, in the order of the descriptor.
+	// Order lists the names of all Layers and Charts in the order of the descriptor.
 	Order []string
 	// Content is the digest of everything that the component installs: the digests of its layers, the versions of its
-	// charts and the references of its images. If the component is signed, or copied to another registry, Content stays
-	// the same.
+	// charts and the references of its images. Content does not depend on signatures and registries, so it stays the
+	// same when the component is signed or copied to another registry.
 	Content string
 	// Images are the references of the resources with access type ociArtifact, in the order of the descriptor.
 	Images []string
-	// Signature is the result of the trust policy. If the policy requires no signature, Signature is the zero value.
+	// Signature is the result of applying the trust policy to the component version. If the policy requires no
+	// signature, Signature is the zero value.
 	Signature trust.Signature
 }
 
@@ -174,9 +177,9 @@ func (r *Registry) pullDescriptor(ctx context.Context, s *session, of *ocm.Image
 	return ocm.ParseDescriptor(data, of.Ref)
 }
 
-// contentOf returns the digest [Component.Content] of a component whose image locations were not changed yet according
-// to a signature. If the descriptor does not reference a layer by its digest, the digest is that in the manifest of the
-// component version.
+// contentOf computes [Component.Content]. The caller has to call contentOf before it replaces image references by
+// references with signed digests. If the descriptor contains a tag instead of the digest of a layer, contentOf takes
+// the digest of the layer from the manifest of the component version.
 func contentOf(c *Component, found *ocm.ImageManifest) string {
 	h := sha256.New()
 	encode := json.NewEncoder(h)

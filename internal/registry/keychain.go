@@ -49,9 +49,9 @@ func (l Logins) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return authn.FromConfig(found), nil
 }
 
-// WithKeychain returns a Registry that uses another keychain. Both Registries share only two things: the layers that
-// are cached by digest, and the verified digests. Therefore a caller never gets results for which other credentials are
-// needed.
+// WithKeychain returns a Registry that uses another keychain. The new Registry shares only two caches with the old
+// Registry: the layers by digest, and the verified digests. Therefore a caller never gets a cached result that was read
+// by tag or version with credentials of another keychain.
 func (r *Registry) WithKeychain(k authn.Keychain) *Registry {
 	opts := r.opts
 	opts.Keychain = k

@@ -46,7 +46,7 @@ type keyPair struct {
 	pem     string
 }
 
-// keyPairs has one keyPair of each kind. They are created only once, because generating RSA keys is slow.
+// keyPairs has one keyPair of each kind. All tests share these pairs, because generating RSA keys is slow.
 var keyPairs = sync.OnceValue(func() map[string]keyPair {
 	made := map[string]keyPair{}
 	add := func(name string, private crypto.Signer, err error) {
@@ -77,7 +77,8 @@ func indented(text string, by int) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", by))
 }
 
-// policyText returns a trust policy whose default rule has the given mode and the named keyPairs as its keys.
+// policyText returns the text of a trust policy with one rule for all artefacts. The rule has the given mode and the
+// public keys of the named keyPairs.
 func policyText(mode trust.Mode, names ...string) string {
 	var b strings.Builder
 	b.WriteString("keys:\n")

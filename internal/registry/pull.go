@@ -54,7 +54,8 @@ func (r *Registry) transportTo(p place) http.RoundTripper {
 	return transport.NewUserAgent(t, "lifecycle-manager")
 }
 
-// plainHTTP sends the requests to a host without TLS. The library itself would try TLS first.
+// plainHTTP sends all requests to one host without TLS. Without plainHTTP, the library go-containerregistry would try
+// TLS before plain HTTP.
 type plainHTTP struct {
 	host string
 	next http.RoundTripper
@@ -105,7 +106,7 @@ func (s *session) refTo(tag string) string {
 }
 
 // ManifestBytes reads a manifest or a list of manifests. ManifestBytes compares the bytes with the digest in the
-// request. If the request has a tag, ManifestBytes compares them with the digest that the registry reports.
+// request. If the request has a tag, ManifestBytes compares the bytes with the digest in the header of the response.
 func (s *session) ManifestBytes(ctx context.Context, ref, path string) ([]byte, error) {
 	data, header, err := s.get(ctx, ref, path, maxManifest)
 	if err != nil {

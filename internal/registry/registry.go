@@ -9,18 +9,18 @@
 //
 // A component version is stored as the OCI image manifest <base>/component-descriptors/<name>:<version>. In the tag,
 // ".build-" replaces the "+" of the version. The config of the manifest refers to the layer with the component
-// descriptor. The other layers are the local resources of the component. The package reads at most a limited number of
-// bytes of each manifest and blob. Every manifest, config and layer is compared with the requested digest. If a
-// manifest is requested by tag, it is compared with the digest that the registry reports.
+// descriptor. All layers except the component descriptor are the local resources of the component. The package reads at
+// most a limited number of bytes of each manifest and blob. Every manifest, config and layer is compared with the
+// requested digest. If a manifest is requested by tag, it is compared with the digest that the registry reports.
 //
-// The package caches results in memory. Components are cached by name and version. A released version should never
-// change, but somebody may push other content under the same version. Therefore a component that was pulled more than
-// an hour ago is pulled again when it is used next, and the caller compares its [Component.Content]. Layers are cached
-// by digest until their memory is needed, and their digest is checked again on each read. The digest of a tag is cached
-// for one minute. An error is cached for three seconds: otherwise ten thousand clusters with the same missing module
-// would cause ten thousand requests. Concurrent callers that need the same content share one pull. A pull has a timeout
-// of 30 seconds. A pull continues when its first caller is cancelled, so that a cancelled context never makes another
-// caller fail.
+// The package caches results in memory. Components are cached by name and version. The content of a cached version may
+// be outdated, because somebody may push other content under the same version. Therefore a component that was pulled
+// more than an hour ago is pulled again when it is used next, and the caller compares its [Component.Content]. Layers
+// are cached by digest until their memory is needed, and their digest is checked again on each read. The digest of a
+// tag is cached for one minute. An error is cached for three seconds: otherwise ten thousand clusters with the same
+// missing module would cause ten thousand requests. Concurrent callers that need the same content share one pull. A
+// pull has a timeout of 30 seconds. A pull continues when its first caller is cancelled, so that a cancelled context
+// never makes another caller fail.
 //
 // # Writing
 //
@@ -36,16 +36,16 @@
 //	r, err := registry.New(registry.Options{Host: host, Trust: policy})
 //	component, err := r.Component(ctx, name, version) // component.Signature.Key is the signing key
 //
-// Package trust verifies the signatures. The digests determine which layers a signature covers. A signed manifest
-// contains the digests of config, descriptor and layers. A signed descriptor contains the digest of each resource, but
-// not the location of the resource. Therefore layers are fetched by the signed digest, and image references get the
-// signed digest.
+// Package trust verifies the signatures. A signature covers a layer if the signed manifest or the signed descriptor
+// contains the digest of the layer. A signed manifest contains the digests of config, descriptor and layers. A signed
+// descriptor contains the digest of each resource, but not the location of the resource. Therefore layers are fetched
+// by the signed digest, and image references get the signed digest.
 //
-// A layer that is referenced by a digest has no signature of its own. Such a layer is admitted if a verified component
-// version references it. This component version was either verified since the process started, or it is the component
-// version in [Layer.Version]. Therefore the admission of a layer depends neither on the origin of the digest nor on a
-// restart of the process. A tag is verified as a component version, or by the cosign signature of the image to which it
-// points.
+// A layer that is referenced by a digest has no signature of its own. A layer without a signature of its own is
+// admitted if a verified component version references it. Either the component version was verified since the process
+// started, or the package verifies the component version in [Layer.Version] now. Therefore the same layers are admitted
+// before and after a restart of the process. If a layer is referenced by a tag, the tag must point to a component
+// version with a signature, or to an image with a cosign signature.
 //
 // Each digest is verified once per version of the policy, for all callers. If an artefact is refused, the refusal is
 // cached for three seconds. If a registry does not respond, the error describes the registry, and no artefact is
@@ -55,8 +55,8 @@
 //
 // The package writes nothing to a disk. The package does not interpret the content of layers; package render does that.
 // The package does not follow component references. The package ignores repository contexts in descriptors: it reads
-// the blobs of a component from the registry of its descriptor. For an image that is not a component version, there is
-// one gap: if its tag is moved to another image that the same key has signed, the package does not detect that.
+// the blobs of a component from the registry of its descriptor. The package cannot detect that the tag of an image was
+// moved to another image that the same key has signed, unless the image is a component version.
 package registry
 
 import (
@@ -120,8 +120,8 @@ type Options struct {
 	Transport http.RoundTripper
 }
 
-// Registry is a client for one registry. A Registry also reads layers from other registries if a Layer names a
-// repository there. A Registry is safe for concurrent use.
+// Registry is a client for one registry. A Registry reads a layer from another registry if Layer.Repo names one. A
+// Registry is safe for concurrent use.
 type Registry struct {
 	opts  Options
 	base  string // host[:port][/path], without scheme
@@ -137,7 +137,7 @@ type Registry struct {
 	problems   *cache[trust.Signature] // warnings, by the same key, cached for tagCachePeriod
 }
 
-// These are the types of layers. The sources of a Manifest have the same types.
+// OCIRef and OCIDir are the types of layers. A Manifest contains the same values in the field type of its sources.
 const (
 	OCIRef = "oci-ref" // the layer is one file
 	OCIDir = "oci-dir" // the layer is a tar archive
@@ -155,8 +155,8 @@ type Layer struct {
 	// <Repo>/<Component>.
 	Component string
 	// Version is the version of the component. Version is needed only if the trust policy requires a signature and Ref
-	// is a digest. A layer has no signature of its own. In this case, the signature of the component version to which
-	// the layer belongs is verified.
+	// is a digest. A layer has no signature of its own. Instead of a signature of the layer, the signature of the
+	// component version to which the layer belongs is verified.
 	Version string
 	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag selects the only layer of the image, or the layer
 	// whose annotation is the resource Name.
@@ -222,7 +222,8 @@ func parseBase(text string) (base string, plain bool, err error) {
 		return "", false, ocm.NewError(ocm.InvalidReference, base[strings.LastIndex(base, "@")+1:],
 			"credentials do not belong in the host: put them into the credential Secret")
 	}
-	// The library would treat a name without a dot and without a port as a path in its default registry.
+	// A host without a dot and without a port is refused, because the library go-containerregistry would treat such a
+	// host as a repository on Docker Hub.
 	u, err := url.Parse("//" + host)
 	if err != nil || u.Host != host || !strings.ContainsAny(host, ".:") && host != "localhost" {
 		return "", false, ocm.NewError(ocm.InvalidReference, fmt.Sprintf("%q", text),
@@ -243,8 +244,8 @@ func (r *Registry) repository(base string, plain bool, elements ...string) (plac
 	return place{Repository: repo, plain: plain || r.plain && repo.RegistryStr() == r.host}, nil
 }
 
-// These patterns are the syntax of names in the OCI distribution specification. The library itself would also accept
-// "..", which would change the URL.
+// pathForm and tagForm match the names of repositories and tags that the OCI distribution specification allows. The
+// library go-containerregistry would also accept "..", which would change the URL.
 var (
 	pathForm = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
 	tagForm  = regexp.MustCompile(`^\w[\w.-]{0,127}$`)
@@ -274,7 +275,7 @@ type placement struct {
 	digest string // empty if the tag must be resolved
 }
 
-// placesOf checks the reference of a layer, and returns the repositories in which it may be.
+// placesOf checks the reference of a layer, and returns the repositories that may contain the layer.
 func (r *Registry) placesOf(ctx context.Context, layer Layer) (placement, error) {
 	at := placement{base: r.base, plain: r.plain}
 	if layer.Repo != "" {
@@ -365,16 +366,16 @@ func shouldTryNext(err error) bool {
 	return ok && (e.Code == ocm.ArtifactNotFound || e.Code == ocm.RegistryUnauthorized)
 }
 
-// HasCached reports whether the cache has a verified layer with this digest. Such a layer can be installed without a
-// request. If there is a trust policy, HasCached always returns false, because the admission of a layer does not depend
-// only on its content.
+// HasCached reports whether the cache has a verified layer with this digest. If HasCached returns true, the layer can
+// be installed without a request. With a trust policy, HasCached always returns false, because even a cached layer must
+// be admitted by the policy before it is installed.
 func (r *Registry) HasCached(digest string) bool {
 	_, held := r.layers.get(digest)
 	return held && r.opts.Trust == nil
 }
 
-// cached returns a layer from the cache. If the content of the cached layer does not have this digest any more, ok is
-// false.
+// cached returns a layer from the cache, and whether the cache has the layer. If the content of the layer in the cache
+// was modified, so that it does not have the digest any more, cached removes the layer and returns false.
 func (r *Registry) cached(digest string) ([]byte, bool) {
 	data, ok := r.layers.get(digest)
 	if !ok {

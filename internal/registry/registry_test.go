@@ -400,8 +400,8 @@ func TestPushErrors(t *testing.T) {
 	wantReason(t, err, ocm.RegistryUnauthorized)
 }
 
-// TestRequests counts the requests to the registry. Many concurrent callers must cause only one pull, and cached
-// results must cause no request.
+// TestRequests counts the requests to the registry. The test checks that 100 concurrent callers cause only one pull,
+// and that later calls use the cache and send no request.
 func TestRequests(t *testing.T) {
 	s := newServer(t)
 	writer, _ := openRegistry(t, Options{Host: s.host()})
@@ -440,8 +440,8 @@ func TestRequests(t *testing.T) {
 	for _, request := range got {
 		count[strings.Split(strings.Split(request, "/v2/")[1], "@")[0]]++
 	}
-	// There are eight requests: sign-in, manifest, config and descriptor, and after that sign-in and blob for each of
-	// the two layers.
+	// The component needs four requests: sign-in, manifest, config and descriptor. Each of the two layers needs two
+	// requests: sign-in and blob.
 	if len(got) != 8 || count[""] != 3 {
 		t.Errorf("100 callers cost %d requests, want 8: %v", len(got), got)
 	}
@@ -824,8 +824,9 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestReplacedComponent checks that other content under the same version is detected after componentCachePeriod, or by
-// a retry. While the registry does not respond, the earlier content is used.
+// TestReplacedComponent pushes other content under the same version. Component must return the new content after
+// componentCachePeriod, or earlier if the caller requests a retry. While the registry does not respond, the earlier
+// content is used.
 func TestReplacedComponent(t *testing.T) {
 	s := newServer(t)
 	r, c := openRegistry(t, Options{Host: "http://" + s.host()})
@@ -1215,7 +1216,8 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// TestCacheIsVerified changes bytes in the cache, as a bug in another package might do.
+// TestCacheIsVerified changes bytes of a cached layer, as a bug in another package might do. The next Fetch must detect
+// the change and pull the layer again.
 func TestCacheIsVerified(t *testing.T) {
 	s := newServer(t)
 	r, _ := openRegistry(t, Options{Host: "http://" + s.host()})

@@ -32,7 +32,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// signing is a registry that has one component version. The methods of signing sign this component version in all
+// signing is a test fixture: a registry with one component version, and methods that sign the component version in all
 // supported ways.
 type signing struct {
 	*testing.T
@@ -189,8 +189,8 @@ func simpleSigning(kind, digest string) string {
 		`"},"type":"` + kind + `"},"optional":null}`
 }
 
-// signTag adds signatures in the way of cosign until version 2. stored is the payload that the registry stores; it may
-// differ from the signed payload.
+// signTag adds signatures in the format that cosign used until version 2. The parameter payload is signed, and the
+// parameter stored is pushed to the registry as the payload. A test for a forged signature passes different values.
 func (g *signing) signTag(repo, digest string, by []string, payload, stored string) {
 	g.Helper()
 	var layers []v1.Descriptor
@@ -204,7 +204,7 @@ func (g *signing) signTag(repo, digest string, by []string, payload, stored stri
 	putImage(g.T, g.s, repo, strings.Replace(digest, ":", "-", 1)+".sig", []byte("{}"), layers...)
 }
 
-// cosignTag adds valid cosign signatures to the component version.
+// cosignTag signs the component version with the given keys, in the format of cosign with a tag that ends with ".sig".
 func (g *signing) cosignTag(by ...string) {
 	g.Helper()
 	payload := simpleSigning("cosign container image signature", g.digest)
@@ -230,8 +230,9 @@ func (g *signing) bundle(by, text, material string) []byte {
 
 const publicKey = `{"publicKey":{"hint":"x"}}`
 
-// refer stores an artefact that refers to the component version. If list is true, refer also stores a list of
-// referrers, as clients do if the registry does not support the referrers API.
+// refer stores an artefact with a Sigstore bundle that refers to the component version. If the parameter list is true,
+// refer also stores a list of all referrers under a tag, as clients do if the registry does not support the referrers
+// API.
 func (g *signing) refer(bundle []byte, list bool, annotations map[string]string) {
 	g.Helper()
 	layer := layerOfBytes(g.T, g.s, g.repo, bundle, "")
@@ -620,7 +621,8 @@ func TestSignedImages(t *testing.T) {
 	}
 }
 
-// TestSignedSHA512 uses a layer whose signed digest differs from its digest in the registry.
+// TestSignedSHA512 checks a layer that is signed with a SHA-512 digest, whereas the registry addresses the layer by its
+// SHA-256 digest. The layer must be accepted, and a changed layer must be refused.
 func TestSignedSHA512(t *testing.T) {
 	for name, content := range map[string]string{"Good": manifestYAML, "Changed": "evil"} {
 		g := newSigning(t)
@@ -785,7 +787,8 @@ func TestVerifiedOnce(t *testing.T) {
 	if _, err := fetch(); err != nil {
 		t.Errorf("switched off: %v", err)
 	}
-	// A layer that was fetched while the mode was off was not verified.
+	// After the mode changes from off to enforce, a layer that was fetched without verification must be verified,
+	// although it is cached.
 	write(policyText(trust.Enforce, "rsa"))
 	policyClock.forward(wantPolicyPeriod)
 	_, err = fetch()
@@ -801,8 +804,8 @@ func TestVerifiedOnce(t *testing.T) {
 }
 
 // TestKeyRotation replaces the key of a policy in three steps: both keys are valid, the module is signed with the new
-// key, and the old key is removed. After that, an artefact that only the old key has signed must be refused, although
-// it is cached.
+// key, and the old key is removed. When the old key is removed, an artefact that only the old key has signed must be
+// refused, although it is cached.
 func TestKeyRotation(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")

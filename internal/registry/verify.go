@@ -148,13 +148,14 @@ func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.Image
 	return "", nil
 }
 
-// signedImage adds the signed digest to an image reference, so that only the signed image can run. The algorithm of the
-// digest determines the result:
+// signedImage adds the signed digest to an image reference, so that only the signed image can run. The result depends
+// on the normalisation algorithm in the signed digest of the image, as the list below shows. The second result is false
+// if the signature of the component version does not cover the image.
 //
 //  1. ociArtifactDigest/v1        -> the digest is the digest of the image manifest
 //  2. genericBlobDigest/v1        -> the digest of an image manifest or of a blob, depending on the OCM tool;
 //     accepted only if the reference already has this digest
-//  3. another algorithm, or none  -> the image is not signed
+//  3. another algorithm, or none  -> the signature does not cover the image
 func signedImage(reference string, d *ocm.ElementDigest) (string, bool) {
 	if d == nil || ocm.HashOf(d.HashAlgorithm) != crypto.SHA256 || len(d.Value) != 2*sha256.Size {
 		return "", false

@@ -23,8 +23,9 @@ var netDialer = net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Secon
 
 const (
 	// minProbeDelay and maxProbeDelay are the limits for the delay between two probes of a runtime that does not
-	// answer. The delay is twice the time since the circuit breaker opened. Therefore the circuit breaker closes soon
-	// after a short outage, and a long outage costs less than one probe a minute.
+	// answer. Within these limits, the breaker waits before each probe for twice the time that has passed since the
+	// circuit breaker opened. Therefore the circuit breaker closes soon after a short outage, and during a long outage
+	// less than one probe a minute is sent.
 	minProbeDelay = 500 * time.Millisecond
 	maxProbeDelay = 80 * time.Second
 	// probeTimeout is the deadline of a probe.
@@ -76,10 +77,10 @@ func (e *Error) Error() string { return fmt.Sprintf("runtime %s: %s", e.Runtime,
 func (e *Error) Reason() string { return e.Code }
 
 // breaker is the circuit breaker of one runtime. All requests to the runtime go through its breaker. While the breaker
-// is closed, it inspects the answers. The breaker opens when an answer shows a problem of the whole runtime: no
-// connection, no answer in time, or 401. While the breaker is open, requests fail at once with the reason why it
-// opened. During this time, the breaker sends one probe after the other, with a growing delay, and closes when a probe
-// succeeds.
+// is closed, it passes all requests on and inspects the answers of the runtime. The breaker opens when an answer shows
+// a problem of the whole runtime: no connection, no answer in time, or 401. While the breaker is open, requests fail at
+// once with the reason why it opened. During this time, the breaker sends one probe after the other, with a growing
+// delay, and closes when a probe succeeds.
 type breaker struct {
 	runtime string
 	next    http.RoundTripper
@@ -254,7 +255,8 @@ func (b *breaker) probe() {
 		return
 	}
 	if bad != nil {
-		// The reason may be another one than before, for example 401 after a refused connection.
+		// The breaker stays open, but its reason may change from probe to probe, for example from a refused connection
+		// to 401.
 		changed := b.openReason == nil || *b.openReason != *bad
 		b.openReason = bad
 		b.scheduleLocked()

@@ -38,7 +38,8 @@ func IndexByKyma(ctx context.Context, indexer client.FieldIndexer, kind client.O
 	return indexer.IndexField(ctx, kind, KymaNameIndex, KymaIndexValues)
 }
 
-// KymaIndexValues returns the values by which KymaNameIndex finds an object.
+// KymaIndexValues returns the values under which the index KymaNameIndex contains an access Secret: the name of its
+// Kyma.
 func KymaIndexValues(o client.Object) []string {
 	if name := o.GetLabels()[kymaNameLabel]; name != "" {
 		return []string{name}
@@ -198,12 +199,13 @@ func (p *Pool) newTransport(cfg *rest.Config) (*http.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	// HTTP/2 pings detect a connection that was cut without notice. Without pings, a watch on such a connection would
-	// wait forever.
+	// HTTP/2 pings detect a connection that was cut without notice. Without pings, a watch on a connection that was cut
+	// would wait forever.
 	idle, pings := 90*time.Second, &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second}
 	if p.opts.Agents {
-		// If the pool runs no watches, there are few requests. Each open connection would need a file descriptor. After
-		// a connection is closed, its timers keep its memory until they expire.
+		// If agents report changes, the pool runs no watches and sends few requests. So connections are closed early,
+		// because each open connection needs a file descriptor. A connection gets no pings, because the timers of pings
+		// would keep the memory of a closed connection until they expire.
 		idle, pings = 10*time.Second, nil
 	}
 	proxy := http.ProxyFromEnvironment

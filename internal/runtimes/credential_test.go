@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// kubeconfig returns a kubeconfig whose cluster and user have the given fields, each in one line of YAML flow style.
+// kubeconfig returns a kubeconfig with one cluster and one user. The parameters cluster and user have the fields of the
+// cluster and of the user, in the form "key: value, key: value".
 func kubeconfig(cluster, user string) string {
 	return `apiVersion: v1
 kind: Config

@@ -6,16 +6,16 @@ import (
 )
 
 // expiryDelay is the time between the expiry of a credential and the probe that detects it. The clock of the runtime
-// may be behind by as much as this time.
+// may be up to expiryDelay behind the clock of the control plane.
 const expiryDelay = 30 * time.Second
 
-// checkInterval is the interval between two reviews of a credential in a runtime whose agent reports all changes.
-// Without these reviews, there might be no request to such a runtime for days.
+// checkInterval is the interval between two reviews of the rights of a credential. Reviews are needed in a runtime
+// whose agent reports all changes, because otherwise there might be no request to the runtime for days.
 const checkInterval = time.Hour
 
 // checkCredential starts checks that detect an expired or withdrawn credential even if no other request is sent to the
-// runtime: a probe after the expiry of the credential, and one review in each interval. If there are no reviews, only
-// the probe is sent. checkCredential must be called before the first request.
+// runtime: a probe after the expiry of the credential, and one review in each interval. If the parameter review is nil,
+// checkCredential only starts the probe after the expiry. checkCredential must be called before the first request.
 func (b *breaker) checkCredential(end time.Time, interval time.Duration, review func() *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -21,16 +21,18 @@ import (
 )
 
 // The fuzz targets in this file decode responses of a runtime, with the same limits as a connection of the Pool. The
-// text of a response is start, followed by n times repeated, followed by end, so that a seed of few bytes makes a large
-// response. A target fails if it allocates more memory than allocationLimit permits. So the targets search for a
-// response that package answer counts as small and that needs much memory when it is decoded.
+// fuzz arguments start, repeated, end and n form the text of a response. The text begins with start, contains the text
+// repeated n times, and ends with end, so that a seed of few bytes makes a large response. A fuzz target fails if it
+// allocates more memory than allocationLimit permits. In this way, fuzzing searches for a response that needs much
+// memory when it is decoded, although package answer has estimated little memory for it.
 
 // fuzzMemory is the value of answer.Options.Memory in the fuzz targets, in bytes.
 const fuzzMemory = 1 << 20
 
-// allocationLimit is the maximum number of bytes that a fuzz target may allocate for an answer: one MiB for the
-// request, and a multiple of the memory that package answer counts for the text, which is at most fuzzMemory. The limit
-// is for the sum of all allocations; the garbage collector frees most of them before the answer is read completely.
+// allocationLimit is the maximum number of bytes that a fuzz target may allocate for an answer. The limit is one MiB
+// for the request, and 16 times the memory that package answer estimates for the text. Package answer accepts a text of
+// at most fuzzMemory. The limit is so high because it also counts allocations that the garbage collector has already
+// freed.
 func allocationLimit(text []byte) uint64 {
 	values := 0
 	for _, c := range []byte("{[,") {
@@ -130,7 +132,8 @@ func FuzzPage(f *testing.F) {
 		c := newCluster(t, text)
 		gvk := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 		checkMemory(t, text, func() {
-			// If the limit is 1, a page that is too large is not requested again.
+			// ListByLabel requests a page that is too large again with a smaller limit. The limit 1 cannot become
+			// smaller, so ListByLabel sends a single request.
 			if _, _, err := c.ListByLabel(t.Context(), gvk, "a=b", 1); err != nil && err.Error() == "" {
 				t.Error("an error without text")
 			}
@@ -164,13 +167,13 @@ func FuzzWatch(f *testing.F) {
 				t.Error("a list without resourceVersion")
 			}
 		})
-		// A watch may have any number of events, and each event is limited. So the limit is computed from the whole
-		// text.
+		// A watch may have any number of events, and fuzzMemory limits only the memory of each single event. So
+		// checkEvents computes its memory limit from the length of the whole text.
 		checkEvents(t, text, source)
 	})
 }
 
-// checkEvents reads the text as a watch.
+// checkEvents decodes the text as the response to a watch request, and checks the memory that was allocated.
 func checkEvents(t *testing.T, text []byte, source watch.Source[metav1.PartialObjectMetadata]) {
 	t.Helper()
 	var before, after goruntime.MemStats

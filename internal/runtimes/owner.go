@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// A runtime may belong to another Kyma or another control plane. Therefore a new connection is not given to all callers
-// at once. The verifier, which is the controller of Kymas, gets the connection from Connect, reads the runtime, and
-// calls MarkOwned or Refuse. All other callers use Get. Until the verifier has decided, Get returns an error, and asks
-// the verifier to decide. MarkOwned and Refuse notify the subscribers. If Options.VerifyOwner is not set, every
-// connection counts as verified.
+// A runtime may belong to another Kyma or another control plane. Therefore only the verifier can use a new connection
+// at first. The verifier, which is the controller of Kymas, gets the connection from Connect, reads the runtime, and
+// calls MarkOwned or Refuse. All other callers use Get. Until the verifier has called MarkOwned or Refuse, Get returns
+// an error, and asks the verifier to decide. MarkOwned and Refuse notify the subscribers of the runtime that its
+// connection has changed. If Options.VerifyOwner is not set, every connection counts as verified.
 
 // ownerState is what is known about the owner of the runtime behind one connection. Pool.mu guards all fields.
 type ownerState struct {
@@ -20,7 +20,7 @@ type ownerState struct {
 }
 
 // errorOf returns the reason why the connection must not be used, or nil if it may be used. The caller of errorOf must
-// hold Pool.mu.
+// hold Pool.mu, which guards the fields of ownerState.
 func (s *ownerState) errorOf(kyma string) error {
 	switch {
 	case s.verified:
@@ -31,22 +31,24 @@ func (s *ownerState) errorOf(kyma string) error {
 	return &Error{Code: OwnerNotVerified, Runtime: kyma, Message: "the owner of the runtime is not verified yet"}
 }
 
-// IsNotVerified reports whether an error means that the owner of a runtime is not verified yet. In this case, the
-// caller has to wait for a notification of the pool.
+// IsNotVerified reports whether an error means that the owner of a runtime is not verified yet. After such an error of
+// Get, the caller has to wait until the pool notifies it of a changed connection.
 func IsNotVerified(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == OwnerNotVerified
 }
 
-// IsOthers reports whether an error means that the runtime must not be used at all. There are three such cases: it
-// belongs to another owner, it is the control plane itself, or it is another cluster than before.
+// IsOthers reports whether an error means that this control plane must not use the runtime at all. The runtime must not
+// be used if it belongs to another owner, if it is the cluster of the control plane itself, or if it is another cluster
+// than before.
 func IsOthers(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && (e.Code == RuntimeTaken || e.Code == RuntimeIsControlPlane || e.Code == RuntimeReplaced)
 }
 
-// Connect is Get for the verifier: it returns a connection even if the owner of the runtime is not known. After that,
-// the caller has to call MarkOwned or Refuse. If the caller cannot decide, it has to try again later.
+// Connect is Get for the verifier: it returns a connection even if the owner of the runtime is not known. The caller of
+// Connect has to find out the owner and then call MarkOwned or Refuse. If the caller cannot find out the owner, it has
+// to call Connect again later.
 func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.connect(ctx, kyma)
 	if err != nil {
@@ -59,8 +61,8 @@ func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	return rt, nil
 }
 
-// checkOwner returns an error if the owner of the runtime is not verified yet. If the verifier has not decided yet,
-// checkOwner asks the verifier to decide.
+// checkOwner returns an error if the owner of the runtime is not verified yet. If the verifier has neither the
+// connection nor a result, checkOwner calls Options.VerifyOwner.
 func (p *Pool) checkOwner(kyma string, rt *Runtime) error {
 	if !p.needsVerification() {
 		return nil
@@ -77,7 +79,8 @@ func (p *Pool) checkOwner(kyma string, rt *Runtime) error {
 	return err
 }
 
-// needsVerification reports whether connections of this pool have to be verified.
+// needsVerification reports whether the verifier has to verify the owner of the runtime before a connection of this
+// pool may be used.
 func (p *Pool) needsVerification() bool { return p.opts.VerifyOwner != nil && p.opts.Self == nil }
 
 // IsOwnerWanted reports whether the verifier has to decide about the owner of a runtime, because another caller needs
@@ -97,20 +100,21 @@ func (p *Pool) IsOwned(kyma string) bool {
 	return !p.needsVerification() || rt != nil && rt.owner.verified
 }
 
-// MarkOwned records that the runtime belongs to its Kyma. If other callers wait for this decision, all subscribers are
-// notified, except the subscriber with the key verifier.
+// MarkOwned records that the runtime belongs to its Kyma. If a Get has failed because the owner was not verified,
+// MarkOwned notifies the subscribers of the runtime. The parameter verifier is the key of a subscriber that is not
+// notified.
 func (p *Pool) MarkOwned(kyma string, rt *Runtime, verifier string) {
 	p.setOwner(kyma, rt, verifier, ownerState{verified: true})
 }
 
-// Refuse records that the runtime must not be used. All subscribers are notified, except the subscriber with the key
-// verifier.
+// Refuse records that the runtime must not be used. Refuse notifies the subscribers of the runtime. The parameter
+// verifier is the key of a subscriber that is not notified.
 func (p *Pool) Refuse(kyma string, rt *Runtime, verifier string, why *Error) {
 	p.setOwner(kyma, rt, verifier, ownerState{refused: why})
 }
 
-// setOwner replaces the owner state of a connection. If a caller may have got another result before, setOwner notifies
-// all subscribers.
+// setOwner replaces the owner state of a connection. If an earlier Get may have returned another result than the next
+// Get, setOwner notifies all subscribers except the verifier.
 func (p *Pool) setOwner(kyma string, rt *Runtime, verifier string, state ownerState) {
 	p.mu.Lock()
 	former := rt.owner

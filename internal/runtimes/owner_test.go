@@ -75,7 +75,7 @@ func TestOwnerGate(t *testing.T) {
 	}
 }
 
-// TestOwnerWithoutConnection checks that a caller that needs no connection does not have to wait for the owner either.
+// TestOwnerWithoutConnection checks that GetIfOpen does not ask the verifier if there is no connection.
 func TestOwnerWithoutConnection(t *testing.T) {
 	s := newServer(t)
 	pool, _ := newPool(t, secret("x", s.kubeconfig("first")))

@@ -3,17 +3,18 @@ package runtimes
 import "time"
 
 // There are three ways in which changes in a runtime are reported: watches of the pool report them, an agent in the
-// runtime reports them, or they are not reported. For subscribers, the only difference is PollInterval: the interval
-// after which they read the runtime even without an event.
+// runtime reports them, or they are not reported. Subscribers handle all three ways alike, except that PollInterval
+// differs: the interval after which a subscriber reads the runtime even without an event.
 
 // PollIntervals are the intervals after which a runtime is reconciled even without an event.
 type PollIntervals struct {
 	// Watched is the interval for runtimes whose changes are reported.
 	Watched time.Duration
-	// Unwatched is the interval for all other runtimes.
+	// Unwatched is the interval for runtimes whose changes are not reported.
 	Unwatched time.Duration
 	// Budget is the maximum number of reconciles per second of all unwatched runtimes together. If the fleet is too
-	// large for Budget, the interval Unwatched is made longer. 0 means that there is no limit.
+	// large for Budget, the pool uses a longer interval than Unwatched. If Budget is 0, the number of reconciles is not
+	// limited.
 	Budget int
 }
 
@@ -62,7 +63,8 @@ func (p *Pool) PollInterval(kyma string) time.Duration {
 	return max(intervals.Unwatched, time.Duration(p.countPollers())*time.Second/time.Duration(intervals.Budget))
 }
 
-// countPollers returns the number of subscribers of unwatched runtimes. This number may be a few seconds old.
+// countPollers returns the number of subscribers of unwatched runtimes. The returned number may be a few seconds old,
+// because countPollers counts at most once in five seconds.
 func (p *Pool) countPollers() int {
 	const recountInterval = 5 * time.Second
 	p.mu.Lock()

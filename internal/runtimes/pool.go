@@ -25,9 +25,10 @@
 //
 // # What it does not do
 //
-// The pool never decides that a cluster was deleted. A missing access Secret is reported as AccessSecretNotFound, and a
-// missing answer as RuntimeUnreachable. The pool does not decide either which Kyma owns a runtime: see owner.go. The
-// pool does not cache the objects of a runtime.
+// The pool never decides that a cluster was deleted. If the access Secret is missing, the pool returns an error with
+// reason AccessSecretNotFound. If the runtime does not answer, the pool returns an error with reason
+// RuntimeUnreachable. The pool does not decide which Kyma owns a runtime: see owner.go. The pool does not cache the
+// objects of a runtime.
 package runtimes
 
 import (
@@ -52,20 +53,20 @@ import (
 
 // Options are the options of a Pool.
 type Options struct {
-	// Cache reads the metadata of access Secrets. Cache needs the index of [IndexByKyma]. If Self is set, Cache is not
-	// needed.
+	// Cache reads the metadata of access Secrets. Cache needs the index of [IndexByKyma]. A pool with Self reads no
+	// access Secrets and needs no Cache.
 	Cache client.Reader
-	// Live reads an access Secret from the API server when a connection is made. If Self is set, Live is not needed.
+	// Live reads an access Secret from the API server when a connection is made. A pool with Self needs no Live.
 	Live client.Reader
 	// Namespace is the namespace of the access Secrets.
 	Namespace string
-	// Self, if set, is the client configuration of the cluster on which the manager runs. In this case, all Kymas use
-	// that cluster as their runtime.
+	// Self, if set, is the client configuration of the cluster on which the manager runs. A pool with Self has this
+	// cluster as the runtime of every Kyma.
 	Self *rest.Config
 	// Watch enables the watches that the pool runs for its subscribers.
 	Watch bool
-	// Agents is true if agents in the runtimes report changes, see Publish. If neither Agents nor Watch is set,
-	// subscribers are notified only of changes of the connection.
+	// Agents is true if agents in the runtimes report changes to the control plane, and the caller passes the changes
+	// to Publish. If neither Agents nor Watch is set, subscribers are notified only of changes of the connection.
 	Agents bool
 	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed.
 	// InterestsChanged must not block.
@@ -82,18 +83,19 @@ type Options struct {
 	// Memory is the memory in bytes that all answers of one runtime may need at the same time, see answer.Options.
 	// Default 64 MiB.
 	Memory int64
-	// Wrap, if not nil, wraps the transport with which reconciles send their requests. The transports of probes and
-	// watches are not wrapped.
+	// Wrap, if not nil, is a function that wraps the transport with which reconciles send their requests. Wrap is not
+	// applied to the transports of probes and watches.
 	Wrap func(http.RoundTripper) http.RoundTripper
-	// Urgent is the set of runtimes for which a person waits. By default, the Pool has a new empty set.
+	// Urgent is the set of runtimes whose reconciles have priority, because a person waits for the result. If Urgent is
+	// nil, the Pool creates an empty set.
 	Urgent *queueing.Urgent
 	// ForbiddenAdvice, if set, replaces the advice about the access Secret in errors about a missing right.
 	ForbiddenAdvice string
 	// UserAgent is the value of the User-Agent header in requests. Default lifecycle-manager.
 	UserAgent string
-	// BatchDelay is the time for which Missed and Listed events are collected before they are delivered. An agent that
-	// starts sends such an event for each resource at the same time. Default 300 ms. If BatchDelay is negative, events
-	// are delivered at once.
+	// BatchDelay is the time for which Missed and Listed events are collected before they are delivered. The delay is
+	// needed because a starting agent sends one Missed or Listed event for each resource at the same time. Default 300
+	// ms. If BatchDelay is negative, events are delivered at once.
 	BatchDelay time.Duration
 }
 
@@ -135,8 +137,8 @@ type Runtime struct {
 type entry struct {
 	subscribers map[string]Subscriber // by Key
 	runtime     *Runtime              // nil without a connection
-	// published is true if an event was published for the runtime; subscribers that are added later have missed that
-	// event.
+	// published is true if an event was published for the runtime. A subscriber with ReplayMissed that is added later
+	// gets a Missed event, because it has missed the published event.
 	published      bool
 	agentConnected bool    // true until SetAgentConnected reports otherwise
 	connected      bool    // there is a connection, or was one
@@ -213,7 +215,8 @@ func (p *Pool) Probe(kyma string) {
 	}
 }
 
-// recordFailedGet records that Get has failed, so that the subscribers are notified when a connection is made.
+// recordFailedGet records that Get has failed. When a later call makes a connection, the pool notifies the subscribers,
+// so that they call Get again.
 func (p *Pool) recordFailedGet(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,14 +266,14 @@ func (rt *Runtime) ifUsable() (*Runtime, error) {
 // RegisterKinds adds the kinds that a bundle defines. After that, the pool sends no discovery request for these kinds.
 func (p *Pool) RegisterKinds(b *render.Bundle) { p.kinds.AddBundle(b) }
 
-// LookupResource returns the resource of a kind if that resource is the same in all runtimes. This is true for built-in
-// kinds and for kinds that bundles define.
+// LookupResource returns the resource of a kind if that resource is the same in all runtimes. Built-in kinds and kinds
+// that bundles define have the same resource in all runtimes.
 func (p *Pool) LookupResource(ref apply.Ref) (schema.GroupVersionResource, bool) {
 	return p.kinds.Resource(ref)
 }
 
-// Close closes the connection to a runtime and removes the subscribers of the runtime. If there was a connection, these
-// subscribers are notified before.
+// Close closes the connection to a runtime and removes the subscribers of the runtime. If there was a connection, Close
+// notifies the removed subscribers that the connection has changed.
 func (p *Pool) Close(kyma string) {
 	p.mu.Lock()
 	e := p.entries[kyma]
@@ -392,7 +395,8 @@ func (e *entry) takeConnectionLocked() *Runtime {
 
 // CloseIdleConnections closes those TCP connections on which no request or watch is running. The next request opens a
 // new TCP connection. Call CloseIdleConnections when a runtime was found in its desired state. Most runtimes of a fleet
-// are in this state: if thousands of TCP connections waited for their idle timeout, they would take a gigabyte.
+// are in their desired state, and thousands of TCP connections that wait for their idle timeout would take a gigabyte
+// of memory.
 func (rt *Runtime) CloseIdleConnections() { rt.transport.CloseIdleConnections() }
 
 func (rt *Runtime) close() {
@@ -404,13 +408,13 @@ func (rt *Runtime) close() {
 		rt.watches.stop()
 	}
 	rt.transport.CloseIdleConnections()
-	// The TCP connection of a watch becomes idle shortly after the watch has ended. If the connection stays busy for
-	// longer than this delay, its idle timeout closes it.
+	// The TCP connection of a watch becomes idle only shortly after the watch has ended, so idle connections are closed
+	// once more after a second. If the TCP connection is still busy then, its idle timeout closes it.
 	time.AfterFunc(time.Second, rt.transport.CloseIdleConnections)
 }
 
-// setStateLocked records the state of a connection in the metrics. The state "" means that the connection is not
-// counted. The caller of setStateLocked must hold Pool.mu.
+// setStateLocked updates the metric that counts the connections by state. If the parameter state is "", the metric no
+// longer counts the connection. The caller of setStateLocked must hold Pool.mu.
 func (rt *Runtime) setStateLocked(state string) {
 	if rt.counted != "" {
 		metrics.Runtimes.WithLabelValues(rt.counted).Dec()

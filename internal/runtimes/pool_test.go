@@ -333,8 +333,8 @@ func reasonOf(err error) string {
 
 func encode(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
 
-// TestProbeNow checks that probeNow sends a probe at once, so that a person who has repaired a runtime need not wait up
-// to a minute for the next probe.
+// TestProbeNow checks that probeNow sends a probe at once. Without probeNow, a person who has repaired a runtime would
+// have to wait up to a minute for the next probe.
 func TestProbeNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mended atomic.Bool

@@ -7,8 +7,8 @@ import (
 
 // Publish delivers an event to all subscribers with a matching interest. The event comes from a watch outside of the
 // pool, for example from an agent. Missed and Listed events of the same resource are delayed and combined, see
-// Options.BatchDelay. All other events are delivered at once; delayed events are delivered before them. An event
-// without Resource is delivered to all subscribers.
+// Options.BatchDelay. All events except Missed and Listed events are delivered without a delay. Before such an event,
+// Publish delivers the events that are still delayed. An event without Resource is delivered to all subscribers.
 //
 // The events of one runtime are delivered in the order of the calls to Publish, by one goroutine at a time. If another
 // goroutine is delivering events already, Publish returns before its own event is delivered.
@@ -27,8 +27,8 @@ func (p *Pool) Publish(kyma string, event Event) {
 	p.deliver(kyma)
 }
 
-// delayLocked adds an event to the batch of delayed events. The batch keeps only the last event of each interest. The
-// caller of delayLocked must hold mu.
+// delayLocked adds an event to the batch of delayed events. If the batch already has an event for the same interest,
+// the new Missed or Listed event replaces it. The caller of delayLocked must hold mu.
 func (p *Pool) delayLocked(kyma string, e *entry, event Event) {
 	e.batch = slices.DeleteFunc(e.batch, func(former Event) bool { return former.Interest == event.Interest })
 	if e.batch = append(e.batch, event); len(e.batch) == 1 {
@@ -47,8 +47,9 @@ func (p *Pool) deliverBatch(kyma string) {
 	p.deliver(kyma)
 }
 
-// deliver calls the subscribers with the events in the outbox. If another goroutine is delivering already, that
-// goroutine delivers these events, too. So the order of events is kept, and no lock is held during the calls of Notify.
+// deliver calls the subscribers with the events in the outbox. Only one goroutine at a time delivers the events of a
+// runtime. If deliver finds that another goroutine delivers events, it leaves its events to the other goroutine. So the
+// order of events is kept, and no lock is held during the calls of Notify.
 func (p *Pool) deliver(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,8 +70,8 @@ func (p *Pool) deliver(kyma string) {
 	e.delivering, e.outbox = false, nil
 }
 
-// callsLocked returns the calls of Subscriber.Notify for an event: one call for each matching interest. The caller of
-// callsLocked must hold Pool.mu.
+// callsLocked returns one function for each interest that matches an event. Each function calls Subscriber.Notify of
+// the subscriber with the interest. The caller of callsLocked must hold Pool.mu.
 func (e *entry) callsLocked(event Event) (calls []func()) {
 	for _, s := range e.subscribers {
 		if event.Missed && event.Interest.Resource.Empty() {

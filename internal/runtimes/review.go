@@ -11,28 +11,30 @@ import (
 
 // A credential may lose rights, or its account may be deleted, while no request is sent to the runtime. If an agent
 // reports changes, it also reports changes of the objects that determine the rights of the credential: the
-// ServiceAccount of the token, ClusterRoles and ClusterRoleBindings. After such a change, the manager sends a review:
-// one request that returns all rights of the credential, or 401. RoleBindings and Roles are not watched; their changes
-// are detected by the review in each interval.
+// ServiceAccount of the token, ClusterRoles and ClusterRoleBindings. After a change of one of these objects, the
+// manager sends a review of the rights: one SelfSubjectRulesReview, whose answer has all rights of the credential, or
+// 401 if the credential is not valid any more. RoleBindings and Roles are not watched; their changes are detected by
+// the review in each interval.
 
 const (
-	// rightsDelay is the time between the change of a role or binding and the review. For a short time after such a
-	// change, an API server still uses the former rights.
+	// rightsDelay is the time between the change of a role or binding and the review. The delay is needed because an
+	// API server still uses the former rights for a short time after the change of a role or binding.
 	rightsDelay = 3 * time.Second
-	// accountDelay is the time between the change of a ServiceAccount and the review. For 10 s after a token was used,
-	// an API server accepts it without checking it again.
+	// accountDelay is the time between the change of a ServiceAccount and the review. The delay is needed because an
+	// API server accepts a token for 10 s after its last check without checking it again.
 	accountDelay = 12 * time.Second
-	// maxEarlyReviews is the number of reviews that changes may cause before the rate of reviews is limited. After
-	// that, changes may cause one review in each checkInterval.
+	// maxEarlyReviews is the number of reviews that changes of roles, bindings or accounts may cause before the rate of
+	// reviews is limited. When maxEarlyReviews is used up, changes may cause at most one review in each checkInterval.
 	maxEarlyReviews = 6
 	// credentialKey is the Subscriber.Key with which the pool subscribes to the objects that determine the rights of
 	// the credential.
 	credentialKey = "Credential"
-	// reviewPath and reviewBody are the request of a review. The review includes the rights in one namespace.
+	// reviewPath and reviewBody are the request of a review. The answer to reviewBody has the rights in all namespaces
+	// and the rights that apply only in the namespace kyma-system.
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 	reviewBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview",` +
 		`"spec":{"namespace":"kyma-system"}}`
-	// notOurs is a label selector for objects that belong neither to modules nor to agents.
+	// notOurs is a label selector for objects without the label that all objects of modules and agents have.
 	notOurs = "!operator.kyma-project.io/managed-by"
 )
 
@@ -43,7 +45,7 @@ var (
 	accounts        = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 )
 
-// reviews are the reviews of the credential of one connection.
+// reviews sends the reviews of the rights of one connection's credential, and records the rights in the answers.
 type reviews struct {
 	breaker *breaker
 	changed func() // called without the lock when the rights differ from those of the review before
@@ -63,7 +65,8 @@ type reviews struct {
 }
 
 // review sends one request and records the rights in the answer. If the runtime cannot be reconciled, review returns
-// the reason, and otherwise nil. If the answer has no rights, nothing changes: the API server may not allow reviews.
+// the reason, and otherwise nil. If the answer contains no list of rights, because the API server does not allow
+// reviews, the recorded rights stay unchanged.
 func (r *reviews) review() *Error {
 	r.sending.Lock()
 	defer r.sending.Unlock()
@@ -85,8 +88,8 @@ func (r *reviews) review() *Error {
 	return nil
 }
 
-// sendFirstReview sends the first review, unless a review was answered before. After this call, the caller reads the
-// recorded rights.
+// sendFirstReview sends the first review of the rights, unless the runtime has answered a review before. When
+// sendFirstReview returns, the caller can read the rights in the field has.
 func (r *reviews) sendFirstReview() {
 	r.mu.Lock()
 	begun := r.begun
@@ -103,8 +106,8 @@ func (r *reviews) sendFirstReview() {
 	})
 }
 
-// reviewAfter sends a review after a delay. Several changes within this delay cause only one review. If changes have
-// caused too many reviews already, the review is sent later, but not later than the next review of the interval.
+// reviewAfter sends a review after a delay. Several changes within this delay cause only one review. If maxEarlyReviews
+// is used up, the review is sent later, but at most one checkInterval later.
 func (r *reviews) reviewAfter(delay time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,8 +134,8 @@ func (r *reviews) reviewAfter(delay time.Duration) {
 	r.due, r.timer = due, time.AfterFunc(due.Sub(now), func() { r.run(number) })
 }
 
-// run sends the review that a timer was started for. number identifies this timer, because a newer timer may have been
-// started since.
+// A timer calls run to send a review. The parameter number identifies the timer: if the timer is still the newest one,
+// run clears the field timer, and otherwise the field belongs to a newer timer.
 func (r *reviews) run(number int) {
 	r.mu.Lock()
 	if r.number == number {
@@ -156,9 +159,10 @@ func (r *reviews) stop() {
 }
 
 // WatchCredential makes the agent of a runtime report changes of the objects that determine the rights of the
-// credential. After such a change, a review of the rights is sent, which is one request. The first call for a
-// connection sends the first review. The function changed is called when the rights have changed, and when the
-// connection has changed. If there are no agents, WatchCredential does nothing.
+// credential. After a change of one of these objects, the pool sends a review of the rights, which is one request. The
+// first call of WatchCredential for a connection also sends a review. The pool calls the function changed when the
+// rights of the credential have changed, and when the connection was made, replaced, broken or restored. If there are
+// no agents, WatchCredential does nothing.
 func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 	if rt.reviews == nil {
 		return
@@ -189,8 +193,10 @@ func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 // UnwatchCredential ends the reports that WatchCredential has requested.
 func (p *Pool) UnwatchCredential(kyma string) { p.Unsubscribe(kyma, credentialKey) }
 
-// credentialInterests returns interests in the objects that determine the rights of the credential. The credential must
-// itself have the right to watch these objects; otherwise the runtime would refuse to grant the right to the agent.
+// credentialInterests returns interests in the objects that determine the rights of the credential: ClusterRoles,
+// ClusterRoleBindings and the ServiceAccount of the token. The agent needs the right to watch these objects. The
+// manager can grant the agent only rights that its own credential has, so credentialInterests leaves out objects that
+// the credential may not watch.
 func (rt *Runtime) credentialInterests() (all []Interest) {
 	rt.reviews.mu.Lock()
 	has := rt.reviews.has

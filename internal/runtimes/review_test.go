@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// reviewed is a fake runtime that answers reviews with one rule. If the rule is empty, the runtime refuses the
-// credential.
+// reviewed is a fake runtime that answers each SelfSubjectRulesReview with one rule. If the field rule is empty, the
+// runtime refuses the credential with 401.
 type reviewed struct {
 	rule     atomic.Value // string: verbs, as JSON
 	requests atomic.Int32
@@ -40,8 +40,8 @@ func newReviews(next *reviewed) (*reviews, *atomic.Int32) {
 	return &reviews{breaker: b, changed: func() { changes.Add(1) }}, changes
 }
 
-// TestReviews checks that several changes within a short time cause one review, and that only changed rights are
-// reported.
+// TestReviews checks that several changes within a short time cause only one review of the rights. The function changed
+// must be called only if the rights in the answer differ from those before.
 func TestReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &reviewed{}
@@ -82,8 +82,8 @@ func TestReviews(t *testing.T) {
 	})
 }
 
-// TestFirstReview checks that the first review is repeated until it is answered. An answer without rights counts as an
-// answer.
+// TestFirstReview checks that the first review is repeated until it is answered. If the API server does not allow
+// reviews, its answer counts too: the first review is not repeated.
 func TestFirstReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &reviewed{}
@@ -143,7 +143,7 @@ func TestReviewsAreBounded(t *testing.T) {
 	})
 }
 
-// TestCredentialInterests checks that the agent gets the task to watch only objects that the credential may watch.
+// TestCredentialInterests checks that credentialInterests returns no object that the credential may not watch.
 func TestCredentialInterests(t *testing.T) {
 	cases := map[string]struct {
 		reason, verbs, account string

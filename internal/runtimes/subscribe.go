@@ -18,9 +18,9 @@ type Subscriber struct {
 	Key string
 	// Interests select the objects whose changes are reported. Changes of the connection are always reported.
 	Interests []Interest
-	// ReplayMissed is true for a subscriber that uses a state from the time before this process started. If an event
-	// was published before such a subscriber has interests for the first time, the subscriber receives a Missed event
-	// for each interest.
+	// ReplayMissed is true for a subscriber that relies on what was read from the runtime before this process started.
+	// If an event was published before the subscriber has interests for the first time, a subscriber with ReplayMissed
+	// receives a Missed event for each interest.
 	ReplayMissed bool
 	// Notify is called with each event for the subscriber. Notify must not block, and must accept calls at any time
 	// from any goroutine.
@@ -38,8 +38,8 @@ type Interest struct {
 	// metadata of the objects does not contain it.
 	Resource schema.GroupVersionResource
 	Kind     string
-	// Namespace and Name limit the interest to one namespace and one object. An empty value means that there is no such
-	// limit.
+	// Namespace and Name limit the interest to one namespace and one object. If Namespace is empty, the interest
+	// includes all namespaces; if Name is empty, it includes objects with any name.
 	Namespace, Name string
 	// Labels is a label selector. "" selects objects with any labels.
 	Labels string
@@ -47,29 +47,31 @@ type Interest struct {
 
 // Event is a change in a runtime. Exactly one of ConnectionChanged, Missed, Listed and Object is set.
 type Event struct {
-	// ConnectionChanged is true if the connection was made, replaced, broken or restored. In this case, all other
-	// fields are empty.
+	// ConnectionChanged is true if the connection was made, replaced, broken or restored. If ConnectionChanged is true,
+	// all other fields are empty.
 	ConnectionChanged bool
-	// Missed is true if changes of the resource in Interest may have been missed. If that resource is empty, changes of
-	// all resources may have been missed. The subscriber has to read the objects that it depends on.
+	// Missed is true if changes of the resource in Interest may have been missed. If Interest.Resource is empty,
+	// changes of all resources may have been missed. The subscriber has to read the objects that it depends on.
 	Missed bool
-	// Listed is true if Objects is the complete list of the objects of Interest. A watch sends such an event when it
-	// starts, and again after it has missed changes.
+	// Listed is true if Objects is the complete list of the objects of Interest. A watch sends an event with Listed
+	// when it starts, and again after it has missed changes.
 	Listed  bool
 	Objects []metav1.PartialObjectMetadata
-	// Interest has the resource that the event is about, and the kind of its objects.
+	// Interest is the interest of the subscriber that the event matches. It shows the resource and the kind of the
+	// changed objects.
 	Interest Interest
 	// Object is the metadata of the changed object.
 	Object *metav1.PartialObjectMetadata
 	// Deleted is true if Object was deleted.
 	Deleted bool
-	// States are the objects of Object and Objects themselves, by namespace and name, as the runtime reported them with
-	// the event. An object without a state has to be read. Receivers must not change the states.
+	// States contains objects with spec and status, whereas Object and Objects contain only metadata. The agent has
+	// read the objects in States when it sent the event; the key is namespace and name. Subscribers have to read an
+	// object from the runtime if States does not contain it. Subscribers must not modify the objects in States.
 	States map[types.NamespacedName]*unstructured.Unstructured
 }
 
-// Subscribe adds or replaces a subscriber. The runtime need not be reachable. If the interests are the same as before,
-// Subscribe is cheap.
+// Subscribe adds or replaces a subscriber. Subscribe sends no request, so it also works if the runtime cannot be
+// reached. If the interests are the same as before, Subscribe is cheap.
 func (p *Pool) Subscribe(kyma string, s Subscriber) {
 	p.mu.Lock()
 	e := p.entryLocked(kyma)
@@ -104,8 +106,8 @@ func (p *Pool) notifyInterestsChanged(kyma string) {
 	}
 }
 
-// removeSubscriber removes a subscriber. If the entry of the runtime is empty after that, removeSubscriber removes the
-// entry, too.
+// removeSubscriber removes a subscriber. If the pool's entry for the runtime then has neither subscribers nor a
+// connection, removeSubscriber removes the entry, too.
 func (p *Pool) removeSubscriber(kyma, key string) (hadInterests bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

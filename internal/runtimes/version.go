@@ -13,8 +13,8 @@ const versionCachePeriod = time.Hour
 // maxVersionBytes is the maximum length of status.kubernetesVersion of a Kyma.
 const maxVersionBytes = 32
 
-// versionPattern matches the versions that are recorded. Other texts are ignored, because the version comes from the
-// runtime, and people see it.
+// versionPattern matches the Kubernetes versions that may be written to the status of a Kyma. Other texts are ignored,
+// because the version comes from the runtime, and people see it.
 var versionPattern = regexp.MustCompile(`^v?[0-9]{1,4}\.[0-9]{1,4}([.+_~-][0-9A-Za-z.+_~-]*)?$`)
 
 // kubernetesVersion is the version of Kubernetes that the API server of a runtime has reported.
@@ -26,10 +26,12 @@ type kubernetesVersion struct {
 
 // KubernetesVersion returns the version of Kubernetes in the runtime, such as "v1.34.2", or "" if the version is not
 // known. KubernetesVersion sends at most one request an hour, and one after an outage, because a cluster that was
-// upgraded may have been unavailable. A runtime whose version cannot be read is as usable as before.
+// upgraded may have been unavailable. A failed request for the version has no other effect: the connection stays
+// usable.
 //
-// The parameter recorded is the version in the status of the Kyma, or "". After a start of this process, the recorded
-// version counts as just read. So a restart causes no request to any runtime of the fleet.
+// The parameter recorded is the version in the status of the Kyma, or "". For the first connection after a start of
+// this process, KubernetesVersion returns the recorded version as if it had just been read. So a restart of the manager
+// does not cause a request for the version to every runtime of the fleet.
 func (rt *Runtime) KubernetesVersion(ctx context.Context, recorded string) string {
 	rt.version.mu.Lock()
 	defer rt.version.mu.Unlock()
@@ -42,7 +44,7 @@ func (rt *Runtime) KubernetesVersion(ctx context.Context, recorded string) strin
 		return rt.version.value
 	}
 	rt.version.readAt = now
-	// Charts read the version in the same way, so one answer is used for both.
+	// Rendering a chart also calls Capabilities to read the version of Kubernetes, so both use the same cached answer.
 	if known, err := rt.Capabilities(ctx, []string{"kubeVersion"}); err == nil {
 		rt.version.value = validVersion(known.KubeVersion)
 	}

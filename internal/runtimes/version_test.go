@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// versioned is a test runtime that answers requests for its version.
+// versioned is a fake runtime that answers requests for its Kubernetes version.
 type versioned struct {
 	version  atomic.Value // string; "" is an answer with status 403
 	requests atomic.Int32

@@ -42,7 +42,7 @@ const (
 	watchType = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 
-// watches has the watches on one runtime: one for each interest of its subscribers.
+// watches is the set of running watches on one runtime: one watch for each interest of the runtime's subscribers.
 type watches struct {
 	base    context.Context // its end ends all watches
 	client  rest.Interface
@@ -102,7 +102,7 @@ func (w *watches) setSubscriber(s Subscriber) {
 	}
 }
 
-// stop ends all watches. After stop, no watch can be started.
+// stop ends all watches, and prevents that a new watch is started.
 func (w *watches) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

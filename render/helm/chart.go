@@ -1,10 +1,11 @@
-// Package helm renders Helm charts. Other packages shall use package render. Package render has an alias for each type
-// of this package that other packages need.
+// Package helm renders Helm charts. Other packages shall use package render, which has an alias for each type of
+// package helm that they need.
 //
 // # How it works
 //
-// The package uses the loader, the values and the template engine of Helm. The result is that of "helm template": there
-// is no release and no cluster. The table lists features of Helm and how this package handles them:
+// The package uses Helm's code for loading charts, merging values and executing templates. The result is that of "helm
+// template": there is no release and no cluster. The left column of the table below lists features of Helm, and the
+// right column states how the package handles them.
 //
 //	values.yaml, values.schema.json     supported; a schema that refers to another file or server is refused
 //	subcharts, conditions, tags, alias  supported, packaged or not; a dependency that is not in the chart is an error
@@ -31,13 +32,14 @@
 //	order of objects                    crds/ first, then by kind as in Helm (InstallOrder), then by path of the template
 //	helm.sh/resource-policy: keep       translated to the annotation that makes package apply keep the object
 //
-// Repeated keys in a map of a template's output are refused, although Helm accepts them. "Refused" means an Error with
-// reason RefusedFeature that contains the template and an alternative.
+// If the package refuses a feature, it returns an Error with reason RefusedFeature that contains the template and an
+// alternative. The package also refuses repeated keys in a map of a template's output, although Helm accepts repeated
+// keys.
 //
 // # What it does not do
 //
 // The package does not find or unpack charts. The input of the package is the files of one chart, with unpacked
-// subcharts. The package does not encode objects.
+// subcharts. The package returns decoded objects; package render encodes them as JSON.
 package helm
 
 import (
@@ -78,10 +80,11 @@ const operationChart = "rendering the chart"
 const maxMetadataValues = 20_000
 
 // Queries returns the properties of the cluster that the chart reads, sorted. A query is "kubeVersion", "kubeVersion in
-// <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. Queries searches for
-// .Capabilities in the files of the chart and in the values of settings, which may be templates. The result contains
-// every property that a template reads; it may also contain properties that no template reads. Templates cannot read
-// any property that is not in the result.
+// <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. A range has the syntax of
+// kubeVersion in Chart.yaml, such as ">=1.27". Queries searches for .Capabilities in the files of the chart and in the
+// values of settings, which may be templates. The result contains every property that a template reads; it may also
+// contain properties that no template reads. A template cannot read a property of the cluster for which Queries returns
+// no query.
 func Queries(files []input.File, settings Settings) []string {
 	var queries []string
 	for _, f := range files {
@@ -104,8 +107,8 @@ func Queries(files []input.File, settings Settings) []string {
 	return slices.Compact(queries)
 }
 
-// inRange reports whether a Kubernetes version is in a range of versions. As in Helm, a suffix of the patch version is
-// ignored.
+// inRange reports whether a Kubernetes version is in a range of versions. As in Helm, a suffix such as "-gke.100" in
+// the Kubernetes version is ignored.
 func (c Capabilities) inRange(constraint string) bool {
 	version, err := common.ParseKubeVersion(c.version())
 	return err == nil && chartutil.IsCompatibleRange(constraint, version.String())
@@ -505,9 +508,9 @@ func compareKinds(a, b string) int {
 	return known
 }
 
-// parseOutput decodes the output of one template. A document begins where Helm lets it begin. Helm splits the text by a
-// regular expression, so a document also begins at "---# comment" and at "---apiVersion: v1", which other parsers
-// refuse. Line numbers in errors refer to the whole output of the template.
+// parseOutput decodes the output of one template. parseOutput splits the text into documents in the same way as Helm.
+// Helm splits the text by a regular expression, so a document also begins at "---# comment" and at "---apiVersion: v1",
+// which other parsers refuse. Line numbers in errors refer to the whole output of the template.
 func parseOutput(quota *input.Quota, text string) ([]*unstructured.Unstructured, error) {
 	if strings.Count(text, "\n---") > input.MaxDocuments { // before the documents are copied
 		return nil, &input.Error{Code: input.ArchiveTooLarge,
@@ -551,8 +554,9 @@ func withTemplate(name, where string, err error) error {
 // afterwards.
 const hookAnnotation = "helm.sh/hook"
 
-// decideHook decides how a hook is treated. leftOut is the reason why the object is left out, or "". refused is an
-// error if the chart needs an unsupported feature. The first row that matches decides:
+// decideHook decides how a hook is treated. decideHook uses the first row that matches in the table below. The result
+// leftOut is the reason why the object is left out, or "". The result refused is an error if the chart needs an
+// unsupported feature.
 //
 //	1  no hook                                                     ordinary object
 //	2  hooks are disabled                                          omitted

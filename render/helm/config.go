@@ -48,11 +48,12 @@ type ClientConfig struct {
 	// too. Timeout is the maximum waiting time. This package does not wait: the caller has to do that.
 	Wait, WaitForJobs bool
 	Timeout           time.Duration
-	// Version is the version of the chart, exact or a range. Devel allows pre-releases. The caller uses these two
-	// fields to find the chart.
+	// Version is the version of the chart, exact or a range. Devel allows pre-releases. The caller uses Version and
+	// Devel to find the chart.
 	Version string
 	Devel   bool
-	// Ignored lists the names of all other options, sorted. These options are accepted and have no effect.
+	// Ignored lists the names of all other options, sorted. Helm accepts the ignored options, but they have no effect
+	// in this package.
 	Ignored []string
 }
 
@@ -70,15 +71,16 @@ func (c ClientConfig) ApplyTo(settings Settings) Settings {
 	return settings
 }
 
-// ParseConfig parses a config layer, which has this form:
+// ParseConfig parses a config layer. The following example shows the form of a config layer.
 //
 //	configs:
 //	- name: redis                                       # name of the installation
 //	  overrides: replica.count=2,auth.enabled=false     # --set syntax, a map of values, or a text with a YAML document
 //	  clientConfig: CreateNamespace=true,Timeout=10s    # --set syntax or a map
 //
-// Both keys, overrides and clientConfig, may be missing. All other keys are ignored. An empty layer contains no
-// configs. The layer may be compressed. If several configs have the same name, FindConfig returns the first one.
+// The keys overrides and clientConfig are optional. A config layer may contain other keys, which are ignored. An empty
+// layer contains no configs. The layer may be compressed. If several configs have the same name, FindConfig returns the
+// first one.
 //
 // Errors have reason InvalidConfig, InvalidValues, InvalidArchive or ArchiveTooLarge.
 func ParseConfig(layer []byte) ([]Config, error) {
@@ -127,7 +129,8 @@ func ParseConfig(layer []byte) ([]Config, error) {
 	return configs, nil
 }
 
-// maxConfigBytes is the maximum size of an unpacked config layer. Larger values should be in the chart.
+// maxConfigBytes is the maximum size of an unpacked config layer. Values that do not fit into maxConfigBytes should be
+// in the values.yaml of the chart.
 const maxConfigBytes = 1 << 20
 
 // operationConfig is the first part of the text of every error about a config layer.
@@ -247,7 +250,8 @@ func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 	return c, nil
 }
 
-// textOf returns the value of an option as a text. The text may look like a number, for example the version 1.2.
+// textOf returns the value of an option as a text. An option whose text looks like a number, for example the version
+// 1.2, was decoded as a number, and textOf converts the number back to text.
 func textOf(value any) (string, bool) {
 	switch value := value.(type) {
 	case string:
@@ -276,8 +280,8 @@ func duration(value any) (d time.Duration, ok bool) {
 	return d, ok && d >= 0
 }
 
-// These are limits for an expression in the syntax of --set. The parser of Helm allocates all list items up to an index
-// before it parses the value.
+// These constants limit an expression in the syntax of --set. The index of a list item must be limited because Helm's
+// parser allocates all items up to the index: for "a[999999999]=x" it would allocate a billion items.
 const (
 	maxExpressionBytes = 64 << 10
 	maxIndexDigits     = 3 // maximum number of digits of an index

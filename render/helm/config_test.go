@@ -129,7 +129,7 @@ func FuzzParseConfig(f *testing.F) {
 			return
 		}
 		for _, c := range configs {
-			// A config that was accepted can be applied.
+			// ApplyTo and Overrides must work for every config that ParseConfig accepts.
 			if _, err := c.ApplyTo(Settings{}).Overrides(); err != nil || c.Name == "" || c.Client.Timeout < 0 {
 				t.Errorf("%+v was accepted: %v", c, err)
 			}

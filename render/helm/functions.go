@@ -32,7 +32,8 @@ const (
 	maxRepeat = 1 << 20
 )
 
-// templateFunctions returns the replaced template functions by name.
+// templateFunctions returns, by name, the template functions of this package that replace the functions of Helm and
+// Sprig.
 func (f *functions) templateFunctions() template.FuncMap {
 	original := sprig.TxtFuncMap()
 	table := template.FuncMap{
@@ -96,8 +97,8 @@ func (f *functions) templateFunctions() template.FuncMap {
 	return table
 }
 
-// untilStep implements the template function untilStep. untilStep returns the numbers from start to stop. If step is
-// negative, the numbers decrease.
+// untilStep implements the template function untilStep. untilStep returns the numbers start, start+step, start+2·step
+// and so on, up to and without stop. If the parameter step is negative, the numbers decrease.
 func (f *functions) untilStep(start, stop, step int) ([]int, error) {
 	out := []int{}
 	if step == 0 {
@@ -130,7 +131,8 @@ func (f *functions) refusalError(why string) error {
 // checkContextName is the name under which templates call checkContext. interruptible adds these calls to a template.
 const checkContextName = "interruptible__"
 
-// checkContext stops the rendering with an error if the context has ended.
+// checkContext is a function that templates call. If the context of the rendering was cancelled or has timed out,
+// checkContext ends the rendering with an error.
 func (f *functions) checkContext() (string, error) {
 	if f.calls++; f.calls%256 == 0 && f.ctx.Err() != nil {
 		return "", f.ctx.Err()
@@ -138,9 +140,10 @@ func (f *functions) checkContext() (string, error) {
 	return "", nil
 }
 
-// interruptible returns a changed template that cannot run forever. The changed template calls checkContext in each
-// iteration of its loops and at the start of each template that it defines. The change affects neither the output of
-// the template nor its line numbers. If a text cannot be parsed, it is returned unchanged.
+// interruptible returns the text of a template with added calls of checkContext, so that the template cannot run
+// forever. The calls are in the body of each loop and at the start of each template that the text defines. The added
+// calls change neither the output of the template nor its line numbers. If a text cannot be parsed, it is returned
+// unchanged.
 func interruptible(text string) string {
 	defined := map[string]*syntax.Tree{}
 	parsed := syntax.New("template")
@@ -165,7 +168,8 @@ func interruptible(text string) string {
 	return text
 }
 
-// appendLoopPositions appends the position of the first byte of each loop body.
+// appendLoopPositions appends the positions at which interruptible has to add calls to the loops of a template: the
+// first byte of the body of each range action.
 func appendLoopPositions(list *syntax.ListNode, places []int) []int {
 	if list == nil {
 		return places

@@ -7,7 +7,8 @@ import (
 	"text/template"
 )
 
-// TestInterruptible checks that the changed template has the same output and the same line numbers.
+// TestInterruptible checks that the calls which interruptible adds to a template change neither the output of the
+// template nor its line numbers.
 func TestInterruptible(t *testing.T) {
 	for _, text := range []string{
 		"", "x", "{{ . }}", "{{- . }}", " {{- . -}} ", "{{range $i, $x := .l}}\n  {{$i}}\n{{end}}",
@@ -33,7 +34,8 @@ func TestInterruptible(t *testing.T) {
 	}
 }
 
-// execute returns the output of a template, or the kind of its error, without positions.
+// execute returns the output of a template. If the template fails, execute returns the output before the failure, but
+// not the error, because the error contains positions that differ.
 func execute(text string) string {
 	parsed, err := template.New("x").Funcs(template.FuncMap{checkContextName: func() string { return "" },
 		"bad": func() (string, error) { return "", errors.New("bad") }}).Parse(text)

@@ -16,10 +16,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// draw selects the results of template functions whose result differs each time: random values, keys, certificates and
-// the time. A chart with such functions is rendered with two draws. The results of each draw are fixed, and the two
-// draws have different results. Therefore an object that is equal in both draws does not depend on such a function. The
-// result of a draw is never applied: an object that contains it is refused.
+// draw selects one of two fixed results for each random template function. A random template function returns a random
+// value, a key, a certificate or the time. A chart that calls random template functions is rendered twice: once with
+// the first fixed results, and once with the second fixed results. An object that is equal in both renderings does not
+// depend on a random template function. An object that differs between the two renderings is refused, so that the fixed
+// result of a random template function is never applied.
 type draw int
 
 const (
@@ -27,7 +28,8 @@ const (
 	secondDraw
 )
 
-// drawnTimes are the two results of the function now. The two times differ in all their parts.
+// drawnTimes are the two fixed results of the template function "now". Year, month, day, hour, minute and second of the
+// two times differ, so that a template cannot use a part that is equal in both.
 var drawnTimes = [...]time.Time{
 	firstDraw:  time.Date(2001, time.February, 3, 4, 5, 6, 7, time.UTC),
 	secondDraw: time.Date(2032, time.November, 27, 18, 39, 50, 8, time.UTC),
@@ -36,8 +38,8 @@ var drawnTimes = [...]time.Time{
 // drawnCertificate is the result of a function that makes a certificate; it has the fields that templates read.
 type drawnCertificate struct{ Cert, Key string }
 
-// randomFunctions returns the template functions whose result differs each time. original contains the same functions
-// of the library.
+// randomFunctions returns replacements for the template functions with random results. The parameter original contains
+// the functions of the library Sprig that are replaced.
 func (f *functions) randomFunctions(original template.FuncMap) template.FuncMap {
 	characters := func(name, first, second string) func(int) (string, error) {
 		return func(count int) (string, error) {
@@ -107,7 +109,8 @@ func (f *functions) randomFunctions(original template.FuncMap) template.FuncMap 
 		"genSignedCert", "genSignedCertWithKey"} {
 		table[name] = certificate(name)
 	}
-	// If the argument of these functions is not a date, they use the current time.
+	// The template functions for dates in Sprig use the current time if their argument is not a date. Here they use the
+	// time of the draw.
 	dated := func(date any) any {
 		switch date.(type) {
 		case time.Time, *time.Time, int64, int, int32:

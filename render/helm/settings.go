@@ -52,7 +52,8 @@ type Capabilities struct {
 // DefaultKubeVersion is the Kubernetes version that charts read if Capabilities.KubeVersion is "".
 const DefaultKubeVersion = "v1.37.0"
 
-// Queries about a cluster, in the format of the result of Queries.
+// The function Queries returns queries that are equal to one of these constants, or that begin with queryRange or
+// queryAPI.
 const (
 	queryVersion = "kubeVersion"     // the version of Kubernetes
 	queryRange   = "kubeVersion in " // whether the version is in this range
@@ -61,7 +62,7 @@ const (
 )
 
 // capabilityUse matches uses of .Capabilities in a template. The text after .Capabilities determines the query. If the
-// form of the use is unknown, the template gets queries for all properties.
+// text after .Capabilities has no known form, appendQueries adds queries for all properties.
 var capabilityUse = regexp.MustCompile(
 	"[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
 
@@ -81,7 +82,7 @@ func appendQueries(queries []string, text []byte) []string {
 	return queries
 }
 
-// answers returns the answers of the cluster to queries.
+// answers returns one text for each query: the version, the list of API versions, "true" or "false".
 func (c Capabilities) answers(queries []string) []string {
 	var out []string
 	for _, q := range queries {
@@ -115,9 +116,9 @@ func (c Capabilities) apis() []string {
 
 // Digest returns one digest of three inputs: the artefact, the settings, and the answers of the cluster to queries. The
 // argument artefact is the digest of the artefact. The argument queries is the result of CapabilityQueries. Digest
-// needs neither the artefact nor rendering. The result is the value for the field Digest of the Options in package
-// render. If artefact is "", the result is "". If there are neither settings nor queries, the result is the argument
-// artefact.
+// neither reads nor renders the artefact: the digest of the artefact is sufficient. The result is the value for the
+// field Digest of the Options in package render. If artefact is "", the result is "". If there are neither settings nor
+// queries, the result is the argument artefact.
 func (s Settings) Digest(artefact string, queries []string) string {
 	if artefact == "" || len(queries) == 0 && s.Release == "" && s.Namespace == "" && !s.CreateNamespace &&
 		len(s.Values) == 0 && len(s.Set) == 0 &&

@@ -45,8 +45,9 @@ func Decompress(data []byte, limit int64) ([]byte, error) {
 			}
 			stream = unzip
 		case bytes.HasPrefix(data, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-			// With concurrency 1, the reader starts no goroutines. The window of a zstd stream may be larger than its
-			// content. Every zstd reader should support a window of 8 MiB.
+			// With concurrency 1, the reader starts no goroutines. The memory limit is at least 8 MiB, because the
+			// window of a zstd stream may be larger than its content, and every zstd reader should support a window of
+			// 8 MiB.
 			unzip, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1),
 				zstd.WithDecoderMaxMemory(uint64(max(limit, 8<<20))))
 			if err != nil {
@@ -74,7 +75,7 @@ func damagedError(what string, err error) error {
 	return &Error{Code: InvalidArchive, Problem: "the " + what + " is damaged: package the module again", Cause: err}
 }
 
-// CheckSize returns an error if the size have is larger than limit.
+// CheckSize returns an error with reason ArchiveTooLarge if a size in bytes exceeds a limit.
 func CheckSize(have, limit int64) error {
 	if have <= limit {
 		return nil
@@ -90,8 +91,9 @@ func IsTar(data []byte) bool {
 		return false
 	}
 	_, err := tar.NewReader(bytes.NewReader(data[:512])).Next()
-	// A tar header may continue in the next block (long names, extensions). In that case the parser reports the end of
-	// this short input, although the input is a tar header.
+	// A tar header may continue in the next block (long names, extensions). For a header that continues in the next
+	// block, the parser returns the error EOF, because it gets only the first block. So the error EOF also means that
+	// data begins with a tar header.
 	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		bytes.Equal(data[257:262], []byte("ustar"))
 }

@@ -43,8 +43,9 @@ func tooMany(limit int, what string) error {
 	return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf("it has more than %d %s: split the module", limit, what)}
 }
 
-// CheckValues returns an error if a YAML or JSON document in data may have more than limit values. CheckValues does not
-// decode the documents and needs no memory. If data is neither YAML nor JSON, CheckValues may return no error.
+// CheckValues returns an error if a YAML or JSON document in data may have more than limit values. CheckValues only
+// scans the text: it does not decode the documents and so needs no memory for them. CheckValues does not check the
+// syntax.
 func CheckValues(data []byte, limit int) error {
 	exceeds := false
 	if len(data) <= limit { // each value has a byte
@@ -78,13 +79,14 @@ func countJSON(data []byte) int {
 }
 
 // estimateYAML returns an upper limit of the number of values in the largest document of a YAML stream. estimateYAML
-// ends early when a document exceeds limit. In YAML, each value except the first one follows an indicator:
+// ends early when a document exceeds limit. estimateYAML counts indicators, which are the characters of YAML that can
+// stand before a value. The table lists the indicators and the values that each indicator can add.
 //
 //	{ , : ?   a key and a value, of which one can be empty
 //	[         the first item
 //	-         an item, if a space follows
 //
-// A colon is an indicator only if a space or a flow indicator follows, or if it stands after a quoted key.
+// estimateYAML does not count a colon inside of a word, as in a URL.
 func estimateYAML(data []byte, limit int) int {
 	const first = 2 // the document and an empty value
 	largest, count := first, first
@@ -124,8 +126,8 @@ func estimateYAML(data []byte, limit int) int {
 	return largest
 }
 
-// isBlank reports whether a character may separate YAML tokens. Zero bytes are part of UTF-16; bytes from 0x80 are part
-// of other line breaks.
+// isBlank reports whether a character may separate YAML tokens. A zero byte may be part of a space in UTF-16, and a
+// byte from 0x80 may be part of a Unicode line break, so isBlank returns true for these bytes, too.
 func isBlank(c byte) bool {
 	return c == 0 || c == ' ' || c == '\n' || c == '\r' || c == '\t' || c >= 0x80
 }

@@ -17,7 +17,8 @@ const (
 	InvalidObject = "InvalidObject"
 	// DuplicateObject: an object is contained more than once, with different content.
 	DuplicateObject = "DuplicateObject"
-	// InvalidImage: an image reference cannot be parsed. An image whose reference cannot be parsed cannot be rewritten.
+	// InvalidImage: an image reference cannot be parsed, so the image cannot be replaced by the image in another
+	// registry.
 	InvalidImage = "InvalidImage"
 	// InvalidArchive: a compressed stream or tar archive is damaged or contains no manifest.
 	InvalidArchive = "InvalidArchive"
@@ -38,8 +39,8 @@ const (
 	InvalidConfig = "InvalidConfig"
 	// KubernetesTooOld: a chart does not support the Kubernetes version of the cluster.
 	KubernetesTooOld = "KubernetesTooOld"
-	// RefusedFeature: the artefact uses a feature that is not supported. The comments of packages helm and kustomize
-	// list these features and the reasons.
+	// RefusedFeature: the artefact uses a feature that is not supported. The package comments of helm and kustomize
+	// list the refused features and the reasons.
 	RefusedFeature = "RefusedFeature"
 	// RenderTimeout: rendering was stopped because it took too long, or because its context ended.
 	RenderTimeout = "RenderTimeout"
@@ -59,8 +60,8 @@ type Error struct {
 	Document int
 	// Line is the number of the line in its file. The first line has number 1; 0 means that the line is not known.
 	Line int
-	// Object is the kind, the namespace and the name of the object with the problem. Object is "" if the object is not
-	// known.
+	// Object is the kind, the namespace and the name of the object with the problem. If it is not known which object
+	// has the problem, Object is "".
 	Object string
 
 	Operation string // the operation that failed; "" means reading the artefact

@@ -5,8 +5,9 @@ import (
 	"strconv"
 )
 
-// EncodingVersion is a part of every digest. EncodingVersion must be increased when the same input gives other bytes
-// than before. Therefore a digest that an older manager recorded never matches a different encoding.
+// EncodingVersion is a part of every digest. EncodingVersion must be increased when a new version of the package
+// encodes the same input to other bytes. With a new EncodingVersion, every digest differs from the digest that an older
+// manager has recorded for the old bytes.
 const EncodingVersion = "render/1"
 
 // Hash adds values to a hash. Each value is quoted, so that two different lists of values never have the same hash

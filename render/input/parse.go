@@ -24,8 +24,8 @@ const (
 // replaced by its items, also inside of other lists. Documents that are empty or contain only comments are skipped.
 //
 // Scalars have the same values as in kubectl. kubectl uses YAML 1.1: a plain yes, on or y is true, 0644 is octal, and a
-// date is a string. There are two exceptions: a plain key is not converted, and an integer that does not fit into 64
-// bits keeps its digits.
+// date is a string. Parse differs from kubectl in two cases: Parse does not convert a plain key such as yes, and keeps
+// all digits of an integer that does not fit into 64 bits.
 //
 // Errors are of type *Error with reason InvalidYAML, InvalidObject or ArchiveTooLarge (see MaxValues). The error
 // describes the first invalid document.
@@ -66,8 +66,8 @@ func (q *Quota) Parse(data []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// syntaxError rewrites the text of an error of the YAML parser. The line number in the text may be the line on which
-// the construct begins, or the line before it.
+// syntaxError rewrites the text of an error of the YAML parser. The text has "near line" instead of "line", because the
+// YAML parser may report the line on which an invalid value begins, or the line before.
 type syntaxError struct{ error }
 
 func (e syntaxError) Error() string {
@@ -77,8 +77,8 @@ func (e syntaxError) Error() string {
 // Unwrap returns the error of the YAML parser.
 func (e syntaxError) Unwrap() error { return e.error }
 
-// withLocation adds the document, the line and the object to an error. If the error already has one of these fields,
-// the field does not change.
+// withLocation adds the document, the line and the object to an error. If the error already has a line or an object,
+// withLocation does not change that field.
 func withLocation(err error, document, line int, tree any) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.Document = document
@@ -108,7 +108,7 @@ func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstruct
 	if itemKind, ok := strings.CutSuffix(kind, "List"); ok && (isList || tree["items"] == nil && itemKind == "") {
 		for _, item := range items {
 			if object, ok := item.(map[string]any); ok && itemKind != "" && object["kind"] == nil {
-				// The items of a typed list may have no apiVersion and kind.
+				// In a list of one kind, such as a ConfigMapList, the items may lack apiVersion and kind.
 				object["apiVersion"], object["kind"] = tree["apiVersion"], itemKind
 			}
 			var err error
@@ -322,8 +322,9 @@ func isInteger(text string) bool {
 	return true
 }
 
-// parseJSON decodes a stream of JSON documents. ok is false if data is not a stream of JSON documents. Most JSON is
-// also YAML. Two forms of JSON are not YAML: JSON that is indented with tabs, and JSON documents without a separator.
+// parseJSON decodes a stream of JSON documents. The result ok is false if data is not a stream of JSON documents. Most
+// JSON is also YAML, but the YAML parser does not accept JSON that is indented with tabs, or several JSON documents
+// without a separator.
 func parseJSON(data []byte, q *Quota) (objects []*unstructured.Unstructured, ok bool, err error) {
 	if text := bytes.TrimLeft(data, " \t\r\n"); len(text) == 0 || text[0] != '{' {
 		return nil, false, nil
@@ -397,7 +398,8 @@ func (r *jsonReader) value(depth int) (any, error) {
 	}
 }
 
-// token returns the next token. There is always a next token, because the document is valid.
+// token returns the next token of the JSON document. The function ignores the error of the decoder, because the
+// document was checked to be valid before.
 func (r *jsonReader) token() json.Token {
 	token, _ := r.tokens.Token()
 	return token

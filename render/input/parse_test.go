@@ -544,8 +544,8 @@ func TestSyntaxErrorUnwraps(t *testing.T) {
 	}
 }
 
-// compatible reports whether the parser of kubectl gives the same result as Parse, except where Parse differs on
-// purpose.
+// compatible reports whether the YAML parser of kubectl decodes a document to the same object as Parse. A document that
+// only the parser of kubectl refuses counts as compatible.
 func compatible(document []byte, got any) (string, bool) {
 	text, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
@@ -560,8 +560,8 @@ func compatible(document []byte, got any) (string, bool) {
 	return cmp.Diff(theirs, ours), reflect.DeepEqual(theirs, ours)
 }
 
-// decodeLoosely decodes JSON. decodeLoosely rounds numbers to 15 digits, so that different notations of a number are
-// equal.
+// decodeLoosely decodes JSON and rounds numbers to 15 digits. After rounding, a test can compare numbers that two
+// encoders write with a different number of digits.
 func decodeLoosely(text []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
@@ -620,7 +620,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// plainKey reports whether a key may have been written without quotes and may therefore mean something else to kubectl.
+// plainKey reports whether an object has a key, such as yes or 1, that kubectl converts to another key if the key was
+// written without quotes.
 func plainKey(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:

@@ -51,8 +51,8 @@ func ValidateObject(tree map[string]any) error {
 	return nil
 }
 
-// Describe returns the kind, the namespace and the name of an object, for messages. A part that the object does not
-// have is left out.
+// Describe returns a text for messages with the kind, the namespace and the name of an object. If the object has no
+// namespace, the text contains none.
 func Describe(tree map[string]any) string {
 	text := func(m map[string]any, key string) string { s, _ := m[key].(string); return s }
 	metadata, _ := tree["metadata"].(map[string]any)

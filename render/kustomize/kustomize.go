@@ -77,7 +77,7 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 }
 
 // Referred returns the paths of the directories and files to which a kustomization refers. A path that leads out of the
-// root begins with "..". For another file, Referred returns nil.
+// root begins with "..". For a file that is not a kustomization, Referred returns nil.
 func Referred(file input.File) []string {
 	if !slices.Contains(fileNames, path.Base(file.Path)) {
 		return nil

@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// TestPlatforms checks that for each platform, the files define everything that this package uses, exactly once.
-// TestPlatforms does not compile dependencies, so it is fast. "make cross" compiles them.
+// TestPlatforms checks the build constraints of the files in this package. For each platform, the files that are
+// compiled must define every function that the package uses, and must define it only once. TestPlatforms does not
+// compile dependencies, so it is fast. "make cross" compiles them.
 func TestPlatforms(t *testing.T) {
 	for _, platform := range []string{"linux/amd64", "linux/arm64", "linux/riscv64", "darwin/arm64", "windows/amd64"} {
 		t.Run(platform, func(t *testing.T) {
@@ -49,7 +50,8 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// none is an importer for the type checker that finds no packages.
+// none is an importer for the type checker; it returns an error for every imported package, so that no dependencies are
+// compiled.
 type none struct{}
 
 func (none) Import(string) (*types.Package, error) { return nil, errors.New("not imported") }

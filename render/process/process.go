@@ -14,8 +14,9 @@
 // exhausted memory, and cannot stop a template that never returns. So a Runner starts the program of its own process
 // again, with an argument that Main recognizes. The new process reads the artefact from its standard input, renders it,
 // and writes the objects to its standard output. The new process renders one artefact and ends. The new process
-// inherits no environment variables and no open files. Before it reads the artefact, the new process sets these limits
-// for itself:
+// inherits no environment variables and no open files. The table below lists the limits of the new process and the
+// platforms on which they apply. The new process sets the limits on itself before it reads the artefact, except for
+// those on time and output, which the Runner enforces.
 //
 //	limit                                                    where
 //	time: it is killed after Timeout                         everywhere
@@ -67,7 +68,8 @@ const (
 // bytes, and the third one is the limit of processor time in seconds.
 const argument = "render-artefact"
 
-// maxStack is the limit of the stack in bytes. Templates of real charts need less than 1 MiB.
+// maxStack is the limit of the stack in bytes. The limit ends an endless recursion, and is much larger than the stack
+// of less than 1 MiB that templates of real charts need.
 const maxStack = 64 << 20
 
 // maxErrors is how many bytes are read of the standard error of a process.
@@ -154,7 +156,8 @@ func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
 	timeout, memory := cmp.Or(r.Timeout, DefaultTimeout), cmp.Or(r.Memory, DefaultMemory)
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	// The processor time of the new process is limited because nobody kills the new process if this process is killed.
+	// The processor time of the new process is limited, because the new process continues to run if this process is
+	// killed.
 	cpu := int64((timeout*4 + time.Second) / time.Second)
 	c := exec.CommandContext(bounded, path, argument, //nolint:gosec // its own program
 		strconv.FormatInt(memory, 10), strconv.FormatInt(cpu, 10))
@@ -183,7 +186,7 @@ func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
 	return nil, classify(c.ProcessState, messages.stored.String(), memory)
 }
 
-// classify returns the error about a process that has ended without a response.
+// classify returns an error that states why the process has ended without a response.
 func classify(state *os.ProcessState, messages string, memory int64) error {
 	if text, ok := strings.CutPrefix(messages, limitsFailed); ok {
 		return fmt.Errorf("rendering in a process of its own: %s", strings.TrimSpace(text))

@@ -38,7 +38,8 @@ func limitProcess(memory, seconds uint64) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("setting no_new_privs: %w", err)
 	}
-	// A container may forbid seccomp filters. Even without the filter, files and sockets are forbidden.
+	// The error is ignored, because a container may forbid seccomp filters. Even without the filter, the process cannot
+	// open files and sockets.
 	_ = installSeccompFilter()
 	return nil
 }
@@ -58,7 +59,7 @@ func dataBytes() (uint64, error) {
 }
 
 // refusedCalls are system calls that fail with EPERM: they start programs, reach other processes or the network, or
-// open files. The calls of the last two groups also fail because of RLIMIT_NOFILE.
+// open files. The limit RLIMIT_NOFILE already prevents the calls that reach the network or open files.
 var refusedCalls = append([]uint32{
 	unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV,
 	unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO, unix.SYS_PRLIMIT64,

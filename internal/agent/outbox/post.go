@@ -75,8 +75,8 @@ type Reply struct {
 	NextHeartbeat time.Duration // requested delay of the next heartbeat, 0 if the listener sent none
 }
 
-// CloseIdleConnections closes the connections that carry no request. In the listener, each open connection takes as
-// much memory as the record of a runtime.
+// CloseIdleConnections closes the connections that carry no request. The agent closes idle connections to save memory
+// in the listener: each open connection needs as much memory there as the whole record of a runtime.
 func (p *Poster) CloseIdleConnections() {
 	if client := p.client.Load(); client != nil {
 		client.CloseIdleConnections()
@@ -117,8 +117,8 @@ func (p *Poster) Post(ctx context.Context, manager, what string, body []byte) (a
 	return a, nil
 }
 
-// seconds returns the duration in a header whose value is a number of seconds. A duration above the limit is shortened
-// to the limit. If the header is missing or invalid, seconds returns 0.
+// seconds returns the duration in a header whose value is a number of seconds. If the duration is longer than limit,
+// seconds returns limit. If the header is missing or invalid, seconds returns 0.
 func seconds(r *http.Response, header string, limit time.Duration) time.Duration {
 	n, err := strconv.Atoi(r.Header.Get(header))
 	if err != nil || n <= 0 {
@@ -127,9 +127,9 @@ func seconds(r *http.Response, header string, limit time.Duration) time.Duration
 	return time.Duration(min(n, int(limit/time.Second))) * time.Second
 }
 
-// smallReads is a request body that is read and sent in small pieces. The listener has a buffer for each connection.
-// This buffer is as large as the largest TLS record that the listener has received. With ten thousand agents, small
-// records save much memory.
+// smallReads is a request body that is read and sent in small pieces. For each connection, the listener has a buffer
+// that is as large as the largest TLS record that it has received on the connection. The agent sends small TLS records
+// to keep these buffers small, which saves much memory with ten thousand agents.
 type smallReads struct{ of *bytes.Reader }
 
 // Read implements [io.Reader].
@@ -138,8 +138,9 @@ func (p *smallReads) Read(into []byte) (int, error) {
 	return p.of.Read(into[:min(len(into), size)])
 }
 
-// Deliver makes one attempt to deliver an event. An event that is too large is sent without states, and then without
-// metadata. If the listener refuses an event, it is sent again without metadata.
+// Deliver makes one attempt to deliver an event. If an event is too large, Deliver removes the states of the objects
+// from the event. If the event is still too large, Deliver also removes the metadata of the object. If the listener
+// refuses an event, it is sent again without metadata.
 func (p *Poster) Deliver(ctx context.Context, manager string, e protocol.Event) Result {
 	body, err := json.Marshal(e)
 	if err == nil && len(body) > protocol.MaxEventBytes && (e.State != nil || e.States != nil) {

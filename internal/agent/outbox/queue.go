@@ -16,15 +16,17 @@
 // back-off, until the listener accepts or refuses it.
 //
 // The memory of a Queue is limited. If there are too many entries, one event replaces all entries of a resource. This
-// event names no single object: it means that any object of the resource may have changed. If there is no
-// room for such an event either, the event is lost. After that, the next heartbeat reports that events were lost.
+// event names no single object: it means that any object of the resource may have changed. If the queue has no room
+// even for an event about the whole resource, the new event is lost. After a loss, the next heartbeat reports that
+// events were lost.
 //
 // If an answer comes from another process of the listener than before, the events of the last minute are delivered
-// again. The reason: the former process may have ended before it acted on these events.
+// again, because the former process of the listener may have ended before it handled these events.
 //
 // # What it does not do
 //
-// A Queue does not store events on disk. Instead, an agent that starts again reports the start of each watch.
+// A Queue does not store events on disk, so events are lost when the agent ends. When the agent starts again, it
+// reports the start of each watch, which means that any object may have changed.
 package outbox
 
 import (
@@ -46,8 +48,8 @@ const (
 	maxRetryDelay = 15 * time.Second // maximum delay, reached after many failures
 
 	minEventInterval = 500 * time.Millisecond // minimum time between two events about one object to one manager
-	// redeliveryPeriod is the age of deliveries that are repeated to a new listener process, measured from the last
-	// answer of the former process.
+	// redeliveryPeriod determines which deliveries are repeated when a new process of the listener answers: those
+	// within redeliveryPeriod before the last answer of the former process.
 	redeliveryPeriod = time.Minute
 	drainTimeout     = 3 * time.Second // time to send pending events when the agent ends
 	maxLanes         = 64              // maximum number of managers
@@ -64,7 +66,7 @@ type Result struct {
 	// event. If both are false, the event has to be sent again.
 	Delivered, Refused bool
 	// RetryAfter is the pause that the listener requests, or 0 if it requests none. Throttled is true if the listener
-	// requests the pause only because of a too high rate of requests.
+	// requests the pause only because requests came too often.
 	RetryAfter time.Duration
 	Throttled  bool
 }
@@ -72,8 +74,8 @@ type Result struct {
 // Queue has the events that are to be delivered, and a record of recent deliveries. A Queue is safe for concurrent use.
 //
 // After a failed request, the lane of the manager pauses. The pause grows with each failure. After the pause, the lane
-// sends one entry first. When this entry is delivered, the lane sends all others. If an entry fails while others are
-// delivered, the back-off delays only that entry.
+// sends one entry first. If the first entry after a pause is delivered, the lane sends all other entries. If an entry
+// fails while others are delivered, the back-off delays only that entry.
 type Queue struct {
 	bootID  string
 	limit   int // maximum number of pending entries of all lanes
@@ -102,12 +104,12 @@ type lane struct {
 
 	delivered map[key]delivery
 	log       []logged // deliveries, oldest first; a second delivery is a second element
-	// forgotten has resources of which delivery records were removed early to save memory; the value is the time of the
-	// delivery.
+	// forgotten contains the resources of those delivery records that were removed early to save memory; the value is
+	// the time of the delivery.
 	forgotten map[key]time.Time
 }
 
-// key identifies the object of an event. A key without a name identifies the resource as a whole.
+// key identifies the object of an event. A key without a name identifies an event about all objects of the resource.
 type key struct {
 	kind                      metav1.GroupVersionKind
 	resource, namespace, name string
@@ -133,7 +135,7 @@ type Change struct {
 	Event protocol.Event
 	// Delay is the time before the event is sent.
 	Delay time.Duration
-	// RepeatAfter, if positive, is the delay after the first delivery, after which the event is delivered again.
+	// RepeatAfter, if positive, is the time between the first and the second delivery of the event.
 	RepeatAfter time.Duration
 
 	redelivery bool // the event was delivered before
@@ -201,7 +203,8 @@ func (q *Queue) addLocked(l *lane, c Change) {
 	}
 	if whole := l.entries[k.resourceKey()]; k.name != "" && whole != nil && whole.index >= 0 &&
 		c.Delay == 0 && c.RepeatAfter == 0 {
-		// The event about the whole resource is sent later than this change, so it includes this change.
+		// The new change needs no entry: the pending event about the whole resource is sent after the change, and so
+		// also covers it.
 		whole.event.ObjectsComplete, whole.event.Objects = false, nil
 		return
 	}
@@ -253,8 +256,8 @@ func (q *Queue) pushLocked(l *lane, e *entry) {
 	heap.Push(&l.waiting, e)
 }
 
-// replaceLocked replaces the event of an entry by a newer event about the same object. The sequence number stays the
-// same, because no event with this number was delivered yet.
+// replaceLocked replaces the event of an entry by a newer event about the same object. The newer event gets the
+// sequence number of the replaced event, because the replaced event was not delivered.
 func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	if e.index < 0 {
 		if e.next != nil {
@@ -278,10 +281,10 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	}
 }
 
-// collapseLocked makes room in a lane: it replaces the entries of all objects of one resource by one event about the
-// resource. collapseLocked chooses the resource of the key. If this resource has no entries, collapseLocked chooses the
-// resource that has the most entries. collapseLocked reports whether there is room now for an event about the resource
-// of the key.
+// collapseLocked makes room in a lane: for one resource, a single event about the whole resource replaces the entries
+// for single objects. collapseLocked chooses the resource of the parameter k. If that resource has no entries,
+// collapseLocked chooses the resource with the most entries. The result is true if the queue now has room for an event
+// about the resource of the parameter k.
 func (q *Queue) collapseLocked(l *lane, k key) bool {
 	if q.dropLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
 		return true
@@ -396,9 +399,9 @@ func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup,
 	return due, q.pending
 }
 
-// requestLimitLocked returns the maximum number of concurrent requests of a lane. A lane may use half of the requests
-// that the other lanes do not use. So the other half stays available for another lane. After a failure, a lane may send
-// only one request at a time.
+// requestLimitLocked returns the maximum number of concurrent requests of a lane. A lane may use half of the concurrent
+// requests that the other lanes leave free. The rest stays free for a lane that gets an event later. After a failure, a
+// lane may send only one request at a time.
 func (q *Queue) requestLimitLocked(l *lane) int {
 	left := maxRequests - q.sending + l.sending
 	if l.failures > 0 {
@@ -437,7 +440,8 @@ func (q *Queue) finish(l *lane, e *entry, o Result) {
 }
 
 // retryLocked puts an entry back into the lane after a failed attempt. If other entries were delivered since the last
-// failure of this entry, only this entry is delayed by a back-off. Otherwise the lane as a whole is paused.
+// failure of this entry, only this entry is delayed by a back-off. If no other entry was delivered since, the whole
+// lane is paused.
 func (q *Queue) retryLocked(l *lane, e *entry, o Result) {
 	now := time.Now()
 	if e.next != nil {
@@ -484,8 +488,9 @@ func (q *Queue) State(manager string) (sequence uint64, pending, lost int) {
 	return l.sequence, pending, l.lost
 }
 
-// HeartbeatDelivered records the delivery of a heartbeat that reported this number of lost events. HeartbeatDelivered
-// also ends the pause of the lane, because the heartbeat shows that the control plane can be reached.
+// HeartbeatDelivered records that a heartbeat was delivered to a manager. The parameter lost is the number of lost
+// events that the heartbeat has reported. HeartbeatDelivered ends the pause of the manager's lane, because the
+// delivered heartbeat shows that the control plane can be reached.
 func (q *Queue) HeartbeatDelivered(manager string, lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -33,7 +33,8 @@ type sunk struct {
 	at      time.Duration // since the start
 }
 
-// newSink runs a queue until the test ends. Call newSink in a bubble of synctest.
+// newSink returns a sink, which runs a Queue and records the events that the Queue delivers. The Queue runs until the
+// test ends. Call newSink in a bubble of synctest.
 func newSink(t *testing.T, limit int) *sink {
 	s := &sink{Queue: New("boot", limit, NewMetrics()), start: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -82,7 +83,8 @@ func (s *sink) tried() int {
 	return s.attempts
 }
 
-// about returns an event about an object that has the given resourceVersion.
+// about is a helper that returns an event about an object with the given name. The parameter state is the
+// resourceVersion of the object in the event.
 func about(name, state string) Change {
 	return Change{Event: protocol.Event{
 		Watched: protocol.Name{Namespace: "ns", Name: name}, WatchedGVK: metav1.GroupVersionKind{Version: "v1",
@@ -161,8 +163,9 @@ func TestQueueNewerWhileSending(t *testing.T) {
 	}
 }
 
-// TestQueueOutdatedObjects checks that the objects at the start of a watch are dropped from the event when one of them
-// has changed.
+// TestQueueOutdatedObjects tests an event about the start of a watch that contains the list of objects and is not
+// delivered yet. When one of the objects changes, the queue must remove the list from the event, because the list is
+// outdated.
 func TestQueueOutdatedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -272,7 +275,8 @@ func TestQueuePoison(t *testing.T) {
 	})
 }
 
-// TestQueueRefused checks that a refused event is dropped and counted as lost until a heartbeat is delivered.
+// TestQueueRefused checks that a refused event is not sent again, and that it counts as lost until a heartbeat has
+// reported the loss.
 func TestQueueRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -325,8 +329,8 @@ func TestQueueOverflow(t *testing.T) {
 	cases := map[string]struct {
 		reason         string
 		limit, objects int
-		// others is the number of objects of another kind whose delivery failed before, so that nothing is sent while
-		// objects are added.
+		// others is the number of objects of another kind. The test adds them first and makes their delivery fail, so
+		// that the lane is paused while the test adds the objects.
 		others            int
 		pending           int // at most
 		began, individual int // delivered in the end
@@ -403,7 +407,8 @@ func TestQueueOverflow(t *testing.T) {
 	}
 }
 
-// TestQueueTooManyManagers checks that the number of managers is limited, because the webhook accepts any path.
+// TestQueueTooManyManagers checks that a Queue has at most maxLanes lanes. Without the limit, requests to the webhook
+// could fill the memory, because the webhook takes the name of the manager from the path of a request.
 func TestQueueTooManyManagers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 10_000)
@@ -501,8 +506,8 @@ func TestQueueRedeliversAfterOutage(t *testing.T) {
 	})
 }
 
-// TestQueueRedeliversResource checks that an event about the whole resource replaces the deliveries whose records were
-// removed early.
+// TestQueueRedeliversResource tests a new process of the listener when delivery records were removed early to save
+// memory. Instead of the events without a record, the queue must deliver one event about the whole resource.
 func TestQueueRedeliversResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 50)

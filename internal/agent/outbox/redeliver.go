@@ -17,9 +17,10 @@ func (q *Queue) rememberLocked(l *lane, e *entry) {
 }
 
 // forgetLocked removes the records of old deliveries. A delivery is old if it was made more than redeliveryPeriod
-// before the last answer of the listener. If there are too many records, forgetLocked also removes the oldest ones. As
-// long as the listener does not answer, no record is removed because of its age: the process that accepted the delivery
-// may have ended before it acted on the event.
+// before the last answer of the listener, because the process of the listener still ran at the time of its last answer.
+// If there are too many records, forgetLocked also removes the oldest ones. As long as the listener does not answer, no
+// record is removed because of its age: the process that accepted the delivery may have ended before it acted on the
+// event.
 func (q *Queue) forgetLocked(l *lane) {
 	for len(l.log) > 0 {
 		oldest := l.log[0]
@@ -42,9 +43,9 @@ func (q *Queue) forgetLocked(l *lane) {
 	maps.DeleteFunc(l.forgotten, func(_ key, at time.Time) bool { return q.answered.Sub(at) > redeliveryPeriod })
 }
 
-// ListenerAnswered records from which process of the listener an answer came. If it is a new process, recent events are
-// delivered again: the former process may have ended before it acted on them. If the listener does not send an instance
-// name, a new process cannot be recognised.
+// ListenerAnswered records from which process of the listener an answer came. If the answer came from a new process,
+// recent events are delivered again: the former process may have ended before it handled the events. If an answer
+// contains no name of the process, a new process cannot be recognised.
 func (q *Queue) ListenerAnswered(instance string) {
 	const maxInstances = 16
 	q.mu.Lock()

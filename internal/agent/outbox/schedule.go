@@ -6,7 +6,7 @@ import (
 )
 
 // Backoff returns the delay of the next attempt after a number of consecutive failures. The maximum delay doubles with
-// each failure. The delay is a random time between half of this maximum and all of it.
+// each failure. The delay is a random time between half of the maximum delay and the maximum delay.
 func Backoff(failures int) time.Duration {
 	d := min(maxRetryDelay, MinRetryDelay<<min(failures-1, 10))
 	return d/2 + rand.N(d/2)

@@ -17,14 +17,16 @@ import (
 const (
 	stateTimeout = 5 * time.Second // deadline for the reads of one event
 	maxStates    = 20              // maximum number of reads for the start of a watch
-	// maxReadBytes is the maximum size of an object that is read, with managedFields and templates. A larger object has
-	// no state. Many objects may be read at the same time, and the agent has little memory.
+	// maxReadBytes is the maximum size of an object that the agent reads for its state. The size includes all fields of
+	// the object, also those that are not part of the state. For a larger object, the event has no state. Many objects
+	// may be read at the same time, and the agent has little memory.
 	maxReadBytes = 128 << 10
 )
 
 // States adds states to events. The agent watches metadata only. If the watch list requests the state of an object
-// ([protocol.Watch.State]), the agent reads the object when it sends an event about it. So several changes that are
-// sent as one event cost one read, the state is as new as possible, and the agent stores no object.
+// ([protocol.Watch.State]), the agent reads the object when it sends an event about it. A read at the time of sending
+// has three advantages: several changes in one event need only one read, the state is as new as possible, and the agent
+// stores no objects.
 type States struct {
 	// Client reads from the API server of the runtime.
 	Client rest.Interface

@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// TestStates: an event contains the state of an object only if the watch list requests it, and the object is small
-// and can be read.
+// TestStates checks which events contain the state of an object. The watch list must request the state, and the object
+// must be small and readable.
 func TestStates(t *testing.T) {
 	var reads, endless atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

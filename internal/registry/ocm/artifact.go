@@ -58,8 +58,8 @@ func (a *Artifact) IsComponent() bool {
 // Version returns the version of the component. The version is computed from the tag.
 func (a *Artifact) Version() string { return strings.Replace(a.Tag, ".build-", "+", 1) }
 
-// ParseManifest returns the parsed manifest of the artefact. If the manifest cannot be parsed, the error has the reason
-// for an invalid artefact.
+// ParseManifest returns the parsed manifest of the artefact. If the manifest cannot be parsed, the error has reason
+// InvalidDescriptor.
 func (a *Artifact) ParseManifest() (*v1.Manifest, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(a.Manifest))
 	if err != nil {
@@ -104,7 +104,8 @@ func (a *Artifact) setContent(descriptor map[string]any, layers []v1.Descriptor,
 	return err
 }
 
-// Descriptor returns the text of the component descriptor. If there is none, the error has reason InvalidDescriptor.
+// Descriptor returns the text of the component descriptor. If the artifact has no component descriptor, the error has
+// reason InvalidDescriptor.
 func (a *Artifact) Descriptor() ([]byte, error) {
 	m, err := a.ParseManifest()
 	if err != nil {
@@ -122,8 +123,8 @@ func (a *Artifact) Descriptor() ([]byte, error) {
 	return UnpackDescriptor(a.Blobs[config.Layer.Digest], maxDescriptor, a.Repository+":"+a.Tag)
 }
 
-// Edit returns a copy of the artifact with a changed component descriptor. The function change gets the descriptor as
-// maps and lists.
+// Edit returns a copy of the artifact with a changed component descriptor. The parameter change is a function that
+// edits the decoded descriptor in place.
 func (a *Artifact) Edit(change func(descriptor map[string]any) error) (*Artifact, error) {
 	text, err := a.Descriptor()
 	if err != nil {

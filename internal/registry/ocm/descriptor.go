@@ -19,8 +19,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// maxDescriptor is the maximum size of a descriptor in an Artifact. For pulled components, registry.Options has another
-// limit.
+// maxDescriptor is the maximum size of a descriptor in an Artifact. The limit for the descriptor of a component that is
+// pulled from a registry is in registry.Options.
 const maxDescriptor = 1 << 20
 
 // maxValues is the maximum number of values in a descriptor. The limit is needed because decoding needs up to 350 bytes
@@ -30,7 +30,8 @@ const maxValues = 100_000
 // descriptorFile is the name of the component descriptor in its tar archive.
 const descriptorFile = "component-descriptor.yaml"
 
-// DescriptorRoom is by how many bytes a packed descriptor may be larger than the limit for the unpacked descriptor.
+// DescriptorRoom is the number of bytes that the tar archive around a descriptor may need in addition to the descriptor
+// itself.
 const DescriptorRoom = 1 << 20
 
 // UnpackDescriptor returns the YAML or JSON text of a descriptor layer. The layer is either the text itself, or a tar
@@ -132,16 +133,17 @@ func (a Access) IsChart() bool { return a.isOneOf("helm", "helmChartRepository")
 // IsNone reports whether the resource has no content.
 func (a Access) IsNone() bool { return a.isOneOf("none") }
 
-// isOneOf reports whether the access has one of the given types. The type in the descriptor may have the suffix /v1.
-// OCM also writes the first letter of some types in upper case.
+// isOneOf reports whether the access has one of the given types. isOneOf ignores the suffix /v1 of the type in the
+// descriptor. isOneOf also ignores upper and lower case, because OCM writes the first letter of some types in upper
+// case.
 func (a Access) isOneOf(types ...string) bool {
 	kind := strings.TrimSuffix(a.Type, "/v1")
 	return slices.ContainsFunc(types, func(t string) bool { return strings.EqualFold(t, kind) })
 }
 
-// Chart returns the location of a chart in a chart repository. The text of an error is the end of a sentence that
-// begins with the name of the resource. Only an exact version is valid, because a version of a module must have the
-// same content forever.
+// Chart returns the location of a chart in a chart repository. Chart returns errors whose text continues a sentence
+// that begins with the name of the resource, such as "has its own caCert". Only an exact version is valid, because a
+// version of a module must have the same content forever.
 func (a Access) Chart() (repository, name, version string, err error) {
 	repository, name, version = stringOrEmpty(a.HelmChartRepoURL), stringOrEmpty(a.HelmChartName),
 		stringOrEmpty(a.HelmChartVersion)

@@ -13,8 +13,9 @@ func IsReason(err error, reason string) bool {
 	return ok && e.Code == reason
 }
 
-// IsAbsent reports whether an error means that the artefact does not exist or cannot be parsed. If the registry itself
-// has failed, the result is false. If an artefact does not exist, some registries respond with 401 or 403.
+// IsAbsent reports whether an error means that the artefact does not exist or cannot be parsed. If the error means that
+// the registry itself has failed, IsAbsent returns false. Reason RegistryUnauthorized counts as absent, because some
+// registries respond with 401 or 403 if an artefact does not exist.
 func IsAbsent(err error) bool {
 	switch ReasonOf(err) {
 	case ArtifactNotFound, RegistryUnauthorized, InvalidReference, InvalidDescriptor, DigestMismatch, ArtifactTooLarge:
@@ -52,7 +53,7 @@ const (
 	// the trust policy.
 	SignatureInvalid = "SignatureInvalid"
 	// ArtifactExists: the tag already exists with other content, and the caller does not allow to replace it. Only
-	// write operations return this reason.
+	// write operations return reason ArtifactExists.
 	ArtifactExists = "ArtifactExists"
 	// TrustPolicyInvalid: the file with the trust policy cannot be read or parsed.
 	TrustPolicyInvalid = "TrustPolicyInvalid"

@@ -40,8 +40,8 @@ type Image struct {
 	Resource string
 	// Reference is the image reference.
 	Reference string
-	// Digest is the digest of the image in the resource, as "sha256:…". A signature covers this digest. If the resource
-	// has no digest, Digest is empty.
+	// Digest is the digest of the image in the resource, as "sha256:…". A signature of the component version covers the
+	// field Digest. If the resource has no digest, Digest is empty.
 	Digest string
 }
 

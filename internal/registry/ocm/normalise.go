@@ -19,8 +19,8 @@ const (
 )
 
 // content is the description of a component, from a descriptor with either schema. The installation of a component and
-// the verification of its signatures use this same parsed value. Therefore the installed content cannot differ from the
-// signed content because of a different spelling of the text.
+// the verification of its signatures use this same parsed value. Because there is only one parser, an attacker cannot
+// write a descriptor that is read in one way for the signature and in another way for the installation.
 type content struct {
 	Name         string          `json:"name"`
 	Version      string          `json:"version"`
@@ -61,9 +61,9 @@ type ElementDigest struct {
 	Value                  string `json:"value"`
 }
 
-// Normalise returns the bytes of a descriptor whose digest is signed. The bytes do not contain fields that may change
-// when the component is copied between registries: access, repository contexts, and labels that are not marked as
-// signed. These are the algorithms:
+// Normalise converts a descriptor to the bytes from which the signed digest is computed. The bytes do not contain
+// fields that may change when the component is copied between registries: access, repository contexts, and labels that
+// are not marked as signed. The algorithms differ as follows.
 //
 //   - v1: objects are converted to lists of single fields; the schema is included;
 //     for schema v2, sources are omitted and extraIdentity is always included
@@ -147,8 +147,8 @@ func (c content) normalForm() map[string]any {
 	return form
 }
 
-// providerObject returns the provider of the component as an object. In a descriptor, the provider is either an object
-// or a string that contains an object.
+// providerObject returns the decoded provider of the component. In a descriptor, the provider is a JSON object, a
+// string with the text of a JSON object, or a string with the name of the provider.
 func (c content) providerObject() (text string, object map[string]json.RawMessage) {
 	if json.Unmarshal(c.Provider, &text) == nil {
 		_ = json.Unmarshal([]byte(text), &object) // a text that is not an object is the name of the provider
@@ -208,8 +208,9 @@ func (e Element) referenceForm() map[string]any {
 	return form
 }
 
-// unfilteredReferenceForm returns a reference with all its labels, even those that are not marked as signed. This
-// differs from the specification, but the OCM tools do it, too.
+// unfilteredReferenceForm returns the normalised form of a component reference with all its labels, even those that are
+// not marked as signed. Labels that are not marked as signed should be left out according to the specification, but the
+// OCM tools include them.
 func (e Element) unfilteredReferenceForm() map[string]any {
 	form := e.normalForm(false)
 	delete(form, "referenceHints")
@@ -217,8 +218,8 @@ func (e Element) unfilteredReferenceForm() map[string]any {
 	return form
 }
 
-// normalForm returns the fields that all elements have. If signed is true, the result contains only labels that are
-// marked as signed.
+// normalForm returns the normalised form of those fields that resources, sources and references have in common. If the
+// parameter signed is true, the result contains only labels that are marked as signed.
 func (e Element) normalForm(signed bool) map[string]any {
 	form := map[string]any{"name": e.Name, "version": e.Version}
 	if len(e.ExtraIdentity) > 0 {
@@ -292,8 +293,8 @@ func withoutNulls(v any) any {
 }
 
 // distinguishByVersion adds the version to the extraIdentity of a resource if another resource has the same name and
-// the same extraIdentity. Early OCM tools changed such resources one after another, so the last of them stays
-// unchanged.
+// the same extraIdentity. The last one of several equal resources stays unchanged, because early OCM tools changed
+// equal resources one after another, and the last one was no longer equal to another resource.
 func distinguishByVersion(resources []Element) []Element {
 	resources = slices.Clone(resources)
 	same := map[string][]int{} // indexes of resources, by name and extraIdentity

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// rich is a descriptor that has all elements which the algorithms treat differently.
+// rich is the text of a descriptor with every kind of element that the normalisation algorithms treat differently.
 const rich = `
 meta: {schemaVersion: v2}
 component:
@@ -129,8 +129,8 @@ component:
 	}
 }
 
-// FuzzNormalise checks that every descriptor has a normal form that is valid JSON, and that Normalise does not change
-// the descriptor.
+// FuzzNormalise checks that Normalise returns valid JSON for every descriptor that ParseDescriptor accepts, and that
+// Normalise does not modify the descriptor.
 func FuzzNormalise(f *testing.F) {
 	f.Add([]byte(rich))
 	f.Add([]byte(seedV2))

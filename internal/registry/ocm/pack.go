@@ -30,7 +30,7 @@ type Archive struct {
 	Name, Version string
 	// Provider is the provider of the component; empty means kyma-project.io.
 	Provider string
-	// Labels are the labels of the component, in this order.
+	// Labels are the labels of the component. The descriptor contains the labels in the same order.
 	Labels []Label
 	// RawManifest is the YAML with the objects of the module. RawManifest is required.
 	RawManifest []byte
@@ -50,8 +50,8 @@ type Archive struct {
 	Images []string
 	// Source is the location of the module's source code; nil means that the component has no source.
 	Source *Source
-	// RepositoryContext is the base URL that the descriptor gets as its repository context. If RepositoryContext is
-	// empty, Registry.Push uses the repository context of the Registry, and [Pack] adds no repository context.
+	// RepositoryContext is the base URL of the registry that [Pack] writes to the descriptor. If RepositoryContext is
+	// empty, [Pack] writes no URL, and Registry.Push writes the URL of its registry.
 	RepositoryContext string
 }
 
@@ -153,7 +153,8 @@ func buildDescriptor(a Archive, home map[string]any, resources []map[string]any)
 	return map[string]any{"meta": map[string]any{"schemaVersion": "v2"}, "component": component}
 }
 
-// RepositoryContext returns a repository context that has the given base URL. If the URL is empty, the result is nil.
+// RepositoryContext returns a repository context that has the given base URL. If the URL is empty, RepositoryContext
+// returns nil.
 func RepositoryContext(url string) map[string]any {
 	if url == "" {
 		return nil
@@ -207,8 +208,8 @@ func imageResource(image string) map[string]any {
 	}
 }
 
-// makeNamesUnique changes the names of image resources that have the same name and version: it appends the first part
-// of the digest of the image reference.
+// makeNamesUnique changes the names of image resources that have the same name and version: to each of these names
+// except the first, makeNamesUnique appends the first eight characters of a hash of the image reference.
 func makeNamesUnique(images []map[string]any) {
 	seen := map[string]bool{}
 	for _, i := range images {

@@ -90,8 +90,8 @@ func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.
 	}), nil
 }
 
-// maybeSignature has the artefact types that are checked in addition to bundles. They are checked because some
-// registries report the type of the config, or no type.
+// maybeSignature has further artefact types of referrers that may be signatures. Some registries report the type of the
+// config or no type instead of the artefact type, so referrers with these types are checked, too.
 var maybeSignature = []string{artefactType, "", "application/vnd.oci.empty.v1+json"}
 
 // verifyReferrer checks whether one referrer is a valid signature of the manifest.

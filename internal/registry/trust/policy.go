@@ -51,7 +51,8 @@ const (
 	Off Mode = "off"
 )
 
-// UnmarshalJSON accepts false for "off", because a YAML parser reads the unquoted word off as false.
+// UnmarshalJSON accepts the value false and reads it as the mode "off". This is needed because YAML parsers convert the
+// unquoted word off to false.
 func (m *Mode) UnmarshalJSON(data []byte) error {
 	var text string
 	if string(data) == "false" {
@@ -85,7 +86,8 @@ type Policy struct {
 // parsed any more, the last valid policy stays in force.
 //
 // The function changed is called after each change of the file, with the version of the policy that is in force. If the
-// new content is not valid, changed also gets the error. changed may be nil. changed must not use the Policy.
+// new content of the file is not valid, Load also passes the error to the function. The parameter changed may be nil.
+// The function must not use the Policy.
 //
 // Errors are of type *Error with reason TrustPolicyInvalid. After such an error, the caller must not continue without a
 // policy.
@@ -123,12 +125,13 @@ func policyError(what string, err error) error {
 		Problem: ocm.FirstLine(err.Error())}
 }
 
-// Version returns the version of the policy that is in force. This version is the first part of the digest of the
-// policy's text.
+// Version returns the version of the policy that is in force. The version is the beginning of the hash of the policy's
+// text.
 func (t *Policy) Version() string { return t.Current().Version }
 
-// Err returns the reason why the present content of the file is not in force. If this content is in force, the result
-// is nil. The error is of type *ocm.Error with reason TrustPolicyInvalid.
+// Err returns the error of the last attempt to load the file. While Err returns an error, the last valid content of the
+// file is in force. If the last attempt succeeded, Err returns nil. The error is of type *ocm.Error with reason
+// TrustPolicyInvalid.
 func (t *Policy) Err() error {
 	t.Current()
 	t.mu.Lock()
@@ -349,7 +352,7 @@ func parseKey(name, text string) (key, error) {
 }
 
 // verifiersOf returns verifiers for the signature schemes that cosign uses with a key. Until version 2, cosign always
-// used SHA-256. Since then, cosign uses the default hash of the key.
+// used SHA-256. Later versions of cosign use the default hash of the key.
 func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	first, err := signature.LoadVerifier(public, crypto.SHA256)
 	if err != nil {

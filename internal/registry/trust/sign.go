@@ -152,8 +152,9 @@ func addDigests(ctx context.Context, d map[string]any, resolve func(context.Cont
 }
 
 // Cosign returns a cosign signature of an artifact. The signature is a simple-signing payload with the tag
-// sha256-<digest>.sig, which has to be written to the repository of the artifact. old is the present artifact with this
-// tag, or nil. The signatures in old stay. where is the repository with its registry; it is a part of the payload.
+// sha256-<digest>.sig, which has to be written to the repository of the artifact. If the repository already has an
+// artifact with this tag, the parameter old is that artifact, and its signatures are kept. The parameter where is the
+// repository with its registry, which becomes a part of the payload.
 func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact, error) {
 	p := payload.SimpleContainerImage{}
 	p.Critical.Type = payload.CosignSignatureType
