@@ -39,7 +39,7 @@ type lastRemote struct {
 }
 
 // remoteReusePeriod is the time for which a reconcile may use the Kyma in the runtime that an earlier reconcile has
-// read. While modules are installed, several reconciles follow each other within this time.
+// read. While modules are installed, several reconciles of a Kyma follow each other within remoteReusePeriod.
 const remoteReusePeriod = 5 * time.Second
 
 // takeRemote returns the Kyma in the runtime as the last reconcile has left it, or nil if it has to be read: it was
@@ -60,9 +60,11 @@ func (n *run) takeRemote(ctx context.Context) (remote *v1beta2.Kyma) {
 }
 
 // keepRemote keeps the Kyma in the runtime for the next reconcile, if the next reconcile will probably come soon, and
-// if no event has arrived in this reconcile. A Kyma that requests nothing is not kept: see confirmRequest. A Kyma that
-// is Processing for longer than SlowModuleDelay is not kept either, so memory has only Kymas that change now. Nor is a
-// Kyma in a runtime that is not watched: an event there, of an agent of the Kyma project, may have no metadata.
+// if no event has arrived in this reconcile. keepRemote does not keep the Kyma in three cases:
+//
+//   - The Kyma requests no modules: see confirmRequest.
+//   - The Kyma has been Processing for longer than SlowModuleDelay, so that only Kymas that change now use memory.
+//   - The runtime is not watched: an event from an agent of the Kyma project may have no metadata.
 func (n *run) keepRemote() {
 	s := &n.kyma.Status
 	if s.State != v1beta2.StateProcessing || len(n.remote.Spec.Modules) == 0 || !n.kyma.DeletionTimestamp.IsZero() ||

@@ -14,8 +14,8 @@ import (
 
 // The admin of the runtime is the owner of the Kyma in the runtime. Admins sometimes delete this Kyma, often by
 // accident, and without further measures its modules would be uninstalled. Therefore the last requested channel and
-// modules are stored in an annotation of the Kyma in the control plane. They are not stored if they equal the spec of
-// the Kyma in the control plane.
+// modules are stored in an annotation of the Kyma in the control plane. If the requested channel and modules equal the
+// spec of the Kyma in the control plane, the annotation is removed.
 
 // lastRequestLimit is the maximum size of this annotation in bytes. All annotations of an object together may have 256
 // KiB. For 250 modules, the annotation has about 40 KiB.

@@ -17,7 +17,7 @@ import (
 )
 
 // TestEnqueueWaiting checks that only Kymas that wait for a window are enqueued, and that only the cache is read. Two
-// changes that the receiver of PolicyChanges has not received yet are one event.
+// changes that the receiver of PolicyChanges has not read yet are merged into one event.
 func TestEnqueueWaiting(t *testing.T) {
 	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{})
 	for _, i := range indexes() {

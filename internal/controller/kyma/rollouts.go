@@ -24,7 +24,8 @@ import (
 //	runtimes are admitted                         these Kymas
 //	the proven version of a channel               the Kymas in the channel with another version, or that wait for it
 
-// isStagedMove reports whether a release has changed only in the versions of channels that move to them in stages.
+// isStagedMove reports whether the only change of a release is that channels got new versions, and whether a rollout
+// with stages installs each of these new versions.
 func (r *Reconciler) isStagedMove(ctx context.Context, before, after client.Object) bool {
 	was, isRelease := before.(*v1beta2.ModuleReleaseMeta)
 	is, ok := after.(*v1beta2.ModuleReleaseMeta)
@@ -124,8 +125,9 @@ func (r *Reconciler) onReleaseStatus() handler.EventHandler {
 }
 
 // enqueueFirst enqueues the Kymas that a rollout admits. The status of a release names the rollout only after the
-// rollout has admitted the first runtimes. Therefore the event of the rollout may have arrived too early: the status of
-// the release did not name the rollout yet.
+// rollout has admitted the first runtimes. Therefore the handler of the event of the rollout may have enqueued no Kyma,
+// because the status of the release did not name the rollout yet. enqueueFirst repeats this work when the status of the
+// release names the rollout.
 func (r *Reconciler) enqueueFirst(ctx context.Context, name string) {
 	active := &v1beta2.ModuleRollout{}
 	switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, active); {
@@ -136,8 +138,8 @@ func (r *Reconciler) enqueueFirst(ctx context.Context, name string) {
 	}
 }
 
-// enqueueOthers enqueues the Kymas in a channel that do not have its proven version, or that wait for the first record
-// of the channel.
+// enqueueOthers enqueues the Kymas in a channel that do not have the proven version of the channel. enqueueOthers also
+// enqueues the Kymas that wait because the status of the release has had no entry for the channel yet.
 func (r *Reconciler) enqueueOthers(ctx context.Context, module string, c *v1beta2.ChannelStatus) {
 	if c.Version != c.Target && c.Policy == "" {
 		return // the version takes effect at once, so the change of spec has enqueued all Kymas

@@ -35,8 +35,8 @@ func (n *run) report(out loop.Outcome) {
 			s.MandatoryModules = plan.InstalledMandatory(n.modules, s.MandatoryModules)
 		}
 	case out.Err != nil && n.kyma.DeletionTimestamp.IsZero():
-		// The runtime cannot be reached, so the state of its modules is not known. The status entries keep their
-		// references, which are still valid.
+		// In this case the runtime cannot be reached, so the states of its modules are not known. The status entries of
+		// the modules keep their references to Manifests and templates, because these objects are in the control plane.
 		for i := range s.Modules {
 			if e := &s.Modules[i]; e.State != v1beta2.StateUnmanaged {
 				e.State, e.Reason, e.Message = v1beta2.StateError, out.Reason(), out.Err.Error()
@@ -182,8 +182,9 @@ func (n *run) reportConditions(out loop.Outcome) {
 	set(v1beta2.ConditionReady, all, v1beta2.OperationReady, "not ready", reason, detail)
 }
 
-// setter is a function that sets a condition. If ok is true, the condition becomes True with the message yes.
-// Otherwise the condition becomes False with the message no, the reason and the detail.
+// setter is a function that sets a condition. If the parameter ok is true, the condition becomes True, and its message
+// is the parameter yes. If ok is false, the condition becomes False, with the reason and the detail, and its message is
+// the parameter no.
 type setter func(kind string, ok bool, yes, no, reason, detail string)
 
 // reportMandatory sets or removes the condition of the mandatory modules.

@@ -160,7 +160,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// rightsTo returns the rights to some verbs for all objects. verbs is the inside of a list in JSON.
+// rightsTo returns the rights to some verbs for all objects. The parameter verbs has the items of a JSON list, without
+// the brackets.
 func rightsTo(t *testing.T, verbs string) access.Rights {
 	t.Helper()
 	r, err := access.ParseRights([]byte(`{"kind":"SelfSubjectRulesReview","status":{"resourceRules":[{"verbs":[` + verbs +
@@ -171,7 +172,7 @@ func rightsTo(t *testing.T, verbs string) access.Rights {
 	return r
 }
 
-// The returned Manifest was reconciled.
+// manifestIn returns a Manifest as the controller of Manifests leaves it: its status covers its last change.
 func manifestIn(state v1beta2.State, operation string) *v1beta2.Manifest {
 	return &v1beta2.Manifest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a-keda-1", Generation: 3},

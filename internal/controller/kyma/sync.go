@@ -39,8 +39,9 @@ var remoteRef = apply.Ref{
 const metadataOwner = "kyma-sync-context"
 
 // sync reads the Kyma in the runtime, whose spec has the requested modules. sync creates the objects that the runtime
-// lacks: namespace, CRDs, pull Secret, and the Kyma with our labels. If the runtime lacks nothing, sync costs one read:
-// an annotation of the Kyma has the digest of the base objects, so these need no read.
+// lacks: namespace, CRDs, pull Secret, and the Kyma with our labels. If the runtime has all these objects, sync only
+// reads the Kyma in the runtime. sync need not read the base objects, because their digest is in an annotation of the
+// Kyma.
 func (n *run) sync(ctx context.Context) error {
 	if n.InCluster {
 		if err := n.markRestored(ctx, n.kyma, n.runtime, n.kyma); err != nil {
@@ -93,7 +94,8 @@ func (n *run) sync(ctx context.Context) error {
 }
 
 // markUrgentIfEdited gives the reconciles of this runtime a higher priority if the spec of the Kyma in the runtime was
-// changed after the last report of the status. The person who changed the spec waits for the result.
+// changed after the last report of the status. The higher priority is for the person who has changed the spec and waits
+// for the result.
 func (n *run) markUrgentIfEdited() {
 	if n.remote.Generation != n.remote.Status.ObservedGeneration {
 		n.Urgent.Mark(n.kyma.Name)
@@ -252,8 +254,8 @@ func (n *run) catalogTarget() catalog.Target {
 	return t
 }
 
-// resolves reports whether this runtime gets the given version of a module in a channel, either now or after other
-// versions.
+// resolves reports whether the request for a module in a channel leads to the version in the parameter version: either
+// at once, or after other versions that have to be installed first.
 func (n *run) resolves(module, of, version string) bool {
 	return slices.ContainsFunc(n.modules, func(m plan.Module) bool {
 		d := m.Decision
@@ -277,8 +279,8 @@ func (n *run) recordCatalogDigest(ctx context.Context, digest string) error {
 	return nil
 }
 
-// publish copies the status to the Kyma in the runtime if the status there is different. The copy lacks the fields that
-// are only for the control plane.
+// publish copies the status to the Kyma in the runtime if the status there is different. The status in the runtime has
+// no fields about objects that exist only in the control plane.
 func (n *run) publish(ctx context.Context) error {
 	if n.kyma.Status.State != v1beta2.StateProcessing {
 		n.Urgent.Clear(n.kyma.Name)
@@ -343,8 +345,8 @@ func (n *run) subscribe(replay bool) {
 	})
 }
 
-// watchCredential reads what is known about the credential of the runtime. watchCredential also enqueues the Kyma when
-// the credential gains or loses rights.
+// watchCredential gets from the pool what the pool knows about the credential of the runtime: its expiry and its
+// rights. From then on, the Kyma is enqueued when the credential gains or loses rights.
 func (n *run) watchCredential() {
 	r, key := n.Reconciler, client.ObjectKeyFromObject(n.kyma)
 	n.Runtimes.WatchCredential(key.Name, n.runtime, func() {
@@ -371,7 +373,7 @@ func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Even
 	}
 }
 
-// includes reports whether the map all has every key and value of the map some.
+// includes reports whether the parameter all contains every key and value of the parameter some.
 func includes(all, some map[string]string) bool {
 	for k, v := range some {
 		if got, ok := all[k]; !ok || got != v {

@@ -201,8 +201,8 @@ func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object)
 }
 
 // modulesIn returns the names of the modules to which a release or template may belong. The name of a release is the
-// name of its module. The name of a template contains the name of its module. An early template instead has the module
-// name in its label or its spec, see [channel.ModuleOf].
+// name of its module. The name of a template contains the name of its module. The templates of early releases of the
+// Kyma project have other names: their module name is in a label or in the spec, see [channel.ModuleOf].
 func modulesIn(o client.Object) []string {
 	t, ok := o.(*v1beta2.ModuleTemplate)
 	if !ok {
@@ -257,7 +257,7 @@ func (r *Reconciler) enqueueWaiting(ctx context.Context) {
 }
 
 // PolicyChanges returns a channel with an event after each change of the maintenance policy in force, and after the
-// wall clock was set. Several changes may be one event.
+// wall clock was set. Several changes may be merged into one event.
 func (r *Reconciler) PolicyChanges() <-chan event.GenericEvent { return r.policyChanges }
 
 // followMaintenance enqueues the Kymas that wait for a maintenance window after each change of the policy file, and

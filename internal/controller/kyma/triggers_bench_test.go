@@ -39,8 +39,8 @@ func (i indexed) List(_ context.Context, list client.ObjectList, opts ...client.
 }
 
 // BenchmarkRelease changes the release of one module in a catalog of 100 modules. BenchmarkRelease measures a module
-// that 500 of 10,000 Kymas have, and a module that 5 Kymas have. The time should depend only on the number of these
-// Kymas.
+// that 500 of 10,000 Kymas have, and a module that 5 Kymas have. The measured time per change should depend only on the
+// number of Kymas that have the module, and not on the number of all Kymas.
 func BenchmarkRelease(b *testing.B) {
 	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{
 		moduleIndex: func(o any) ([]string, error) { return modulesOf(o.(*v1beta2.Kyma)), nil },
@@ -74,8 +74,8 @@ func BenchmarkRelease(b *testing.B) {
 	}
 }
 
-// BenchmarkResolve resolves the modules of one Kyma in a catalog of 100 modules with 5 channels. The time should depend
-// only on the number of modules of the Kyma.
+// BenchmarkResolve resolves the modules of one Kyma in a catalog of 100 modules with 5 channels. The measured time per
+// Kyma should depend only on the number of modules of the Kyma, and not on the size of the catalog.
 func BenchmarkResolve(b *testing.B) {
 	releases, templates := map[string]*v1beta2.ModuleReleaseMeta{}, map[string]*v1beta2.ModuleTemplate{}
 	channels := []string{"regular", "fast", "slow", "edge", "trial"}

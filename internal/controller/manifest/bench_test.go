@@ -34,8 +34,8 @@ import (
 // statusMessageLimit is the maximum length of a condition's message according to the CRD of Manifests.
 const statusMessageLimit = 32768
 
-// bench is a Manifest controller with a fake control plane and a fake runtime. The sources of its Manifests are
-// folders.
+// bench is a Manifest controller with a fake control plane and a fake runtime. The Manifests that bench reconciles have
+// folders as sources.
 type bench struct {
 	t       *testing.T
 	control client.Client
@@ -116,7 +116,8 @@ func (b *bench) patchStatus(
 	return c.SubResource(sub).Patch(ctx, o, p, opts...)
 }
 
-// moduleOf returns a Manifest with a folder as its source. The returned Manifest was not reconciled yet.
+// moduleOf returns a Manifest with a folder as its source. The Manifest has no status yet, as before its first
+// reconcile.
 func moduleOf(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "kcp-system", Name: "m", UID: "m-1", Generation: 1,
@@ -183,7 +184,7 @@ func (b *bench) delete() {
 	}
 }
 
-// ageSeen makes the states of objects that were seen too old to count.
+// ageSeen makes all states of objects that events have reported so old that the controller does not use them any more.
 func (b *bench) ageSeen() {
 	m := b.r.memoryOf(client.ObjectKey{Namespace: "kcp-system", Name: "m"}, b.manifest().UID)
 	m.mu.Lock()
@@ -252,15 +253,15 @@ func (f *fakeRuntime) paths() []string {
 	return slices.Sorted(maps.Keys(f.stored))
 }
 
-// failWith sets a function that selects the requests that fail, and their status codes. If the function is nil, no
-// request fails.
+// failWith sets a function that selects the requests that fail, and their status codes. If the parameter fail is nil,
+// no request fails.
 func (f *fakeRuntime) failWith(fail func(line string) (code int, reason string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = fail
 }
 
-// change edits an object as another field manager that then owns all fields of the object.
+// change edits an object in the runtime. Afterwards a field manager other than ours owns all fields of the object.
 func (f *fakeRuntime) change(path string, edit func(map[string]any)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,11 +13,13 @@ import (
 )
 
 // Check verifies and renders the sources of a Manifest, as a reconcile does. The Manifest need not exist, and no
-// runtime is needed. The bundles are those of the reconciles, so the first of these need not render them again. digest
-// is the digest of the desired content, and crds are the CustomResourceDefinitions in it.
+// runtime is needed. Check and the reconciles share the rendered bundles, so the first reconcile of a version need not
+// render it again. The result digest is the digest of the desired content. The result crds has the
+// CustomResourceDefinitions in the desired content.
 //
-// A chart that depends on the capabilities of a cluster is rendered for a cluster with the default capabilities. An
-// error in its templates is then no error of Check, because the chart may be valid in the clusters that it is for.
+// A chart that depends on the capabilities of a cluster is rendered for a cluster with the default capabilities. If the
+// templates of a chart that depends on capabilities fail, Check returns no error, because the chart may be valid in the
+// clusters that it is for.
 //
 // An error that only a change of the Manifest can fix is terminal. If a source has not answered yet, the error is
 // loop.Later.
@@ -56,7 +58,7 @@ func (r *Reconciler) Check(ctx context.Context, m *v1beta2.Manifest) (digest str
 	return p.digest, crds, nil
 }
 
-// appendCRDs appends the CustomResourceDefinitions of a bundle.
+// appendCRDs appends the CustomResourceDefinitions of a bundle to the list in the parameter all.
 func appendCRDs(all []*unstructured.Unstructured, bundle *render.Bundle) ([]*unstructured.Unstructured, error) {
 	for _, o := range bundle.Objects {
 		if _, is := o.CRD(); !is {

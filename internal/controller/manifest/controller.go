@@ -82,8 +82,8 @@ type Options struct {
 	Secrets client.Reader
 	// InjectData allows the module source.InjectionModule to receive data of Secrets of the control plane.
 	InjectData bool
-	// Saves is the budget of status patches for each runtime. All controllers share one budget. nil means that there is
-	// no limit.
+	// Saves limits the rate at which all controllers together patch the statuses of each runtime. If the field Saves is
+	// nil, the rate has no limit.
 	Saves *budget.Budget
 	// Events records Kubernetes events. If Events is nil, no events are recorded.
 	Events events.EventRecorder
@@ -239,7 +239,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 }
 
 // peers returns the Manifests whose objects are on the same cluster as those of this Manifest. If Shards is set, the
-// cache lacks the Manifests of other replicas, whose objects may be on the control plane.
+// cache of this replica lacks the Manifests of other replicas. Since modules of all replicas may be on the control
+// plane, the Manifests of modules on the control plane are then read from another cache, Secrets.
 func (n *run) peers() inventory.Peers {
 	if n.cluster.IsControlPlane() && n.Shards != nil {
 		return inventory.Peers{Reader: n.Secrets, Target: n.cluster.Target}
@@ -313,8 +314,8 @@ func (n *run) addFinalizers(ctx context.Context) error {
 	})
 }
 
-// reclaim adds the objects in the runtime to the inventory of a restored Manifest. For other Manifests reclaim does
-// nothing.
+// reclaim adds the objects in the runtime to the inventory of a restored Manifest. For a Manifest that was not
+// restored, reclaim does nothing.
 func (n *run) reclaim(ctx context.Context) error {
 	if !n.manifest.IsRestored() {
 		return nil
@@ -350,9 +351,10 @@ func (n *run) publishRef(ctx context.Context) error {
 	})
 }
 
-// connect gets the connection to the runtime from the pool, and sends no request to the runtime. After an error, the
-// Manifest waits until the pool notifies it of a change. A Manifest that is Ready may not need a connection. If no
-// connection is open for such a Manifest, reach opens the connection when it is needed.
+// connect gets the connection to the runtime from the pool, and sends no request to the runtime. If there is no
+// connection, the Manifest is not retried: the pool notifies the controller when the runtime may be reachable again. A
+// Manifest that is Ready may not need a connection. If no connection is open for such a Manifest, reach opens the
+// connection when it is needed.
 func (n *run) connect(ctx context.Context) error {
 	if err := n.cluster.Check(n.manifest); err != nil {
 		return reconcile.TerminalError(err)
@@ -401,8 +403,8 @@ func (n *run) auditInterval() time.Duration {
 	return n.WatchedAuditInterval
 }
 
-// scheduleAudit requeues the Manifest at the time of its next audit. The time within the interval is derived from the
-// name of the Manifest.
+// scheduleAudit requeues the Manifest at the time of its next audit. The time of an audit within the interval is
+// derived from the name of the Manifest, so that the audits of different Manifests are spread over the interval.
 func (n *run) scheduleAudit(context.Context) error {
 	interval := min(n.auditInterval(), n.cluster.PollInterval())
 	after := loop.Spread(interval, n.manifest.Namespace+"/"+n.manifest.Name)

@@ -156,8 +156,8 @@ func TestDuplicateObject(t *testing.T) {
 	}
 }
 
-// TestDrift checks that an object that another field manager has changed or deleted is corrected. If the Manifest has
-// the annotation for it, the drift is only reported.
+// TestDrift checks that an object that another field manager has changed or deleted is corrected. If an annotation of
+// the Manifest states that drift is only reported, the object is not corrected.
 func TestDrift(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -239,7 +239,8 @@ func TestDriftDuringUpgrade(t *testing.T) {
 }
 
 // TestLongErrorIsReported checks an error that is longer than the limit of a condition message: the runtime denies
-// reads of 120 objects. The error must still be reported, so that the Manifest does not stay Ready.
+// reads of 120 objects. The status must report the error in a shortened form, because a message that is too long would
+// be refused and the Manifest would stay Ready.
 func TestLongErrorIsReported(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	var all []string

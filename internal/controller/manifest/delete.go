@@ -35,8 +35,8 @@ func (n *run) connectToDelete(ctx context.Context) error {
 }
 
 // handOver removes our labels, annotations and fields from the objects of the inventory. After that, the objects belong
-// to the user. An object that another module contains too belongs to the other module instead; an event reports such an
-// object.
+// to the user. If another module contains an object, too, the object belongs to this other module from now on, and an
+// event reports this.
 func (n *run) handOver(ctx context.Context) error {
 	others, err := n.peers().Others(ctx, n.manifest)
 	if err != nil {
@@ -115,8 +115,8 @@ func (n *run) deleteResource(ctx context.Context) error {
 	return nil
 }
 
-// operatorRepairDelay is a delay after the start of a deletion. After it, the objects of the module's operator are
-// compared with their desired state.
+// operatorRepairDelay is the time from the start of a deletion until the controller compares the objects of the
+// module's operator with their desired state, and repairs them.
 const operatorRepairDelay = 2 * time.Second
 
 // planOperator keeps the module's operator working while custom resources wait for it to remove their finalizers.
@@ -253,8 +253,8 @@ func (n *run) awaitFinalizers(context.Context) error {
 	return loop.Done()
 }
 
-// deleteManifest deletes the Manifest and reads its metadata again after that. The removal of the finalizers needs this
-// metadata.
+// deleteManifest deletes the Manifest, and then reads its metadata again, because the removal of the finalizers needs
+// the new resource version.
 func (n *run) deleteManifest(ctx context.Context) error {
 	if err := client.IgnoreNotFound(n.Client.Delete(ctx, n.manifest)); err != nil {
 		return fmt.Errorf("deleting Manifest %s: %w", n.manifest.Name, err)

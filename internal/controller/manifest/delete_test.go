@@ -150,8 +150,8 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestDeleteWaitsForUsers checks that custom resources of users block the deletion. Custom resources of other Manifests
-// do not block it.
+// TestDeleteWaitsForUsers checks that custom resources of users block the deletion. The custom resources that other
+// Manifests own do not block the deletion.
 func TestDeleteWaitsForUsers(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -306,9 +306,10 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestOperatorOfDeletedModule checks that a version that is requested during a blocked deletion is applied. The version
-// is not applied in two cases: the Manifest was restored from an older state, so the runtime may have a higher version;
-// or the purge has started.
+// TestOperatorOfDeletedModule checks a new version that is requested while the deletion of the module is blocked. The
+// operator of the new version is applied, because it may be able to finish the deletion. The new version is not applied
+// in two cases: the Manifest was restored from an older state, so the runtime may have a higher version; or the purge
+// has started.
 func TestOperatorOfDeletedModule(t *testing.T) {
 	cases := map[string]struct {
 		reason, annotation, want string

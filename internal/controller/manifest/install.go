@@ -164,8 +164,8 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 	return n.waitFor(unserved[0].Message)
 }
 
-// seeApplied records the readiness of the workloads that were applied, as the answers show it. A workload whose
-// readiness is not reported by events is read after firstPollDelay.
+// seeApplied records the readiness of the workloads that were applied, as the responses of the API server to the apply
+// requests show it. A workload whose readiness is not reported by events is read after firstPollDelay.
 func (n *run) seeApplied(result apply.Result) {
 	for _, ref := range result.Applied {
 		switch {
@@ -215,9 +215,9 @@ func (n *run) recordEventOf(kind, reason, note string) {
 }
 
 // compare compares objects in the runtime with their desired state. compare compares all objects if the plan requires
-// this, or if the memory does not show that the unchanged objects were applied. Otherwise compare compares only the
-// objects that events reported as changed. compare removes the objects that differ from the stored progress, so that
-// apply sends these objects again.
+// this, or if the memory does not show that the unchanged objects were applied. If neither is the case, compare
+// compares only the objects that events reported as changed. If an object differs from its desired state, compare
+// removes the object from the stored progress, so that the step apply sends the object again.
 func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	only := n.plan.drifted
 	for _, ref := range n.refs {
@@ -259,7 +259,8 @@ func (n *run) createResource(ctx context.Context) error {
 			n.memory.progress.Version(ref) != 0 {
 			return nil // it exists, and observe reads it when the workloads are ready
 		}
-		// The step observe needs the custom resource too, so it is read before, and created if it does not exist.
+		// The step observe needs the state of the custom resource, so the custom resource is read first, and created
+		// only if it does not exist.
 		object, err := n.readResource(ctx)
 		if object != nil {
 			_, _ = n.evaluateRead(object) // observe reports the error
@@ -314,8 +315,8 @@ func (n *run) readResource(ctx context.Context) (*unstructured.Unstructured, err
 	return object, nil
 }
 
-// noteServed records that the runtime serves a kind if a CRD of this module defines this kind. The record saves a
-// discovery request.
+// noteServed records that the runtime serves a kind if a CRD of this module defines this kind. If it is recorded that
+// the runtime serves a kind, the next apply of this kind needs no discovery request.
 func (n *run) noteServed(kind schema.GroupKind) {
 	if n.rendered == nil {
 		return
@@ -330,8 +331,8 @@ func (n *run) noteServed(kind schema.GroupKind) {
 	}
 }
 
-// prune deletes the objects that only the former version had, and waits until they no longer exist. At that time, the
-// objects of the new version exist already.
+// prune deletes the objects that only the former version had, and waits until they no longer exist. When prune runs,
+// all objects of the new version were applied before.
 func (n *run) prune(ctx context.Context) error {
 	if n.rendered == nil {
 		return nil // record has already called expectObjects

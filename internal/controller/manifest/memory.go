@@ -34,8 +34,9 @@ type memory struct {
 	deferred       deferred               // the status of the last reconcile, if it was not saved
 	// conflicts are the objects that another module contains too, with other content; each reconcile compares them.
 	conflicts []apply.Ref
-	// ownersTurn has the objects that another module contains too and whose owner has to correct a change, with the
-	// time since when; each reconcile compares them.
+	// ownersTurn has the objects that another module contains, too, and that were changed. The owner of the object has
+	// time to correct the change: the value is the time at which a reconcile found the change. Each reconcile compares
+	// the objects in ownersTurn with their desired state.
 	ownersTurn map[apply.Ref]time.Time
 	others     inventory.Wait // a deletion waits until other modules have recorded their objects
 	// drift is the message about drift that is reported and not corrected; drift is "" if there is none.
@@ -49,7 +50,8 @@ type memory struct {
 	expected []apply.Ref // guarded by mu: the objects that the runtime should have once all are applied
 	changes  changes     // guarded by mu
 
-	// guarded by mu: the readiness of workloads and of the custom resource while the module is Processing, see seen.go
+	// seen has the readiness of workloads and of the custom resource while the module is Processing, see seen.go. seen
+	// is guarded by mu.
 	seen     map[apply.Ref]seenState
 	needed   []apply.Ref   // guarded by mu: the objects that decide about readiness, if events contain their state
 	shown    v1beta2.State // guarded by mu: the state in the last report, or sending; "" if it is in doubt
@@ -65,7 +67,8 @@ type changes struct {
 	retried   bool                      // a person requested a retry
 }
 
-// resourceEvent is an event of the custom resource whose state is recorded. If there is no such event, version is 0.
+// resourceEvent is an event of the custom resource whose state is recorded. If no event of the custom resource is
+// recorded, version is 0.
 type resourceEvent struct {
 	ref     apply.Ref
 	version uint64
@@ -81,7 +84,8 @@ type objectEvent struct {
 }
 
 // deferred is a status that was not saved, and the resource version of the Manifest that it belongs to. The next
-// reconcile continues with this status. If it is lost, all objects are applied again.
+// reconcile continues with the status in deferred. If a deferred status is lost with the process, all objects are
+// applied again.
 type deferred struct {
 	status          *v1beta2.ManifestStatus
 	resourceVersion string
@@ -150,7 +154,7 @@ func (m *memory) addMissedLocked(in runtimes.Interest, resource apply.Ref) bool 
 func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetadata,
 	owner string, resource apply.Ref) bool {
 	ref := refOf(e.Interest, o.Namespace, o.Name)
-	// known means that a reconcile has already read this version of the object.
+	// known is true if a reconcile has already read or written the version of the object that the event shows.
 	known := !e.Deleted && m.progress.IsKnownVersion(ref, o.UID, o.ResourceVersion)
 	if ref.SameObject(resource) {
 		if known {
@@ -239,7 +243,8 @@ func isOlder(version, than string) bool {
 	return errA == nil && errB == nil && a < b
 }
 
-// refOf returns the reference of an object that was reported because of an interest.
+// refOf returns the reference of an object in an event. The interest that the event belongs to has the kind of the
+// object.
 func refOf(i runtimes.Interest, namespace, name string) apply.Ref {
 	return apply.Ref{Group: i.Resource.Group, Version: i.Resource.Version, Kind: i.Kind,
 		Namespace: namespace, Name: name}
@@ -264,8 +269,8 @@ func (m *memory) takeChanges() changes {
 	return taken
 }
 
-// restoreChanges records the changes of a reconcile that did not complete again. If a newer event about an object has
-// arrived, the newer event is kept.
+// restoreChanges records again the changes that a reconcile has taken over, because that reconcile did not complete. If
+// a newer event about an object has arrived, the newer event is kept.
 func (m *memory) restoreChanges(taken changes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -311,8 +316,9 @@ func compareRefs(a, b apply.Ref) int { return strings.Compare(a.String(), b.Stri
 // change counts as a conflict with the owner. The owner usually corrects the change within a second.
 const ownerGrace = time.Minute
 
-// waitForOwners returns the list found without the objects whose owners still have time to correct a change. An object
-// whose time is over is removed from the record, so that it is applied again; this reports the conflict.
+// waitForOwners returns the list found without the objects whose owners still have time to correct a change. If the
+// owner of an object has not corrected the change in time, waitForOwners removes the object from the stored progress.
+// So the object is applied again, and the apply request reports the conflict with the owner.
 func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Drifted {
 	var waiting map[apply.Ref]time.Time
 	found = slices.DeleteFunc(found, func(d apply.Drifted) bool {
@@ -337,8 +343,8 @@ func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Dri
 	return found
 }
 
-// ownersTurnLeft returns the time until the first owner must have corrected its object. If no object waits for its
-// owner, ownersTurnLeft returns false.
+// ownersTurnLeft returns the time until the first owner must have corrected its object. The second result is false if
+// no object waits for its owner to correct it.
 func (m *memory) ownersTurnLeft(now time.Time) (time.Duration, bool) {
 	left, waits := ownerGrace, false
 	for _, since := range m.ownersTurn {

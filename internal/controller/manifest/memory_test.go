@@ -188,8 +188,8 @@ func TestMemoryOf(t *testing.T) {
 	}
 }
 
-// TestMissedEvents: lost events of a kind concern a Manifest if one of its objects or its custom resource has this
-// kind.
+// TestMissedEvents checks which lost events matter to a Manifest: those of the kinds of its objects and of its custom
+// resource.
 func TestMissedEvents(t *testing.T) {
 	object := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
 	cr := apply.Ref{Group: "x.io", Version: "v1", Kind: "Keda", Namespace: "n", Name: "default"}

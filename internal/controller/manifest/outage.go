@@ -18,9 +18,9 @@ type outage struct {
 	changed []apply.Ref // objects that are not compared because of this
 }
 
-// continueWithout returns the result of a step that could not read a source. If the installed version is the desired
-// one, the reconcile continues without the sources, and later reconciles try to read them. If another version is
-// desired, continueWithout returns err.
+// continueWithout decides whether a reconcile continues without the sources, after a step could not read a source. If
+// the desired version is already installed, the reconcile continues, and later reconciles try to read the sources. If
+// the desired version is not installed yet, continueWithout returns the error of the step.
 func (n *run) continueWithout(err error, isInstalled bool) error {
 	after, isWaiting := loop.WaitDelay(err)
 	if !isInstalled || !isWaiting && !source.IsUnreadable(err) {

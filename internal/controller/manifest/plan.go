@@ -43,8 +43,8 @@ type history struct {
 }
 
 // recentComparisonPeriod is a period after a comparison of all objects; events that are lost in this period cause no
-// further comparison. The reason is that an installation compares all objects anyway, and that events are sometimes
-// lost during an installation.
+// further comparison. Events are sometimes lost during an installation, and an installation compares all objects
+// anyway.
 const recentComparisonPeriod = time.Minute
 
 // newPlan returns the plan for a Manifest whose sources were resolved.
@@ -99,11 +99,12 @@ func objectOptions(m *v1beta2.Manifest, pullSecret string, injection *render.Inj
 }
 
 // sum returns the digest of all inputs that determine the desired content of the runtime. sum does not include the
-// properties of the runtime that charts query. Audits detect changes of those properties.
+// properties of the runtime that charts query. Audits detect changes of the properties of the runtime that charts
+// query.
 //
-// sum needs only the digests of the artefacts, and not their content. Therefore an unchanged Manifest needs no
-// download, even after a restart. The status of every Manifest contains this digest. If the way in which the digest is
-// computed changes, all modules are applied again.
+// The function sum computes the digest from the digests of the artefacts, and not from their content. Therefore an
+// unchanged Manifest needs no download, even after a restart. The status of every Manifest contains this digest. If the
+// way in which the digest is computed changes, all modules are applied again.
 func (p plan) sum(m *v1beta2.Manifest) string {
 	h := sha256.New()
 	encode := json.NewEncoder(h)

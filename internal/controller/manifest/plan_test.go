@@ -155,8 +155,8 @@ func manifestWith(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 	return m
 }
 
-// planFor returns the plan of a Manifest whose sources are pinned by digests. Therefore making the plan needs no
-// request.
+// planFor returns the plan of a Manifest whose sources are pinned by digests. For pinned sources, planFor needs no
+// request to a registry.
 func planFor(t *testing.T, m *v1beta2.Manifest, h history) (plan, error) {
 	found, err := source.NewFinder(source.Options{}).Find(t.Context(), m)
 	if err != nil {

@@ -55,8 +55,8 @@ func (n *run) renderSources(ctx context.Context) error {
 	return nil
 }
 
-// verify checks the signature of each artefact by the trust policy, even if the content of the artefact is cached.
-// After an error, the result has the signatures of the artefacts before.
+// verify checks the signature of each artefact by the trust policy, even if the content of the artefact is cached. If
+// the check of an artefact fails, the result has the signatures of the artefacts that were checked before it.
 func (p plan) verify(ctx context.Context) (signatures []condition.Signature, err error) {
 	check := func(name string, a source.Artefact) error {
 		s, err := a.Verify(ctx)
@@ -79,8 +79,8 @@ func (p plan) verify(ctx context.Context) (signatures []condition.Signature, err
 	return signatures, nil
 }
 
-// terminalIfPinned marks a rendering error as terminal if a digest pins the source to its content. Only a change of the
-// Manifest can fix such an error.
+// terminalIfPinned marks a rendering error as terminal if a digest pins the source to its content. The content of a
+// pinned source never changes, so only a change of the Manifest can fix its rendering error.
 func terminalIfPinned(err error, a source.Artefact) error {
 	_, ofContent := errors.AsType[*render.Error](err)
 	_, failed := errors.AsType[source.Failure](err)

@@ -103,8 +103,8 @@ func (n *run) signatures() []condition.Signature {
 	return n.rendered.signatures
 }
 
-// deferSave reports whether saving the status can be deferred to a later reconcile. If so, deferSave keeps the status
-// of an installation in memory.
+// deferSave reports whether saving the status can be deferred to a later reconcile. If saving can be deferred,
+// deferSave keeps the status of an installation in memory.
 func (n *run) deferSave() bool {
 	s := &n.manifest.Status
 	if !isMinor(s, &n.saved, time.Since(n.notReadySince())) {

@@ -23,10 +23,11 @@ type Artefact struct {
 	Content  string // digest of the content of the version; "" if a Manifest of an earlier release does not have it
 }
 
-// ArtefactIn returns the artefact that a component descriptor describes, in the order of the descriptor. The resource
-// raw-manifest and charts in chart repositories are installed; the resources config and crds are their settings and
-// their CRDs. The components of early modules have no resource raw-manifest. For these components all other resources
-// are installed, too. The resource default-cr, an example for users, is never installed.
+// ArtefactIn returns what a component descriptor requires to be installed. The sources of the artefact have the order
+// of the descriptor. The resource raw-manifest is installed, and so is each chart in a chart repository. The resource
+// config has the settings of the module, and the resource crds has its CRDs. If a component descriptor has no resource
+// raw-manifest, which is so for modules that were built for early releases of the Kyma project, all its other resources
+// are installed. The resource default-cr, an example for users, is never installed.
 func ArtefactIn(c *registry.Component) (Artefact, error) {
 	a := Artefact{Images: c.Images, Content: c.Content}
 	_, hasRawManifest := c.Layers[v1beta2.RawManifest]
@@ -77,8 +78,8 @@ func ArtefactOf(m *v1beta2.Manifest) Artefact {
 }
 
 // HasRecordedContent reports whether the artefact that a Manifest installs has the content that is recorded in the
-// ModuleTemplate of its version. The second result is false if the ModuleTemplate has no record of the content, for
-// example because it was created again. The first row that fits decides:
+// ModuleTemplate of its version. The result known is false if the ModuleTemplate has no record of the content, for
+// example because the ModuleTemplate was deleted and created again. The first row that fits decides:
 //
 //	1  other content was found in the registry   false: a person has accepted that content
 //	2  the Manifest has no digest, because an

@@ -36,8 +36,8 @@ import (
 // Module is one module of a Kyma in one reconcile.
 type Module struct {
 	Spec v1beta2.Module // the module as the Kyma requests it
-	// IsRequested is true if the Kyma in the runtime requests the module, or if the module is mandatory. If false, the
-	// Manifest has to be deleted.
+	// IsRequested is true if the Kyma in the runtime requests the module, or if the module is mandatory. If IsRequested
+	// is false, the Manifest has to be deleted.
 	IsRequested bool
 	IsMandatory bool                  // the control plane requests the module, or requested it before
 	Decision    channel.Decision      // the desired version, or the reason why there is none
@@ -140,14 +140,16 @@ func upgradeOf(m *v1beta2.Manifest, d channel.Decision) *channel.Decision {
 	return &d
 }
 
-// mayDelete reports whether a Kyma allows the deletion of custom resources whose CRD belongs to a module. The Kyma in
-// the runtime decides this only for modules that it can request.
+// mayDelete reports whether a Kyma allows the deletion of custom resources whose CRD belongs to a module. A mandatory
+// module cannot be requested in the runtime, so for a mandatory module only the Kyma in the control plane can allow the
+// deletion of custom resources.
 func (in *Inputs) mayDelete(module string, mandatory bool) bool {
 	return in.Kyma.MayDeleteCustomResources(module) || !mandatory && in.Remote.MayDeleteCustomResources(module)
 }
 
-// ToRemove returns a module made from a Manifest that is being deleted or will be deleted. For such a module, only the
-// Kyma in the control plane decides whether custom resources are deleted.
+// ToRemove returns a module made from a Manifest that is being deleted or will be deleted. In the returned module, only
+// the Kyma in the control plane decides whether custom resources are deleted: ToRemove does not read the Kyma in the
+// runtime.
 func ToRemove(k *v1beta2.Kyma, m *v1beta2.Manifest) Module {
 	of := m.ModuleName()
 	return Module{Spec: v1beta2.Module{Name: of}, IsMandatory: m.IsMandatory(), Manifest: m, Former: formerEntry(k, of),
@@ -204,8 +206,9 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory
 
 // InstalledVersion returns the version of a module that is installed in the runtime, or "" if no version is installed.
 // If the control plane was restored from an older state, InstalledVersion returns the version that was found in the
-// runtime. InstalledVersion ignores a version that somebody else has written into the spec of the Manifest. Such a
-// version is also ignored after the controller of Manifests has copied it into the status.
+// runtime. InstalledVersion ignores a version that somebody else has written into the spec of the Manifest.
+// InstalledVersion also ignores a version of somebody else that the controller of Manifests has already copied from the
+// spec into the status.
 func InstalledVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
@@ -233,7 +236,7 @@ func runtimeVersion(m *v1beta2.Manifest) string {
 }
 
 // AwaitsInventory reports whether the inventory of a restored Manifest still lacks the objects that are in the runtime.
-// As long as it lacks them, the Manifest must not be changed.
+// As long as AwaitsInventory returns true, the Kyma controller must not change the Manifest.
 func AwaitsInventory(m *v1beta2.Manifest) bool { return m.IsRestored() && !m.HasRuntimeInventory() }
 
 // installedTarget returns the cluster on which objects of a module are installed, or "" if no objects are installed.
@@ -263,8 +266,9 @@ func manifestName(k *v1beta2.Kyma, m *Module) string {
 	return v1beta2.ManifestName(k.Name, m.Decision.Component, m.Spec.Name)
 }
 
-// DesiredManifest returns the Manifest that a module should have. The module must have a version: Decision.Template is
-// set. now is the time at which a rollout orders the version; without a rollout it is not used.
+// DesiredManifest returns the Manifest that a module should have. The caller must have decided on a version of the
+// module, so that Decision.Template is set. The parameter now is recorded as the time at which a rollout orders the
+// version. If the decision is not part of a rollout, now is not used.
 func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact, now time.Time) *v1beta2.Manifest {
 	t := m.Decision.Template
 	name := manifestName(k, m)
@@ -378,15 +382,16 @@ var (
 		v1beta2.AnnotationRolloutExcused}
 )
 
-// sourceAnnotations describe the sources of a Manifest. Manifests of earlier releases do not have them.
+// sourceAnnotations describe the sources of a Manifest. Manifests that were written by earlier releases of the manager
+// do not have the annotations in sourceAnnotations.
 var sourceAnnotations = []string{v1beta2.AnnotationRequestedSources, v1beta2.AnnotationContentDigest}
 
 // WithDesired returns a copy of a Manifest with the desired labels, annotations and spec. WithDesired returns nil if
 // the Manifest already has the desired labels, annotations and spec. WithDesired does not change finalizers, because
 // they belong to the controller of Manifests.
 //
-// If only annotations in sourceAnnotations are missing, the Manifest is not written: Manifests of earlier releases get
-// these annotations with their next change.
+// If a Manifest lacks only annotations in sourceAnnotations, WithDesired returns nil: a Manifest of an earlier release
+// gets the missing annotations with its next change.
 func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	labels, annotations := withOurs(is.Labels, ourLabels, want.Labels),
 		withOurs(is.Annotations, ourAnnotations, want.Annotations)
@@ -405,8 +410,8 @@ func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 }
 
 // WithOperatorOf returns a copy of a Manifest that is being deleted, with the version and the sources of another
-// Manifest. The copy keeps the custom resource of the deleted Manifest, because the deletion waits for this custom
-// resource.
+// Manifest. The returned copy keeps spec.resource, the custom resource of the Manifest that is being deleted, because
+// the deletion waits until this custom resource no longer exists.
 func WithOperatorOf(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	updated := is.DeepCopy()
 	resource, policy := is.Spec.Resource, is.Spec.CustomResourcePolicy
@@ -422,7 +427,8 @@ func WithOperatorOf(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 }
 
 // withOurs returns a copy of some labels or annotations, in which the labels or annotations of this controller are as
-// desired. In the copy, each of our keys has the desired value; a key without a desired value is missing.
+// desired. The parameter ours lists the keys that this controller owns. withOurs sets each of these keys to its desired
+// value, and removes each of these keys that has no desired value.
 func withOurs(all map[string]string, ours []string, want map[string]string) map[string]string {
 	out := make(map[string]string, len(all)+len(want))
 	maps.Copy(out, all)

@@ -414,8 +414,8 @@ func TestArtefactInEarlyModules(t *testing.T) {
 	}
 }
 
-// TestArtefactInWithChart checks that a chart in a chart repository is installed in addition to raw-manifest, which
-// excludes other layers.
+// TestArtefactInWithChart checks a component with the resource raw-manifest and with a chart in a chart repository:
+// both are installed, and no other layer is installed.
 func TestArtefactInWithChart(t *testing.T) {
 	layer := registry.Layer{Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIRef}
 	chart := registry.Chart{URL: "https://charts.example.com", Name: "shop", Version: "1.0.0"}
@@ -551,8 +551,8 @@ func TestHasRecordedContent(t *testing.T) {
 	}
 }
 
-// TestContentOfManifest checks three things. A Manifest has the digest of its content. A Manifest of an earlier release
-// is not written only to add the digest. A changed digest is written even if nothing else has changed.
+// TestContentOfManifest checks that a Manifest has the digest of its content. To add only the digest is no reason to
+// write a Manifest of an earlier release. A changed digest is written even if nothing else has changed.
 func TestContentOfManifest(t *testing.T) {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "kcp-system", UID: "u"}}
 	m := &Module{Spec: v1beta2.Module{Name: "keda"}, Decision: decided()}

@@ -39,9 +39,9 @@ func MandatoryEntries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	return entries
 }
 
-// InstalledMandatory returns the entries of the mandatory modules that are installed and are not being deleted. before
-// has the previous entries: if a Manifest was restored from an older state, its entry stays the same until the next
-// version is installed.
+// InstalledMandatory returns the entries of the mandatory modules that are installed and are not being deleted. The
+// parameter before has the previous entries. If a Manifest was restored from an older state, the result has the
+// previous entry of its module, until the next version is installed.
 func InstalledMandatory(modules []Module, before []v1beta2.MandatoryModuleStatus) []v1beta2.MandatoryModuleStatus {
 	var entries []v1beta2.MandatoryModuleStatus
 	for i := range modules {
@@ -104,8 +104,10 @@ func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	return e
 }
 
-// observationOf returns the version of a module as this reconcile has observed it, for the history. A blocker is not a
-// change of the version. An error without a reason code is no change either, because such an error is retried at once.
+// observationOf returns what this reconcile has observed about the version of a module. The caller compares the
+// observation with the history of versions in the status entry of the module. A blocker, or an error without a reason
+// code, is not recorded in the history: a blocker does not change the version, and an error without a reason code is
+// retried at once.
 func observationOf(m *Module) changelog.Observation {
 	is := m.Manifest
 	switch {
@@ -228,8 +230,9 @@ func operationOf(m *v1beta2.Manifest) string {
 	return m.Status.LastOperation.Operation
 }
 
-// refusalOf returns a condition if the API server refuses the status of a Manifest, and nil otherwise. A refused status
-// is saved in a reduced form: the state, this condition, and fields of the former status.
+// refusalOf returns a condition if the API server refuses the status of a Manifest, and nil otherwise. A status that
+// the API server refuses is saved in a reduced form: the new state, the returned condition, and the other fields of the
+// former status.
 func refusalOf(m *v1beta2.Manifest) *metav1.Condition {
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Reason == v1beta2.ReasonStatusNotSaved && c.ObservedGeneration == m.Generation {
@@ -277,8 +280,9 @@ func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
 	return reason, strings.Join(parts, "; ")
 }
 
-// SlowModuleDelay is how long a module may be Processing before the status of its Kyma shows the reason. A module that
-// becomes Ready earlier costs two status writes in the runtime, whatever happens in between.
+// SlowModuleDelay is how long a module may be Processing before the status of its Kyma shows the reason. If a module
+// becomes Ready within SlowModuleDelay, the status of the Kyma in the runtime is written only twice: with the state
+// Processing and with the state Ready.
 const SlowModuleDelay = 10 * time.Second
 
 // IsSlow reports whether a Manifest has been Processing for at least SlowModuleDelay.
@@ -286,8 +290,9 @@ func IsSlow(m *v1beta2.Manifest, now time.Time) bool {
 	return m.Status.State == v1beta2.StateProcessing && !now.Before(ProcessingSince(m).Add(SlowModuleDelay))
 }
 
-// ProcessingSince returns the time since when a Manifest is not Ready: the last transition of its condition Ready, or
-// its creation if it has no such condition or is Ready.
+// ProcessingSince returns the time at which a Manifest stopped being Ready: the last transition of its condition Ready.
+// If the Manifest has no condition Ready, or the condition is True, ProcessingSince returns the creation time of the
+// Manifest.
 func ProcessingSince(m *v1beta2.Manifest) time.Time {
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Status != metav1.ConditionTrue {
@@ -306,7 +311,8 @@ func VisibleState(m *v1beta2.Manifest) v1beta2.State {
 }
 
 // isOutdated reports whether the status of a Manifest does not cover its last change, or lacks the objects that its
-// runtime has. A refused status is not outdated: its state covers the last change.
+// runtime has. If the API server has refused the status, isOutdated returns false: the state of the reduced status is
+// up to date.
 func isOutdated(m *v1beta2.Manifest) bool {
 	if refusalOf(m) != nil {
 		return false
@@ -323,9 +329,9 @@ func ReasonOf(m *v1beta2.Manifest) string {
 	return ""
 }
 
-// RemoteStatus returns the status for the Kyma in the runtime. The status in the runtime differs from the status in the
-// control plane in three ways. Generations are those of the Kyma in the runtime. References to templates point into the
-// runtime. Fields about objects that exist only in the control plane are left out.
+// RemoteStatus returns the status for the Kyma in the runtime. RemoteStatus changes a copy of the status in the control
+// plane. Each observedGeneration becomes the generation of the Kyma in the runtime. References to templates become
+// references to the templates in the runtime. Fields about objects that exist only in the control plane are left out.
 func RemoteStatus(k *v1beta2.Kyma, generation int64) v1beta2.KymaStatus {
 	s := *k.Status.DeepCopy()
 	s.ObservedGeneration, s.Agent, s.ClusterID, s.KubernetesVersion = generation, nil, "", ""

@@ -1,6 +1,6 @@
 // Package restored finds modules whose recorded state a control plane has lost. A control plane loses state when it is
-// restored from an older backup, or without statuses, or without a Manifest. The package marks the Manifests of these
-// modules.
+// restored from an older backup, or without statuses, or without a Manifest. The package marks the Manifests of the
+// modules that it finds.
 //
 // # Use
 //
@@ -10,21 +10,23 @@
 // # How it works
 //
 // The status of the Kyma in a runtime is a copy of the status in the control plane. The manager saves the status in the
-// control plane before it copies the status to the runtime. So the control plane has every change that the copy shows.
-// A change that is only in the copy proves that the control plane was restored from an older state. The table at [Find]
-// has all cases.
+// control plane before it copies the status to the runtime. So a control plane that has lost nothing has every change
+// that the copy in the runtime shows. A change that is only in the copy proves that the control plane was restored from
+// an older state. The table at [Find] has all cases.
 //
-// The Manifest of such a module gets [v1beta2.AnnotationRuntimeVersion] before anything else is written. From then on,
-// the version in the annotation is the installed version. The controller of Manifests applies nothing, but adds the
-// objects of the module in the runtime to the inventory. If the Manifest was lost, [Mark] creates a Manifest that has
-// nothing to install. The Kyma in the control plane then gets the status entry of the copy, so that the next copy has
-// the same history.
+// [Mark] first sets [v1beta2.AnnotationRuntimeVersion] on the Manifest of each module that was found. The version in
+// this annotation then counts as the installed version. For a Manifest with this annotation, the controller of
+// Manifests applies nothing at first: it adds the objects of the module in the runtime to the inventory. If the
+// Manifest was lost, [Mark] creates a Manifest that has nothing to install. After that, the status entry of the module
+// is copied from the Kyma in the runtime to the Kyma in the control plane. Otherwise the next copy in the other
+// direction would lose the history of the module.
 //
 // # What it does not do
 //
 // The package makes no request to a runtime, and decides nothing about versions: package channel does that. A mandatory
-// module whose Manifest and ModuleReleaseMeta were both lost is not found: without the ModuleReleaseMeta, a new
-// Manifest would uninstall the module.
+// module whose Manifest and ModuleReleaseMeta were both lost is not found. Without the ModuleReleaseMeta the control
+// plane does not request the module, so a new Manifest would be deleted at once, and its deletion would uninstall the
+// module.
 package restored
 
 import (
@@ -121,8 +123,8 @@ func find(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStat
 	return nil
 }
 
-// entryOf returns the status entry of a module, or nil if there is none. The entry of a mandatory module has the fields
-// that find compares.
+// entryOf returns the status entry of a module, or nil if there is none. For a mandatory module, entryOf builds an
+// entry with only the fields that the function find uses: version, component, custom resource, state and last change.
 func entryOf(k *v1beta2.Kyma, name string) *v1beta2.ModuleStatus {
 	if e := k.ModuleStatus(name); e != nil {
 		return e
@@ -152,7 +154,8 @@ func mandatoryEntry(k *v1beta2.Kyma, name string) *v1beta2.MandatoryModuleStatus
 	return nil
 }
 
-// isMandatory reports whether the statuses have a module only as a mandatory module.
+// isMandatory reports whether neither status lists the module among the requested modules, so that it can only be a
+// mandatory module.
 func isMandatory(kyma, remote *v1beta2.Kyma, name string) bool {
 	return kyma.ModuleStatus(name) == nil && remote.ModuleStatus(name) == nil
 }
@@ -186,9 +189,9 @@ func isInstalled(e *v1beta2.ModuleStatus) bool {
 	return e.State == v1beta2.StateReady || e.State == v1beta2.StateWarning
 }
 
-// versionOf returns the version that the runtime may have according to an entry, or "" if there is none. If an upgrade
-// or a downgrade was not complete, versionOf returns the higher of the two versions, because some of its objects may be
-// in the runtime.
+// versionOf returns the version of a module that the runtime may have, given the status entry of the module. If the
+// module has no version, versionOf returns "". If an upgrade or a downgrade was not complete, versionOf returns the
+// higher of the two versions, because some of its objects may be in the runtime.
 func versionOf(e *v1beta2.ModuleStatus) string {
 	versions := []string{e.Version}
 	if last := changelog.Last(e.History); last != nil {

@@ -150,8 +150,9 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindNotRequested checks a mandatory module whose Manifest and ModuleReleaseMeta are both lost: no Manifest is
-// created, because it would uninstall the module.
+// TestFindNotRequested checks a mandatory module whose Manifest and ModuleReleaseMeta are both lost. Nothing requests
+// the module any more, so a new Manifest would be deleted at once and would uninstall the module. Therefore no Manifest
+// is created.
 func TestFindNotRequested(t *testing.T) {
 	remote := mandatoryWith("2.0.0", change("2.0.0", 3), 4)
 	if lost := Find(kymaWith(nil, 1), remote, nil, nil); len(lost) > 0 {

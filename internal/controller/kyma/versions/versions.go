@@ -32,8 +32,9 @@
 // # What it does not do
 //
 // The package does not read the registry, and does not decide about the effects of a replaced version: package channel
-// decides that. The package compares only the digests of component descriptors. So a chart in a chart repository and an
-// image with a tag are compared only by name and version.
+// decides that. The package compares only the digests of component descriptors. A component descriptor contains only
+// the name and version of a chart in a chart repository, and only the name and tag of an image. So the package does not
+// notice if their content is replaced under the same version or tag.
 package versions
 
 import (
@@ -65,8 +66,8 @@ type Records struct {
 // New returns Records.
 func New(o Options) *Records { return &Records{options: o} }
 
-// maxTries is the maximum number of patches that one Check sends. Each conflict between these patches and other writes
-// means that somebody else has changed the ModuleTemplate.
+// maxTries is the maximum number of patches that one Check sends. A patch of Check fails with a conflict only if
+// somebody else has changed the ModuleTemplate after Check read it.
 const maxTries = 5
 
 // Check compares the content of a version with the record of the version in its ModuleTemplate. Check returns the

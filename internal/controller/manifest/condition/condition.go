@@ -29,8 +29,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// Set sets the conditions that the reference implementation has too, and the condition Ready with a reason and a
-// message.
+// Set sets all conditions of a Manifest: the condition Ready with a reason and a message, and the conditions that the
+// Kyma project's lifecycle-manager sets, too.
 func Set(m *v1beta2.Manifest, state v1beta2.State, reason, message string) {
 	s := &m.Status
 	set := func(kind, reason string, ok bool, yes, no string) {

@@ -11,9 +11,9 @@
 // # How it works
 //
 // The inventory lists the objects of a Manifest before they are applied. Until all objects were applied, new entries
-// are pending: it is not known whether the Manifest has created the objects. Package apply determines this from the
-// answer to the PATCH that creates the object. An object that existed before is marked as adopted. An object of another
-// Manifest that contains the same object is marked as shared.
+// are pending: it is not known whether the Manifest has created the objects. From the response to the PATCH of an
+// object, package apply determines whether the PATCH has created the object. An object that existed before is marked as
+// adopted. An object of another Manifest that contains the same object is marked as shared.
 //
 // The package reads from the cache of the control plane whether another Manifest exists, and which module that Manifest
 // belongs to. Manifests of other runtimes are ignored: if an object in this runtime names one of them, the object was
@@ -21,8 +21,8 @@
 //
 // # What it does not do
 //
-// The package decides nothing about objects, and sends no request to a runtime. Package apply decides about objects and
-// sends the requests.
+// The package decides nothing about objects, and sends no request to a runtime. Package apply decides which objects are
+// applied, adopted or deleted, and sends the requests.
 package inventory
 
 import (
@@ -63,7 +63,8 @@ func Missing(refs, others []apply.Ref) []apply.Ref {
 		func(r apply.Ref) bool { return slices.ContainsFunc(others, r.SameObject) })
 }
 
-// Combine returns refs, followed by the objects of others that are not in refs.
+// Combine returns the objects in the parameter refs, followed by those objects in the parameter others that refs does
+// not contain.
 func Combine(refs, others []apply.Ref) []apply.Ref { return append(refs, Missing(others, refs)...) }
 
 // Flagged returns refs with the flags that the recorded inventory entries have. Objects that are not recorded yet get
@@ -87,7 +88,8 @@ func SetFlags(refs []apply.Ref, object apply.Ref) {
 	}
 }
 
-// Update returns the inventory entries with the flags adopted and shared as in refs.
+// Update returns the inventory entries with the flags adopted and shared copied from the same objects in the parameter
+// refs.
 func Update(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resource {
 	var out []v1beta2.Resource
 	for i, e := range entries {

@@ -21,7 +21,8 @@ import (
 type Peers struct {
 	// Reader reads Manifests. For the control plane, Reader must read the Manifests of all Kymas.
 	Reader client.Reader
-	// Target is the cluster: TargetControlPlane, TargetRemote, or "" if the control plane is the only runtime.
+	// Target is the cluster with the objects of the Manifests: TargetControlPlane or TargetRemote. In in-cluster mode,
+	// in which the control plane is the only runtime, Target is "".
 	Target v1beta2.Target
 }
 
@@ -59,7 +60,8 @@ func (p Peers) title(m *v1beta2.Manifest) string {
 	return title
 }
 
-// find returns the title of another Manifest of the same cluster, and whether it exists.
+// find looks for the Manifest that an object names as its owner. find returns how messages name this Manifest, and
+// whether the Manifest exists and has its objects on the same cluster.
 func (p Peers) find(ctx context.Context, m *v1beta2.Manifest, owner string) (string, bool) {
 	namespace, name, ok := strings.Cut(owner, "/")
 	if !ok {
@@ -100,7 +102,8 @@ func (o Others) OfKyma(name string) Others {
 	return slices.DeleteFunc(slices.Clone(o), func(m v1beta2.Manifest) bool { return m.KymaName() != name })
 }
 
-// Wanted returns the name of the first Manifest whose inventory contains the object, or "" if there is none.
+// Wanted returns the name of the first of the other Manifests whose inventory contains the object in the parameter ref,
+// or "" if no inventory contains it.
 func (o Others) Wanted(ref apply.Ref) string {
 	for i := range o {
 		for _, e := range o[i].Status.Synced {
@@ -124,15 +127,15 @@ func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.R
 // maxWait is the maximum time that a deletion waits until other modules of the runtime have recorded their objects.
 const maxWait = time.Minute
 
-// Wait delays a deletion until other modules have recorded their objects. The new version of another module may contain
-// an object that is about to be deleted from this module. Such an object must not be deleted. The zero value is ready
-// to use.
+// Wait delays a deletion until other modules have recorded their objects. If the new version of another module contains
+// an object that is about to be deleted with this module, the object must not be deleted. The zero value is ready to
+// use.
 type Wait struct{ since time.Time }
 
-// Behind returns the title of the first Manifest that has changed and not recorded its objects since then, or "".
-// Behind ignores paused Manifests. Behind also ignores a Manifest that has failed, unless the deletion is a prune: a
-// module that is removed as a whole does not wait for another module that is broken. When maxWait is over, Behind
-// returns "".
+// Behind looks for a Manifest that was changed and has not recorded its objects since the change. Behind returns how
+// messages name the first of these Manifests, or "" if there is none. Behind ignores paused Manifests. Behind also
+// ignores a Manifest that has failed, unless the deletion is a prune: a module that is removed as a whole does not wait
+// for another module that is broken. When maxWait is over, Behind returns "".
 func (w *Wait) Behind(others Others, prunes bool) string {
 	for i := range others {
 		m := &others[i]
@@ -152,9 +155,9 @@ func (w *Wait) Behind(others Others, prunes bool) string {
 	return ""
 }
 
-// hasFailed reports whether, according to the status of a Manifest, its last change has failed before its objects were
-// recorded. A Manifest whose objects conflict with objects of another module counts as one that has recorded its
-// objects.
+// hasFailed reports whether the last change of a Manifest has failed before the objects of the new version were
+// recorded in the inventory. hasFailed reads only the status of the Manifest. A Manifest whose objects conflict with
+// objects of another module counts as one that has recorded its objects.
 func hasFailed(m *v1beta2.Manifest) bool {
 	if m.Status.AppliedGeneration >= m.Generation {
 		return false

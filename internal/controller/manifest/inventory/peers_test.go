@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// TestPeers checks which Manifests share a cluster. If another Manifest is on another cluster, its inventory has no
-// effect on an object.
+// TestPeers checks which Manifests share a cluster. The inventory of a Manifest on another cluster must not change the
+// decision about an object on this cluster.
 func TestPeers(t *testing.T) {
 	const remote, here = v1beta2.TargetRemote, v1beta2.TargetControlPlane
 	manifest := func(name, kyma string, target v1beta2.Target) *v1beta2.Manifest {

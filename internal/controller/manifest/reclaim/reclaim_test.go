@@ -8,8 +8,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestMerge checks that the objects in the runtime keep their flags. An object that is not in the runtime gets the flag
-// pending, because another client may create it later.
+// TestMerge checks that the objects in the runtime keep their flags. An object that is in the inventory but not in the
+// runtime gets the flag pending: if the object appears later, it is not known whether the Manifest or another client
+// has created it.
 func TestMerge(t *testing.T) {
 	object := func(name string) apply.Ref { return apply.Ref{Version: "v1", Kind: "ConfigMap", Name: name} }
 	adopted, gone := object("adopted"), object("gone")
