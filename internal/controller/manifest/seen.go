@@ -15,22 +15,24 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// While a module is installed or upgraded, nobody reads its workloads and its custom resource again and again. An
-// object that was just sent is expected to come back: an agent reports its changes, and the event contains its state. A
-// reconcile follows when the last of these objects is ready, or when one of them fails.
+// While a module is installed or upgraded, the controller does not poll its workloads and its custom resource. After
+// the controller has sent an object, the agent reports each change of the object in an event, and the event contains
+// the state of the object. A reconcile follows when the last of the module's workloads and its custom resource is
+// ready, or when one of them fails.
 //
-// An event may be lost. So the readiness of an object counts only for a short time, and the object is then read. An
-// object is never ready because of what was not received.
+// An event may be lost. So the controller uses a readiness that it has seen only for a short time, and then reads the
+// object. The absence of events never makes an object count as ready.
 
 const (
 	// readyPeriod is the time for which an object counts as ready after it was seen ready, in a runtime with an agent.
 	readyPeriod = 10 * time.Second
-	// expectedPeriod is the time for which an object is expected to change, in a runtime with an agent. The object is
-	// read when no event has arrived in this time.
+	// expectedPeriod is the time for which the controller waits for an event of an object that is not ready, in a
+	// runtime with an agent. If no event has arrived within expectedPeriod, the object is read.
 	expectedPeriod = 2 * time.Second
 )
 
-// sending is the value of memory.shown while objects are sent. observe follows, so only a failure needs a reconcile.
+// sending is the value of memory.shown while objects are sent. The same reconcile checks the readiness in the step
+// observe after all objects are sent, so meanwhile only an event about a failure triggers another reconcile.
 const sending v1beta2.State = "sending"
 
 // seenState is the readiness of one object as an event, a read or the answer to a PATCH has shown it.
@@ -44,8 +46,8 @@ type seenState struct {
 // expected to change.
 type validity struct{ ready, expected time.Duration }
 
-// evaluator is a function that returns the readiness of the module's custom resource. It returns false if the state of
-// the custom resource cannot be used.
+// evaluator is a function that returns the readiness of the module's custom resource. The second result of the function
+// is false if the state of the custom resource cannot be used.
 type evaluator func(*unstructured.Unstructured) (readiness, bool)
 
 // evaluateResource returns the evaluator for the rules of a Manifest, or nil if the custom resource does not decide
@@ -103,8 +105,9 @@ func keyOf(ref apply.Ref) apply.Ref {
 	return apply.Ref{Group: ref.Group, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}
 }
 
-// seeSent records that a workload or the custom resource was sent and is not ready yet. If its version is unknown,
-// because another client has changed it in the meantime, nothing is known about the object any more.
+// seeSent records that a workload or the custom resource was sent and is not ready yet. If the resource version of the
+// object is unknown, because another client has changed the object in the meantime, seeSent removes what is recorded
+// about the object.
 func (m *memory) seeSent(ref apply.Ref) {
 	version := m.progress.Version(ref)
 	m.mu.Lock()
@@ -147,8 +150,8 @@ func (m *memory) startSending() {
 	m.shown = sending
 }
 
-// startObserving records that observe decides about readiness with what was seen until now. A state that makes the
-// module ready causes a reconcile from now on, because observe may have overlooked it.
+// startObserving records that the step observe now decides about readiness, with the states that were recorded so far.
+// A later event may make the module ready without being part of this decision, so such an event triggers a reconcile.
 func (m *memory) startObserving() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,9 +172,9 @@ func (m *memory) setShown(state v1beta2.State) {
 	}
 }
 
-// dropUsedLocked drops the events that have contributed to the state Ready: the last state of their object is ready.
-// Without it, an event that arrives during a reconcile would cause another one, which reads the object. The caller must
-// hold mu.
+// dropUsedLocked drops the events of objects whose last recorded state is ready, because the decision that the module
+// is Ready already includes these events. If they were not dropped, an event that arrives during a reconcile would
+// cause another reconcile, which would read the object. The caller must hold mu.
 func (m *memory) dropUsedLocked() {
 	isUsed := func(ref apply.Ref, version uint64) bool {
 		s, known := m.seen[keyOf(ref)]
@@ -249,8 +252,10 @@ func (m *memory) isExpectingLocked(now time.Time) bool {
 	return expecting && !failed
 }
 
-// lookup returns the readiness of an object if it was seen a short time ago. An object that is not ready counts only
-// for the shorter time. An object that has failed does not count, because its pods show the reason.
+// lookup returns the recorded readiness of an object if it was recorded a short time ago. The parameter valid has two
+// times: how long a recorded state may be used if the object is ready, and how long if the object is not ready. lookup
+// never returns the state of an object that has failed, because the object and its pods have to be read to find the
+// reason.
 func (m *memory) lookup(ref apply.Ref, valid validity, now time.Time) (readiness, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -66,7 +66,8 @@ func newSeenMemory() *memory {
 	return m
 }
 
-// observe adds an event. The Deployment counts as applied, so only its state can cause a reconcile.
+// observe adds an event. For a version of the Deployment that was not read or written yet, observe skips the comparison
+// of the Deployment with its desired state, so only the readiness in the event can trigger a reconcile.
 func (m *memory) observe(e runtimes.Event) bool {
 	if e.Interest.Kind != seenWorkload.Kind || m.progress.IsKnownVersion(seenWorkload, "u", e.Object.ResourceVersion) {
 		return m.addEvent(e, "kcp-system/m", seenResource)
@@ -76,8 +77,8 @@ func (m *memory) observe(e runtimes.Event) bool {
 	return m.seeEventLocked(e, seenWorkload, false)
 }
 
-// TestEventsDuringReconcile: events that arrive during a reconcile, and that its decision is based on, cause no read in
-// the next reconcile.
+// TestEventsDuringReconcile checks events that arrive during a reconcile. If the reconcile has used the state in an
+// event for its decision, the event causes no read in the next reconcile.
 func TestEventsDuringReconcile(t *testing.T) {
 	yes, no := new(true), new(false)
 	cases := map[string]struct {
@@ -115,7 +116,8 @@ func TestEventsDuringReconcile(t *testing.T) {
 	}
 }
 
-// TestSeenIsDropped: the memory of a module that is Ready has no states, whatever is reported about its objects.
+// TestSeenIsDropped checks that the memory of a module that is Ready stores no readiness of objects, whatever events
+// report about these objects.
 func TestSeenIsDropped(t *testing.T) {
 	m := newSeenMemory()
 	for version := 6; version < 9; version++ {
@@ -141,8 +143,8 @@ func TestSentWithoutVersion(t *testing.T) {
 	}
 }
 
-// TestSeeEvents: events that come one after the other cause one reconcile, when the module may be ready. A lost event
-// is replaced by a read.
+// TestSeeEvents checks a sequence of events: only the event after which the module may be ready triggers a reconcile.
+// If an event was lost, the object is read.
 func TestSeeEvents(t *testing.T) {
 	yes, no := new(true), new(false)
 	type step struct {
@@ -154,7 +156,8 @@ func TestSeeEvents(t *testing.T) {
 		reason string
 		prior  func(*memory)
 		steps  []step
-		// whether the objects count as ready without a read after the last event
+		// workload and resource state whether the workload and the custom resource count as ready after the last event,
+		// without a read.
 		workload, resource bool
 	}{
 		"One after the other": {"the custom resource follows its operator", nil, []step{

@@ -11,8 +11,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// TestIsMinor checks that a new installation without problems costs two writes of its status. A status that users may
-// wait for, or that a restart needs, is always saved.
+// TestIsMinor checks which changes of the status are minor, so that they need not be saved at once. In an installation
+// without problems, only the first and the last change are not minor. A status that users may wait for, or that a
+// restart needs, is never minor.
 func TestIsMinor(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -68,8 +69,8 @@ func TestIsMinor(t *testing.T) {
 	}
 }
 
-// TestIsMinorDeletion checks that a fast deletion costs one write of the status. If the deletion is blocked, that is
-// saved at once.
+// TestIsMinorDeletion checks which changes of the status are minor during a deletion. In a fast deletion, only the
+// first change has to be saved at once. If the deletion is blocked, that is saved at once.
 func TestIsMinorDeletion(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -108,7 +109,7 @@ func TestIsMinorDeletion(t *testing.T) {
 	}
 }
 
-// since sets a condition Ready that has been False for the given duration.
+// since sets the condition Ready in a status. The condition has been False for the duration in the parameter d.
 func since(s *v1beta2.ManifestStatus, d time.Duration) {
 	s.Conditions = nil
 	conditionOf(s, v1beta2.ConditionReady, time.Now().Add(-d))

@@ -28,8 +28,8 @@
 //	object without Manifest       the Kyma        yes, except for Namespaces, CRDs, and objects that the module keeps
 //	catalog entry without source  the Kyma        yes
 //
-// A Kyma, Manifest or source counts as missing only if the API server of the control plane returns NotFound. It is not
-// sufficient that the object is missing in the cache.
+// A Kyma, Manifest or source counts as missing only if the API server of the control plane returns NotFound. An object
+// that is missing in the cache of the manager does not count as missing for that reason alone.
 //
 // # What it does not do
 //
@@ -75,8 +75,8 @@ type Options struct {
 	Events events.EventRecorder
 	// Namespace is the namespace of the Kymas, Manifests, templates, releases and access Secrets.
 	Namespace string
-	// InCluster is true if the runtime is the control plane itself. Such a runtime has no access Secret and no catalog
-	// copy.
+	// InCluster is true if the runtime is the control plane itself. A runtime that is the control plane itself has no
+	// access Secret and no catalog copy.
 	InCluster bool
 	// Interval is the time between two searches in one runtime. Interval must be positive.
 	Interval time.Duration
@@ -106,7 +106,7 @@ type memory struct {
 }
 
 // missingGracePeriod is the time for which a Kyma may be missing before the objects that name it count as orphans.
-// Users may create these objects earlier than the Kyma.
+// Users may create an access Secret or a Manifest before they create its Kyma.
 const missingGracePeriod = 5 * time.Minute
 
 // verificationDelay is the delay before the next search if the owner of the runtime is not verified yet.

@@ -71,8 +71,9 @@ func newSource(f *apply.ObjectMetadata) client.Object {
 	}
 }
 
-// nextSlot returns the next time after now at which the runtime with the given name is searched. The time depends only
-// on the name. Therefore a restart neither delays a search nor makes the manager search all runtimes at the same time.
+// nextSlot returns the next time after now at which the runtime with the given name is searched. The time of the search
+// within the interval depends only on the name of the runtime. Therefore a restart neither delays a search nor makes
+// the manager search all runtimes at the same time.
 func nextSlot(now time.Time, interval time.Duration, name string) time.Time {
 	const parts = 1 << 16
 	h := fnv.New32a()
@@ -92,8 +93,8 @@ func ownerOf(f *apply.ObjectMetadata, namespace string) (types.NamespacedName, b
 	return types.NamespacedName{Namespace: of, Name: name}, ok && of == namespace && name != ""
 }
 
-// mayDelete reports whether a Manifest without a Kyma may be deleted. Such a Manifest must not be in deletion already,
-// and all its owner references must point to Kymas.
+// mayDelete reports whether a Manifest without a Kyma may be deleted. mayDelete returns true if the Manifest is not
+// being deleted yet, and all its owner references point to Kymas.
 func mayDelete(m *v1beta2.Manifest) bool {
 	return m.DeletionTimestamp.IsZero() && !slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool {
 		gv, _ := schema.ParseGroupVersion(o.APIVersion)

@@ -21,11 +21,12 @@
 //	4  delete webhook configurations of the inventory whose webhook does not answer and therefore blocks 2 or 3
 //	5  delete the objects of the inventory, once no custom resource is left
 //
-// Before step 4, the purge controller does not change the module's operator. While custom resources exist, the Manifest
-// controller keeps their operator running, and would restore an operator that the purge controller has deleted. In step
-// 4, the purge controller annotates the Manifest (v1beta2.AnnotationPurged). From then on, the Manifest controller does
-// not restore the operator. In step 5, both controllers delete the same objects, which is harmless. If an object cannot
-// be deleted, for example because of a finalizer of another component, the deletion of the other objects continues.
+// In steps 1 to 3, the purge controller does not change the module's operator. While custom resources exist, the
+// Manifest controller keeps their operator running, and would restore an operator that the purge controller has
+// deleted. In step 4, the purge controller annotates the Manifest (v1beta2.AnnotationPurged). From then on, the
+// Manifest controller does not restore the operator. In step 5, the purge controller and the Manifest controller delete
+// the same objects, which is harmless. If an object cannot be deleted, for example because of a finalizer of another
+// component, the deletion of the other objects continues.
 //
 // [Tombstones] does the same for Kymas that no longer exist: their deletion was given up while the runtime was
 // unreachable.
@@ -223,8 +224,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // removeFormerFinalizer removes the finalizer that early releases of the reference implementation set on every Kyma. As
-// long as the Kyma controller has not removed its own finalizer, removeFormerFinalizer does nothing. No other
-// controller removes this former finalizer.
+// long as the Kyma controller has not removed its own finalizer, removeFormerFinalizer does nothing. This project does
+// not set the finalizer FinalizerPurge, and no other controller removes it.
 func (n *run) removeFormerFinalizer(ctx context.Context) error {
 	if controllerutil.ContainsFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil
@@ -249,8 +250,8 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 		return err
 	}
 	if !begun {
-		// No event reports that the grace period starts. A check after half of the grace period is always before its
-		// end.
+		// No event reports that the grace period starts. If the next reconcile follows after half of the grace period,
+		// it is always before the end of the grace period.
 		return loop.Later(n.Grace/2, "the modules to be deleted")
 	}
 	if left := n.begin.Add(n.Grace).Sub(n.now); left > 0 {
@@ -260,9 +261,9 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 	return nil
 }
 
-// formerReasonDeletionQueued is the name that earlier versions used for v1beta2.ReasonDeletionQueued. After an upgrade,
-// a Kyma may still have this reason in its status. If this former reason were not recognized, the Kyma would be purged
-// before its modules are deleted.
+// formerReasonDeletionQueued is the name that earlier versions used for v1beta2.ReasonDeletionQueued. After an upgrade
+// of the manager, a Kyma may still have the reason WaitingForTurn in its status. If findBegin did not recognize this
+// reason, the Kyma would be purged before its modules are deleted.
 const formerReasonDeletionQueued = "WaitingForTurn"
 
 // findBegin determines the start of the grace period. The grace period starts when the Kyma is deleted, but not before

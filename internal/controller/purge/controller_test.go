@@ -34,7 +34,8 @@ type server struct {
 	writes  []string
 	refuse  string // a request line that is answered with 403
 	served  bool   // our own kinds are served
-	// isControlPlane means that the cluster is a control plane, too: there is a second Kyma.
+	// isControlPlane means that the simulated runtime is a control plane, too: the server also has a Kyma in namespace
+	// kcp-system.
 	isControlPlane bool
 	// hook is the name of a webhook that does not answer; the server calls it for Things as long as its configuration
 	// exists.
@@ -80,7 +81,8 @@ func resourceList(name, kind string) metav1.APIResourceList {
 		APIResources: []metav1.APIResource{{Name: name, Kind: kind, Namespaced: true}}}
 }
 
-// add stores an object. If the object has finalizers, it has been in deletion for an hour.
+// add stores an object. If the parameter deleted has finalizers, the object gets these finalizers and a deletion
+// timestamp of an hour ago.
 func (s *server) add(path string, deleted []string) {
 	parts := strings.Split(path, "/")
 	name := parts[len(parts)-1]
@@ -278,8 +280,8 @@ func TestNothingHappensBeforeTheGracePeriodEnds(t *testing.T) {
 	}
 }
 
-// TestWithoutGracePeriod checks that no runtime is purged if there is no grace period. A deletion that takes long is
-// reported once, in an event that names the flag.
+// TestWithoutGracePeriod checks that no runtime is purged if there is no grace period. If a deletion takes long, one
+// event reports it, and names the flag --purge-grace-period, with which an operator can enable the purge.
 func TestWithoutGracePeriod(t *testing.T) {
 	s := newServer(t)
 	m := manifest()

@@ -103,8 +103,8 @@ type kind struct {
 	protected string      // the reason why no custom resource of this kind may be purged; "" if purging is allowed
 }
 
-// mayPurge reports whether a custom resource of this kind may be purged. The references in k.only have a namespace even
-// if the kind is cluster-scoped.
+// mayPurge reports whether a custom resource of this kind may be purged. k.only lists the modules' own custom
+// resources, if only these may be purged. These references have a namespace even if the kind is cluster-scoped.
 func (k *kind) mayPurge(r apply.Ref) bool {
 	return k.protected == "" && (k.only == nil || slices.ContainsFunc(k.only, func(only apply.Ref) bool {
 		if r.Namespace == "" {
@@ -114,9 +114,9 @@ func (k *kind) mayPurge(r apply.Ref) bool {
 	}))
 }
 
-// kindsOf returns the kinds whose custom resources must be deleted before the objects of the targets. These are the
-// kinds of the CRDs in the inventories, and the kinds of the modules' own custom resources. For each kind, the first
-// row that matches determines the custom resources that may be purged:
+// kindsOf returns the kinds whose custom resources must be deleted before the objects of the targets. kindsOf returns
+// the kinds that the CRDs in the inventories define, and the kinds of the modules' own custom resources. For each kind,
+// the first row that matches determines the custom resources that may be purged:
 //
 //	1  a kind of Lifecycle Manager                      none
 //	2  a pattern in skip matches the kind               none
@@ -171,8 +171,8 @@ func kindsOf(targets []*target, skip []string) []*kind {
 	return kinds
 }
 
-// isOwn reports whether a kind belongs to Lifecycle Manager. In the mode in-cluster, the runtime is the control plane
-// and therefore has these kinds.
+// isOwn reports whether a kind belongs to Lifecycle Manager. In in-cluster mode, the runtime is the control plane, and
+// therefore has custom resources of Lifecycle Manager, which must not be purged.
 func isOwn(gk schema.GroupKind) bool {
 	return gk.Group == v1beta2.Group && v1beta2.ResourceOf(gk.Kind) != ""
 }
@@ -198,8 +198,9 @@ func isKept(d crd, targets []*target) bool {
 }
 
 // finalizerGracePeriod is the maximum time between the deletion of a custom resource and the removal of its finalizers.
-// It applies to custom resources that the purge deletes, because their operator may still work. Custom resources that
-// were deleted together with the module have already had the whole grace period.
+// finalizerGracePeriod applies only to custom resources that the purge itself has deleted, because their operator may
+// still remove their finalizers. Custom resources that were deleted together with the module have already had the whole
+// grace period.
 const finalizerGracePeriod = time.Minute
 
 // action is what the purge does with one custom resource.
@@ -212,8 +213,9 @@ const (
 	actionRemoveFinalizers               // remove the finalizers of the custom resource
 )
 
-// actionFor returns the action for a custom resource and the time of the next check. If no check at a certain time is
-// needed, the time is zero. The first row that matches decides the action:
+// actionFor returns the action for a custom resource, and in the result recheck the time at which the custom resource
+// has to be checked again. The result recheck is zero if no check at a certain time is needed. The first row that
+// matches decides the action:
 //
 //	1  the custom resource must not be purged              none
 //	2  it is not being deleted                             delete
@@ -222,8 +224,8 @@ const (
 //	5  the grace period is 0                               wait: finalizers are never removed
 //	6  otherwise                                           remove finalizers
 //
-// The clock of the runtime may be ahead of the clock of this process, so a deletion time may be in the future. Such an
-// object is treated as if its deletion began a long time ago.
+// The clock of the runtime may be ahead of the clock of this process, so a deletion time may be in the future. If the
+// deletion time of an object is in the future, actionFor assumes that finalizerGracePeriod is over.
 func (k *kind) actionFor(found *apply.ObjectMetadata, now time.Time, grace time.Duration) (
 	do action, recheck time.Time) {
 	period := min(grace, finalizerGracePeriod)
@@ -251,8 +253,8 @@ func builtinFinalizers(finalizers []string) []string {
 	})
 }
 
-// overdue returns the objects that no longer block the deletion of other objects. An object is overdue if its deletion
-// takes longer than finalizerGracePeriod, or if the API server rejected its deletion.
+// overdue returns the objects whose deletion takes longer than finalizerGracePeriod, or whose deletion the API server
+// has rejected. The purge does not wait for overdue objects before it deletes the remaining objects.
 func overdue(left []apply.Remaining, now time.Time, grace time.Duration) []apply.Remaining {
 	return slices.DeleteFunc(slices.Clone(left), func(r apply.Remaining) bool {
 		return r.Err == nil && (r.Since.IsZero() || now.Sub(r.Since) < min(grace, finalizerGracePeriod))

@@ -318,8 +318,8 @@ func TestTextsFitIntoEvents(t *testing.T) {
 	}
 }
 
-// TestMayPurgeClusterScoped checks that the default custom resource of a module is found although spec.resource has a
-// namespace and the kind has none.
+// TestMayPurgeClusterScoped checks the default custom resource of a module whose kind is cluster-scoped. The purge must
+// find this custom resource, although spec.resource of the Manifest has a namespace and the custom resource has none.
 func TestMayPurgeClusterScoped(t *testing.T) {
 	declared := apply.Ref{Group: "example.com", Kind: "Whole", Namespace: "kyma-system", Name: "default"}
 	k := kind{only: []apply.Ref{declared}}

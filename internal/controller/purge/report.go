@@ -90,8 +90,8 @@ func (n *run) addBlocker(ref apply.Ref, text string) {
 	n.blockers = append(n.blockers, blocker{ref, text})
 }
 
-// blockerEventsLimit is the maximum number of events about blockers in one reconcile. The other blockers are visible in
-// the status of the Manifests.
+// blockerEventsLimit is the maximum number of events about blockers in one reconcile. Blockers above this limit are
+// visible only in the status of the Manifests.
 const blockerEventsLimit = 10
 
 // reportBlockers records a warning for each blocker that the last reconcile did not report.

@@ -37,9 +37,9 @@ import (
 
 // TombstoneOptions are the options of Tombstones.
 type TombstoneOptions struct {
-	// Options are the options that Tombstones shares with the purge. Its field Grace is the time between the deletion
-	// of custom resources and the removal of their finalizers, at most finalizerGracePeriod. If Grace is 0, finalizers
-	// are never removed.
+	// Options are the options that Tombstones shares with the purge. The field Grace of these Options is the time
+	// between the deletion of custom resources and the removal of their finalizers, at most finalizerGracePeriod. If
+	// Grace is 0, finalizers are never removed.
 	Options
 	// Held is the cache of the ConfigMaps that store tombstones.
 	Held cache.Cache
@@ -113,8 +113,8 @@ func (r *Tombstones) Register(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// enqueueAll enqueues the Kymas of all tombstones. It is called when this replica has become responsible for more
-// runtimes.
+// enqueueAll enqueues the Kymas of all tombstones. The caller uses enqueueAll when this replica has become responsible
+// for more runtimes.
 func (r *Tombstones) enqueueAll(ctx context.Context) {
 	var maps corev1.ConfigMapList
 	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace),
@@ -137,8 +137,9 @@ type tombstoneRun struct {
 	complete    bool // set by deleteFromRuntime: no object of the tombstone exists any more
 }
 
-// Reconcile handles the oldest tombstone of one Kyma. The deletion of this tombstone triggers a reconcile for the next
-// tombstone.
+// Reconcile handles the oldest tombstone of one Kyma. A Kyma has several tombstones if Kymas of the same name were
+// given up one after the other. When Reconcile deletes the oldest tombstone, the event of this deletion triggers a
+// reconcile for the next one.
 func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {

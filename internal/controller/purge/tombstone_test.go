@@ -24,7 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 )
 
-// held is a fake cache that is always synced.
+// held is a fake of the cache in TombstoneOptions.Held: it reads from a fake client, and reports that the cache has
+// always synced.
 type held struct {
 	cache.Cache
 	client.Client

@@ -18,15 +18,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// webhookBlocker is a request about a custom resource that failed. The request failed because an admission webhook did
-// not answer.
+// webhookBlocker is a failed request about a custom resource. The request failed because an admission webhook did not
+// answer.
 type webhookBlocker struct {
 	ref apply.Ref
 	err *apply.Error
 }
 
-// addRefusal records a request that the API server of the runtime rejected. If the cause is a webhook that did not
-// answer, purgeWebhooks handles the request.
+// addRefusal records a request that the API server of the runtime rejected. If the API server rejected the request
+// because a webhook did not answer, purgeWebhooks deletes the configuration of this webhook later.
 func (n *run) addRefusal(ref apply.Ref, err error) {
 	if e, ok := errors.AsType[*apply.Error](err); ok && e.Webhook() != "" {
 		n.webhooks = append(n.webhooks, webhookBlocker{ref, e})
@@ -37,7 +37,7 @@ func (n *run) addRefusal(ref apply.Ref, err error) {
 
 const (
 	// webhookCachePeriod is the maximum time for which an API server may still call a webhook after the deletion of its
-	// configuration. Usually this time is less than a second.
+	// configuration. Usually an API server stops calling a deleted webhook within a second.
 	webhookCachePeriod = 10 * time.Second
 	// webhookRetryDelay is the delay between the deletion of a webhook configuration and the next attempt of the failed
 	// requests.

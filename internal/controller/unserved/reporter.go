@@ -94,8 +94,8 @@ var kinds = []struct{ kind, resource string }{
 	{v1beta2.KindRolloutPolicy, "rolloutpolicies"},
 }
 
-// These are the limits of the delay after a failed request. The most likely failure is a missing right, which usually
-// lasts long.
+// The delay after a failed request grows from minRetryDelay to maxRetryDelay. The most likely failure is a missing
+// right, which usually lasts long.
 const (
 	minRetryDelay = time.Second
 	maxRetryDelay = 5 * time.Minute

@@ -19,9 +19,9 @@
 // desired state whenever the route, the Watcher or a gateway changes, and written only if it differs. If a
 // VirtualService or HTTPRoute of that name belongs to somebody else, it is not changed.
 //
-// Istio and Gateway API may be installed and removed at any time, see [externalKind]: their CRDs are watched by
-// metadata, and their kinds while they are served. The package polls nothing: a Watcher that does not change costs no
-// request.
+// Istio and Gateway API may be installed and removed at any time, see [externalKind]. The package always watches the
+// metadata of their CRDs, and watches objects of a kind only while the API server serves this kind. The package polls
+// nothing: a Watcher that does not change costs no request.
 //
 // The status has one condition for each requested route, and the condition Ready, which summarizes them.
 //
@@ -65,7 +65,8 @@ type Options struct {
 	Events events.EventRecorder
 	// Namespace is the namespace of the Watchers and their routes.
 	Namespace string
-	// GatewayNamespace is the namespace of the Istio gateways. The default is the value of Namespace.
+	// GatewayNamespace is the namespace of the Istio gateways. If GatewayNamespace is "", the Istio gateways are in
+	// Namespace.
 	GatewayNamespace string
 	// Concurrency is the number of Watchers that are reconciled at the same time. Default 1.
 	Concurrency int

@@ -18,8 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// bench is one reconcile of a Watcher with an HTTPRoute. Its API server adds a default that the controller does not
-// set.
+// bench is one reconcile of a Watcher with an HTTPRoute. The fake API server of bench adds a default to the spec of a
+// route that the controller does not set.
 type bench struct {
 	*run
 	server *fake.FakeDynamicClient
@@ -54,7 +54,8 @@ func (b *bench) verbs() []string {
 	return all
 }
 
-// refresh sets the route to the object that the server has, after the function change has edited it.
+// refresh reads the route from the fake server, lets the function in the parameter change edit it, and stores the
+// result as the current route.
 func (b *bench) refresh(t *testing.T, change func(*unstructured.Unstructured)) {
 	t.Helper()
 	u, err := b.server.Resource(b.route.gvr).Namespace("kcp-system").Get(t.Context(), "w", metav1.GetOptions{})

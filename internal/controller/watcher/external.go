@@ -28,12 +28,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// externalKind is a kind of Istio or Gateway API. Its CRD may be installed and removed at any time.
+// externalKind is a kind of Istio or Gateway API. The CRD of an externalKind may be installed and removed at any time.
 //
-// The package watches the metadata of the CRD, selected by the name of the CRD. Such a watch returns one object, and
-// the permission for it can be granted for this name only. Metadata does not show the served versions, and a kind is
-// served only a short time after its CRD was created. Therefore discovery is read when the CRD has changed. While the
-// kind is served, its objects are watched in one namespace. Fields that are not needed are removed from the objects.
+// The package watches the metadata of the CRD, selected by the name of the CRD. A watch that selects one name returns
+// one object, and RBAC can grant the permission for this one name. The metadata of a CRD does not show which versions
+// the API server serves, and a kind is served only a short time after its CRD was created. Therefore the package reads
+// the served versions from the discovery API each time the CRD has changed. While the kind is served, its objects are
+// watched in one namespace. Fields that are not needed are removed from the objects.
 //
 // The objects of these watches are not in the cache of the manager. That cache would wait for a kind that is not
 // served, and this would block all users of the cache.
@@ -78,8 +79,8 @@ func (k *externalKind) snapshot() snapshot {
 // isServed reports whether the API server serves the kind.
 func (s snapshot) isServed() bool { return s.objects != nil }
 
-// syncDelay is the requeue delay of a Watcher that waits until a watch has listed its objects. The end of the list
-// triggers an earlier reconcile.
+// syncDelay is the requeue delay of a Watcher that waits until a watch has listed its objects. When the watch has
+// listed its objects, a reconcile is triggered before syncDelay is over.
 const syncDelay = 10 * time.Second
 
 // waitForSync returns nil if a watch has listed all objects, or if the kind is not served. Otherwise waitForSync
@@ -183,8 +184,8 @@ func (w *watchClients) watch(k *externalKind) manager.RunnableFunc {
 	}
 }
 
-// versionsDelay is the maximum time until all versions of a new CRD are served. The API server begins to serve these
-// versions one after the other.
+// versionsDelay is the maximum time until all versions of a new CRD are served. After a CRD was created, the API server
+// begins to serve its versions one after the other.
 const versionsDelay = 10 * time.Second
 
 // followVersions updates the snapshot whenever the CRD has changed. While the CRD exists and the preferred version of
@@ -345,8 +346,8 @@ func equalObjects(before, after any) bool {
 }
 
 // watchErrorHandler returns the handler for errors of a watch. If a permission is missing, which only a person can
-// grant, the handler stores this error in the snapshot. If the kind does not exist, this is not an error. In this case,
-// the CRD of the kind may have been deleted, so the handler triggers a check of the CRD.
+// grant, the handler stores this error in the snapshot. If the kind does not exist, this is not an error. If the kind
+// of a watch does not exist any more, its CRD may have been deleted, so the handler triggers a check of the CRD.
 func (k *externalKind) watchErrorHandler(doing string, notify func()) cache.WatchErrorHandlerWithContext {
 	return func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {

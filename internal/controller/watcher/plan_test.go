@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// aWatcher returns a Watcher that requests a VirtualService and an HTTPRoute. The functions in change edit the Watcher
-// before it is returned.
+// aWatcher returns a Watcher that requests a VirtualService and an HTTPRoute. The functions in the parameter change
+// edit the Watcher before aWatcher returns it.
 func aWatcher(change ...func(*v1beta2.Watcher)) *v1beta2.Watcher {
 	w := &v1beta2.Watcher{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "w", UID: "1"},

@@ -73,8 +73,8 @@ func (n *run) removeRoutes(ctx context.Context) error {
 // route triggers an earlier reconcile.
 const deletionDelay = 10 * time.Second
 
-// firstFailure returns the first error that is a real failure. If there is none, firstFailure returns the first error
-// that only requeues the Watcher.
+// firstFailure returns the first error that is a real failure. If no error is a real failure, firstFailure returns the
+// first error that only means that the Watcher has to be reconciled again later.
 func firstFailure(errs []error) error {
 	var wait error
 	for _, err := range errs {
@@ -126,8 +126,8 @@ func (r *Reconciler) isOwnWrite(u *unstructured.Unstructured) bool {
 	return r.written[nameOf(u.GetKind(), u.GetNamespace(), u.GetName())].version == u.GetResourceVersion()
 }
 
-// nameOf returns a text with the kind, the namespace and the name of a route. The text is used in messages and as a map
-// key.
+// nameOf returns a text with the kind, the namespace and the name of a route. The text that nameOf returns is used in
+// messages and as a map key.
 func nameOf(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 
 // delete deletes a route of the Watcher, and reports whether it existed.
@@ -185,15 +185,16 @@ func isWatcher(o metav1.OwnerReference) bool {
 }
 
 // isOurs reports whether a route that has the name of the Watcher belongs to the Watcher. A route of the Watcher has
-// our label, or has the Watcher as its owner. Routes of earlier releases of the manager have only the owner.
+// our label, or has the Watcher as its owner. Routes of earlier releases of the manager have no label, and only the
+// Watcher as their owner.
 func isOurs(u *unstructured.Unstructured, w *v1beta2.Watcher) bool {
 	return u.GetLabels()[v1beta2.LabelManagedBy] == v1beta2.ManagedByLifecycleManager ||
 		slices.ContainsFunc(u.GetOwnerReferences(),
 			func(o metav1.OwnerReference) bool { return isWatcher(o) && o.Name == w.Name })
 }
 
-// isInDesiredState reports whether a route is in its desired state, so that it needs no write. Its spec must be the
-// desired spec, or the spec that the API server has stored for the desired spec.
+// isInDesiredState reports whether a route is in its desired state, so that it needs no write. The spec of the route
+// must be equal to the desired spec, or to the spec that the API server has stored after the desired spec was sent.
 func (n *run) isInDesiredState(key string, r *route) bool {
 	refs := slices.DeleteFunc(slices.Clone(r.current.GetOwnerReferences()),
 		func(o metav1.OwnerReference) bool { return !isWatcher(o) })

@@ -18,8 +18,8 @@ import (
 const loadTimeout = 20 * time.Second
 
 // renderTimeout is the deadline until the rendering of one artefact must end. If a separate process renders the
-// artefact, it has a shorter timeout. The rest of renderTimeout is for renderings that wait until other renderings have
-// ended.
+// artefact, the timeout of the process is shorter than renderTimeout, so that there is also time to wait until other
+// renderings have ended.
 const renderTimeout = time.Minute
 
 // Renderer renders sources to bundles, and caches the bundles. Manifests with equal sources and settings share one
@@ -35,9 +35,9 @@ type Renderer struct {
 }
 
 // Bundle renders a source with the given options, and sets options.Digest. A chart may depend on capabilities of the
-// cluster, for example on its Kubernetes version. For such a chart, Bundle calls the function capabilities with the
-// queries of the chart. Runtimes with equal capabilities share one bundle. If a rendering crashes or has to be stopped,
-// the error is a Failure, and the rendering is not repeated.
+// cluster, for example on its Kubernetes version. If a chart depends on capabilities, Bundle calls the function in the
+// parameter capabilities with the capabilities that the chart queries. Runtimes with equal capabilities share one
+// bundle. If a rendering crashes or has to be stopped, the error is a Failure, and the rendering is not repeated.
 func (r *Renderer) Bundle(
 	ctx context.Context, s Source, options render.Options,
 	capabilities func(ctx context.Context, queries []string) (render.Capabilities, error),

@@ -132,8 +132,8 @@ func (f *Finder) repository(location string, c credentials) *library.Repository 
 }
 
 // await runs a request only once for all callers with the same key. The request does not depend on the contexts of the
-// callers. await waits at most answerTimeout for the result. If the request takes longer, await returns loop.Later with
-// the text what. If the request fails, all callers get the same error for failureCachePeriod.
+// callers. await waits at most answerTimeout for the result. If the request takes longer, await returns a loop.Later
+// error whose text is the parameter what. If the request fails, all callers get the same error for failureCachePeriod.
 func await[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (
 	T, error) {
 	var none T

@@ -16,7 +16,7 @@ import (
 type Failure struct {
 	// Digest is the digest of the bundle, see render.Options.BundleDigest.
 	Digest string
-	// Code is the reason code: RenderCrashed, RenderMemory or RenderTimeout.
+	// Code is the reason code of the failure. Possible values are RenderCrashed, RenderMemory and RenderTimeout.
 	Code string
 	// Message is the text of the error.
 	Message string
@@ -30,8 +30,8 @@ func (f Failure) Error() string { return f.Message }
 // Reason returns Code.
 func (f Failure) Reason() string { return f.Code }
 
-// rememberedFailure is a Failure together with its time. The time is zero if the failure occurred before the start of
-// the manager.
+// rememberedFailure is a Failure together with the time at which it occurred. If the Failure occurred before the start
+// of the manager, at is zero.
 type rememberedFailure struct {
 	Failure
 	at time.Time

@@ -118,7 +118,8 @@ type Artefact struct {
 type Source struct {
 	// Name is the name of the install in the Manifest, or "crds" for spec.crds.
 	Name string
-	// CRDsOnly is true for spec.crds. In this case, objects of other kinds in the content are ignored.
+	// CRDsOnly is true if the source is spec.crds. If CRDsOnly is true, objects in the content that are not CRDs are
+	// ignored.
 	CRDsOnly bool
 	// Artefact is the content.
 	Artefact Artefact
@@ -187,8 +188,8 @@ func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	return found, nil
 }
 
-// decode returns the source of one install in the spec. If a source in spec.install has no name, it is in a registry,
-// and may have unknown fields.
+// decode returns the source of one install in the spec. A source in spec.install is always an image in a registry, and
+// its unknown fields are ignored. A source in spec.installs may have any type, and its unknown fields are refused.
 func decode(m *v1beta2.Manifest, install v1beta2.InstallInfo) (v1beta2.Source, error) {
 	if len(m.Spec.Install.Source.Raw) == 0 && m.Spec.Install.Name == "" {
 		return install.Decode()

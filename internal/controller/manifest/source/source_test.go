@@ -290,7 +290,8 @@ func TestCachesAreBounded(t *testing.T) {
 	}
 }
 
-// crashing is a render.Runner for tests that counts its renderings. Each rendering ends with a crash.
+// crashing is a fake render.Runner for tests: every rendering returns the error of a crash, and the field count has the
+// number of renderings.
 type crashing struct{ count int }
 
 func (c *crashing) Run(context.Context, []byte) ([]byte, error) {

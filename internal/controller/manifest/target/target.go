@@ -11,8 +11,9 @@
 //
 // Almost every Manifest is installed on the runtime of its Kyma. A Manifest with spec.target control-plane is installed
 // on the cluster of the manager. For this cluster there is a second pool with one connection, which all such Manifests
-// share. This pool needs no access Secret. The requests of this pool are sent as another ServiceAccount. So a module
-// has only the rights that an administrator has granted to that ServiceAccount, and none of the rights of the manager.
+// share. The second pool needs no access Secret. The requests of this pool are sent as another ServiceAccount. So a
+// module has only the rights that an administrator has granted to that ServiceAccount, and none of the rights of the
+// manager.
 //
 // The cluster of a Manifest does not change: status.target shows where its objects are. If somebody changes spec.target
 // while there are objects, the Manifest waits. Without this rule, the inventory would list objects of one cluster, and
@@ -51,7 +52,7 @@ type ControlPlane struct {
 	// IsRuntime is true in in-cluster mode: the only runtime is the control plane, and targets have no effect.
 	IsRuntime bool
 	// Reserved are the namespaces that the manager serves. A module on the control plane must not contain objects in
-	// these namespaces.
+	// the namespaces that the manager serves.
 	Reserved []string
 }
 
@@ -84,7 +85,8 @@ func Of(m *v1beta2.Manifest, pool *runtimes.Pool, c *ControlPlane) Cluster {
 // IsControlPlane reports whether the cluster is the control plane, as an addition to the runtime.
 func (c Cluster) IsControlPlane() bool { return c.Target == v1beta2.TargetControlPlane }
 
-// Recorded returns the value for status.target, which is empty for a runtime.
+// Recorded returns the value that status.target of a Manifest has for this cluster: TargetControlPlane for the control
+// plane, and "" for a runtime.
 func (c Cluster) Recorded() v1beta2.Target {
 	if c.IsControlPlane() {
 		return c.Target
@@ -137,7 +139,8 @@ func (c Cluster) IsWatched() bool { return c.pool.IsWatched(c.name) }
 // PollInterval returns the interval after which the cluster is read even without an event.
 func (c Cluster) PollInterval() time.Duration { return c.pool.PollInterval(c.name) }
 
-// UsesInterests reports whether the interests of subscribers have an effect.
+// UsesInterests reports whether subscribers have to declare their interests: the manager or an agent watches the
+// objects that the interests name. Without watches and agents, interests have no effect.
 func (c Cluster) UsesInterests() bool { return c.pool.UsesInterests() }
 
 // ShareInterests returns one shared slice for equal interests.
@@ -166,7 +169,8 @@ func (c Cluster) Replace(stored *atomic.Pointer[Cluster], key string) {
 //	2  a CRD of this API, or an object of one of its kinds
 //	3  a default custom resource of a built-in kind
 //
-// The default custom resource may be in a served namespace, because it is created in the namespace of the Kyma.
+// Row 1 does not apply to the default custom resource of a module, because the default custom resource is created in
+// the namespace of the Kyma, which the manager serves.
 func (c Cluster) CheckObjects(refs []apply.Ref, cr *unstructured.Unstructured) error {
 	if !c.IsControlPlane() {
 		return nil

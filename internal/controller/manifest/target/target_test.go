@@ -117,8 +117,8 @@ func TestCheckObjects(t *testing.T) {
 	}
 }
 
-// TestEveryCRDIsReserved checks that a module on the control plane may contain neither a CRD of this project nor an
-// object of its kind.
+// TestEveryCRDIsReserved checks that a module on the control plane may contain no CRD of this project, and no object of
+// a kind that a CRD of this project defines.
 func TestEveryCRDIsReserved(t *testing.T) {
 	c := Cluster{Target: v1beta2.TargetControlPlane, reserved: &[]string{"kcp-system"}}
 	for _, crd := range crds.All() {
