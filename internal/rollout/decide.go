@@ -185,7 +185,8 @@ func (a *advance) stageOverBudget() int {
 	return -1
 }
 
-// haltIf halts the rollout if the updated runtimes fail more often than the others. Otherwise haltIf holds the rollout.
+// haltIf halts the rollout if the updated runtimes fail more often than the others. If the updated runtimes fail no
+// more often than the others, haltIf only holds the rollout.
 func (a *advance) haltIf(worse bool, code, found, others string) {
 	remedy := "look at klm rollout show " + a.Rollout.Name + "; then " + a.command("abort") + ", or " +
 		a.command("resume") + " --reason=…"

@@ -150,8 +150,8 @@ func New(m Move) *v1beta2.ModuleRollout {
 const stageBack = "back"
 
 // stagesBack returns the only stage of a rollout to a lower version. The stage contains all runtimes and has the limits
-// of the last stage of the policy. This stage has no soak and no gates, because runtimes must get the lower version
-// back faster than they got the higher one.
+// of the last stage of the policy. The stage of a rollout to a lower version has no soak and no gates, because runtimes
+// must get the lower version back faster than they got the higher one.
 func stagesBack(policy *v1beta2.RolloutPolicy) []v1beta2.ModuleRolloutStage {
 	if len(policy.Spec.Stages) == 0 {
 		return nil

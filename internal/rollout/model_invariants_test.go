@@ -217,7 +217,8 @@ func (m *model) limits() string {
 	return ""
 }
 
-// stages: 3 and 12.
+// stages checks invariants 3 and 12: no stage begins before the former one has passed, and an approval counts only for
+// the plan that it names.
 func (m *model) stages() string {
 	if m.result == nil || m.before.Status.Stage.Name == "" {
 		return ""
@@ -362,9 +363,9 @@ func lineOf(r *v1beta2.ModuleRollout) string {
 }
 
 // checkTakeBack checks invariant 6 for a rollout that takes runtimes back from the version in the spec of the release,
-// so that no person has set the channel back. Such a rollout requires that the former rollout is halted, that its
-// policy takes runtimes back, that the version declares that going back is safe, and that no person has decided
-// otherwise.
+// so that no person has set the channel back. A rollout that takes runtimes back without a person requires that the
+// former rollout is halted, that its policy takes runtimes back, that the version declares that going back is safe, and
+// that no person has decided otherwise.
 func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout) {
 	inSpec, _ := view.release.Target(modelChannel)
 	if !made.Spec.IsBack() || made.Spec.From != inSpec ||
@@ -378,8 +379,8 @@ func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout)
 	}
 }
 
-// urgent: 14. This invariant checks the stages of an urgent rollout; the other invariants hold for urgent rollouts,
-// too.
+// urgent checks invariant 14: the stages of an urgent rollout leave out only what they may. All other invariants are
+// checked for urgent rollouts, too.
 func (m *model) urgent() string {
 	if m.after == nil || m.after.Spec.IsBack() {
 		return ""

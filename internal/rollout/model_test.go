@@ -818,7 +818,7 @@ func (m *model) mustName(t *rapid.T, r *v1beta2.ModuleRollout, code string) {
 	}
 }
 
-// checkStrays: after the rollout of the channel, no other rollout is active.
+// checkStrays checks that no rollout is active after the rollout of the channel has ended.
 func (m *model) checkStrays(t *rapid.T) {
 	for name, r := range m.api.rollouts {
 		if !r.Status.Phase.IsOver() {

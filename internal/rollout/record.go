@@ -271,10 +271,10 @@ func (r *Recorded) useUrgency(c Channel, target string) {
 
 // initial returns the first status of a channel. Normally the version in spec is the proven one. If runtimes have a
 // version lower than the one in spec, the status of the release was lost, or the manager that moved the channel was of
-// a release that recorded no moves. Then the most frequent lower version is the proven version, and initial makes a
-// rollout from the proven version to the version in spec. If runtimes have already begun with the version in spec in a
-// rollout, the new rollout is paused: a person who deletes the status of a release must not bypass gates. The new
-// rollout is never urgent, so that deleting the status repeats no urgency either.
+// a release that recorded no moves. In both cases the most frequent lower version is the proven version, and initial
+// makes a rollout from the proven version to the version in spec. If runtimes have already begun with the version in
+// spec in a rollout, the new rollout is paused: a person who deletes the status of a release must not bypass gates. The
+// new rollout is never urgent, so that deleting the status repeats no urgency either.
 func initial(c Channel, target string) Recorded {
 	c.Urgency = urgency.Urgency{}
 	counts := map[string]int{}

@@ -74,9 +74,9 @@ func (e forbiddenError) Error() string { return string(e) }
 func (forbiddenError) Reason() string { return v1beta2.ReasonRuntimeForbidden }
 
 // waitOrGiveUp requeues the Kyma while the runtime is unavailable and the deadline is not over. After the deadline
-// waitOrGiveUp gives up the deletion and returns nil. After that, the next steps make no request to the runtime. Errors
-// that do not mean an unavailable runtime are returned unchanged. If there is no deadline, all errors are returned
-// unchanged.
+// waitOrGiveUp gives up the deletion and returns nil. When the deletion is given up, the next steps make no request to
+// the runtime. Errors that do not mean an unavailable runtime are returned unchanged. If there is no deadline, all
+// errors are returned unchanged.
 func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
 	// The pool notifies the controller when the runtime is reachable again, but not when a permission is granted.
 	const recheckInterval = time.Minute
@@ -110,7 +110,7 @@ func (n *run) wasUnavailable() bool {
 	return meta.IsStatusConditionFalse(n.kyma.Status.Conditions, v1beta2.ConditionReachable)
 }
 
-// giveUp writes a tombstone and annotates the Kyma. After that, the next steps do not use the runtime.
+// giveUp writes a tombstone and annotates the Kyma. When the Kyma is annotated, the next steps do not use the runtime.
 func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
 	if err := n.deleteManifests(ctx); err != nil {
 		return err
@@ -188,8 +188,8 @@ func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 }
 
 // forbidden returns an error if every Manifest of the runtime is being deleted and lacks a permission in the runtime,
-// because then the deletion makes no progress. The error describes the first missing permission. Otherwise forbidden
-// returns nil.
+// because then the deletion makes no progress. The error describes the first missing permission. If a Manifest is not
+// being deleted, or lacks no permission, forbidden returns nil.
 func forbidden(manifests map[string]*v1beta2.Manifest) error {
 	var why error
 	for _, name := range slices.Sorted(maps.Keys(manifests)) {

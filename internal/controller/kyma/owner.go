@@ -15,7 +15,7 @@ import (
 )
 
 // A Kyma uses a runtime only after the controller has verified that the runtime belongs to this Kyma (package
-// ownership). The verification needs the Kyma in the runtime, and every reconcile reads that Kyma first. This
+// ownership). The verification needs the Kyma in the runtime, and every reconcile reads that Kyma first. The Kyma
 // controller is the verifier of the pool: the pool gives the connection to the other controllers only after the
 // verification. For a runtime without a record of its owner, the order is:
 //

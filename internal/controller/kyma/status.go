@@ -225,7 +225,8 @@ func (n *run) reportAgent(set setter) {
 }
 
 // reportPolicy sets the condition MaintenancePolicy if two facts hold: the maintenance policy cannot be used, and a
-// module waits for a maintenance window. Otherwise the condition is removed.
+// module waits for a maintenance window. If one of the two facts does not hold, the condition MaintenancePolicy is
+// removed.
 func (n *run) reportPolicy(set setter) {
 	if n.found.policyProblem == nil || !slices.ContainsFunc(n.kyma.Status.Modules, waitsForWindow) {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionMaintenancePolicy)
@@ -236,8 +237,8 @@ func (n *run) reportPolicy(set setter) {
 }
 
 // reportIgnored sets the condition SpecAccepted to False while the Kyma in the runtime sets a field that has an effect
-// only in the control plane. Otherwise the condition is removed. If the Kyma in the runtime was not read, reportIgnored
-// changes nothing.
+// only in the control plane. If the Kyma in the runtime sets no such field, the condition is removed. If the Kyma in
+// the runtime was not read, reportIgnored changes nothing.
 func (n *run) reportIgnored(set setter) {
 	switch {
 	case n.remote == nil:

@@ -346,7 +346,7 @@ func (n *run) subscribe(replay bool) {
 }
 
 // watchCredential gets from the pool what the pool knows about the credential of the runtime: its expiry and its
-// rights. From then on, the Kyma is enqueued when the credential gains or loses rights.
+// rights. watchCredential also makes the pool enqueue the Kyma each time the credential gains or loses rights.
 func (n *run) watchCredential() {
 	r, key := n.Reconciler, client.ObjectKeyFromObject(n.kyma)
 	n.Runtimes.WatchCredential(key.Name, n.runtime, func() {

@@ -281,7 +281,7 @@ func (r *Reconciler) rollOutCatalog(ctx context.Context) error {
 	// mandatoryInterval is the interval of the checks whether a deleted mandatory module is still installed in a
 	// runtime.
 	const mandatoryInterval = 5 * time.Second
-	var recheck <-chan time.Time // nil: no deleted mandatory module is still installed
+	var recheck <-chan time.Time // recheck is nil if no deleted mandatory module is still installed.
 	for {
 		select {
 		case <-ctx.Done():

@@ -12,10 +12,11 @@
 //
 // An installation first resolves the sources of the module (package source). The installation then computes the digest
 // of all inputs that determine the objects in the runtime (plan.go). If the status shows this digest as applied, and
-// the runtime has reported no change, the reconcile ends without a request. Otherwise the sources are verified and
-// rendered. Then the inventory is saved in the status. The objects are applied after that, one source after the other.
-// Then the custom resource of the module is created. Objects that only the former version had are deleted after that.
-// At the end, the reconcile reads the readiness of the module.
+// the runtime has reported no change, the reconcile ends without a request. If the digest differs, or the runtime has
+// reported a change, the sources are verified and rendered. After the rendering, the inventory is saved in the status.
+// When the inventory is saved, the objects are applied, one source after the other. When all objects are applied, the
+// custom resource of the module is created. Objects that only the former version had are deleted after that. At the
+// end, the reconcile reads the readiness of the module.
 //
 // A slow source blocks no worker. A reconcile waits for a source for at most two seconds; the next reconcile uses the
 // answer of the source.

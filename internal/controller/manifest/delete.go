@@ -34,9 +34,9 @@ func (n *run) connectToDelete(ctx context.Context) error {
 	return err
 }
 
-// handOver removes our labels, annotations and fields from the objects of the inventory. After that, the objects belong
-// to the user. If another module contains an object, too, the object belongs to this other module from now on, and an
-// event reports this.
+// handOver removes our labels, annotations and fields from the objects of the inventory. The objects then belong to the
+// user of the runtime. If another module contains an object, too, the object belongs to this other module from now on,
+// and an event reports this.
 func (n *run) handOver(ctx context.Context) error {
 	others, err := n.peers().Others(ctx, n.manifest)
 	if err != nil {
@@ -149,8 +149,8 @@ func (n *run) planOperator(ctx context.Context) error {
 	return nil
 }
 
-// serveOperator applies the objects that planOperator has found. After that, the deletion continues to wait for the
-// custom resources.
+// serveOperator applies the objects that planOperator has found. When these objects are applied, the deletion continues
+// to wait for the custom resources.
 func (n *run) serveOperator(ctx context.Context) error {
 	if n.observed.blocked == nil || n.rendered == nil {
 		return n.observed.blocked

@@ -106,8 +106,8 @@ func TestResourceIsNotReadToCreateIt(t *testing.T) {
 	}
 }
 
-// TestDelete checks that the custom resource is deleted first. The other objects are deleted after the operator has
-// removed its finalizer from the custom resource.
+// TestDelete checks that the custom resource is deleted first. The other objects of the module are deleted after the
+// operator has removed its finalizer from the custom resource.
 func TestDelete(t *testing.T) {
 	b := newSampleBench(t, v1beta2.CreateAndDelete)
 	b.settle(v1beta2.StateReady)

@@ -74,8 +74,8 @@ func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 	return inventory.Flagged(all, inventory.Refs(n.manifest.Status.Synced)), err
 }
 
-// If the plan is new, apply sends all objects. Otherwise apply sends only the objects that differ from their desired
-// state.
+// If the plan is new, apply sends all objects. If the plan is not new, apply sends only the objects that differ from
+// their desired state.
 func (n *run) apply(ctx context.Context) error {
 	if n.rendered == nil {
 		return nil

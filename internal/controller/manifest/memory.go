@@ -92,7 +92,8 @@ type deferred struct {
 }
 
 // takeDeferred returns the status of the last reconcile, if it was not saved, and if the Manifest has not changed since
-// then. Otherwise takeDeferred returns nil. The memory does not keep the status.
+// then. If the status was saved, or the Manifest has changed, takeDeferred returns nil. In both cases the memory does
+// not keep the status.
 func (m *memory) takeDeferred(of *v1beta2.Manifest) *v1beta2.ManifestStatus {
 	d := m.deferred
 	m.deferred = deferred{}

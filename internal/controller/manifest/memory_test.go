@@ -91,7 +91,7 @@ func TestAddEvent(t *testing.T) {
 	}
 }
 
-// TestListAndEventsInAnyOrder: a list and later events may be received in any order. No change may be lost.
+// TestListAndEventsInAnyOrder checks that no change is lost if a list and later events are received in any order.
 func TestListAndEventsInAnyOrder(t *testing.T) {
 	ref := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
 	in := runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
@@ -155,7 +155,7 @@ func TestRestoreChanges(t *testing.T) {
 	}
 }
 
-// TestDrifted: own writes and changes of the status do not count as drift.
+// TestDrifted checks that own writes and changes of the status do not count as drift.
 func TestDrifted(t *testing.T) {
 	ref := func(name string) apply.Ref { return apply.Ref{Version: "v1", Kind: "ConfigMap", Name: name} }
 	m := &memory{}
@@ -170,7 +170,7 @@ func TestDrifted(t *testing.T) {
 	}
 }
 
-// TestMemoryOf: a Manifest that was deleted and created again under the same name has a new memory.
+// TestMemoryOf checks that a Manifest that was deleted and created again under the same name has a new memory.
 func TestMemoryOf(t *testing.T) {
 	r := &Reconciler{}
 	key := types.NamespacedName{Namespace: "kcp-system", Name: "m"}

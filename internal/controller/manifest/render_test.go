@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestTerminalIfPinned: a rendering error is terminal only if the source is pinned by a digest.
+// TestTerminalIfPinned checks that a rendering error is terminal only if the source is pinned by a digest.
 func TestTerminalIfPinned(t *testing.T) {
 	broken := &render.Error{}
 	cases := map[string]struct {

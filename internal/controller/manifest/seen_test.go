@@ -131,8 +131,8 @@ func TestSeenIsDropped(t *testing.T) {
 	}
 }
 
-// TestSentWithoutVersion: an object that another client has changed while it was sent counts as unknown, so it is read.
-// An earlier state never counts.
+// TestSentWithoutVersion checks that an object is read if another client has changed it while it was sent. An earlier
+// state never counts.
 func TestSentWithoutVersion(t *testing.T) {
 	m := newSeenMemory()
 	m.see(seenWorkload, 6, readiness{state: v1beta2.StateReady})

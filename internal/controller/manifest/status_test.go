@@ -120,7 +120,7 @@ func conditionOf(s *v1beta2.ManifestStatus, kind string, at time.Time) {
 		LastTransitionTime: metav1.NewTime(at)})
 }
 
-// TestTakeDeferred: a deferred status is used once, and only while the Manifest has not changed.
+// TestTakeDeferred checks that a deferred status is used once, and only while the Manifest has not changed.
 func TestTakeDeferred(t *testing.T) {
 	m := manifestWith(func(m *v1beta2.Manifest) { m.ResourceVersion = "7" })
 	status := &v1beta2.ManifestStatus{AppliedDigest: "d"}

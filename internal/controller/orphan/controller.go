@@ -15,9 +15,9 @@
 // The controller groups objects by the Kyma that they name, whether or not this Kyma exists. Each Kyma has one time
 // slot in each interval. The slot depends only on the name of the Kyma. So the slots are spread over the interval, and
 // a restart does not move them. In the time slot of a Kyma, the controller lists the objects with our label in the
-// runtime, for a fixed list of kinds. This search takes about 25 requests, each with a limit on the number of objects.
-// If a Kyma has been missing for missingGracePeriod, the objects that name this Kyma are handled, and then again once
-// in each interval.
+// runtime, for a fixed list of kinds. The search in one runtime takes about 25 requests, each with a limit on the
+// number of objects. If a Kyma has been missing for missingGracePeriod, the objects that name this Kyma are handled,
+// and then again once in each interval.
 //
 // Orphans are reported in events and counted in the metric lifecycle_mgr_orphans. Orphans are deleted only if
 // Options.Cleanup is set:
@@ -67,7 +67,7 @@ import (
 type Options struct {
 	// Client reads from the cache.
 	Client client.Client
-	// Live reads from the API server. These reads confirm that an object is missing before anything is deleted.
+	// Live reads from the API server. A read with Live confirms that an object is missing before anything is deleted.
 	Live client.Reader
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool

@@ -11,9 +11,9 @@
 // The Kyma and Manifest controllers delete in an order that loses no data. The two controllers wait until users have
 // deleted their custom resources, and until operators have removed their finalizers. If a Kyma still exists at the end
 // of its grace period, its deletion is probably blocked. The grace period starts when the first Manifest of the Kyma is
-// deleted. This start may be later than the deletion of the Kyma, because only a limited number of Kymas are deleted at
-// the same time. At the end of the grace period, this controller handles each Manifest that is being deleted in these
-// steps:
+// deleted. The grace period may start later than the deletion of the Kyma, because only a limited number of Kymas are
+// deleted at the same time. At the end of the grace period, this controller handles each Manifest that is being deleted
+// in these steps:
 //
 //	1  read the objects of the inventory, to determine which of them exist
 //	2  delete the custom resources of the CRDs in the inventory, and the module's own custom resource
@@ -23,10 +23,10 @@
 //
 // In steps 1 to 3, the purge controller does not change the module's operator. While custom resources exist, the
 // Manifest controller keeps their operator running, and would restore an operator that the purge controller has
-// deleted. In step 4, the purge controller annotates the Manifest (v1beta2.AnnotationPurged). From then on, the
-// Manifest controller does not restore the operator. In step 5, the purge controller and the Manifest controller delete
-// the same objects, which is harmless. If an object cannot be deleted, for example because of a finalizer of another
-// component, the deletion of the other objects continues.
+// deleted. In step 4, the purge controller annotates the Manifest (v1beta2.AnnotationPurged). The Manifest controller
+// does not restore the operator of a Manifest with this annotation. In step 5, the purge controller and the Manifest
+// controller delete the same objects, which is harmless. If an object cannot be deleted, for example because of a
+// finalizer of another component, the deletion of the other objects continues.
 //
 // [Tombstones] does the same for Kymas that no longer exist: their deletion was given up while the runtime was
 // unreachable.
@@ -35,11 +35,12 @@
 //
 // # What it does not do
 //
-// This controller deletes only objects of inventories, and custom resources whose CRD is in an inventory. This
-// controller keeps objects that the module marks as kept, with their CRD and all custom resources of that CRD. This
-// controller does not delete custom resources of kinds that match Options.Skip, or of the kinds of Lifecycle Manager.
-// This controller never removes an object from an inventory. This controller never removes a finalizer of a Manifest or
-// Kyma: the Manifest and Kyma controllers remove these finalizers once all objects are deleted.
+// The purge controller deletes only objects of inventories, and custom resources whose CRD is in an inventory. The
+// purge controller keeps objects that the module marks as kept, with their CRD and all custom resources of that CRD.
+// The purge controller does not delete custom resources of kinds that match Options.Skip, or of the kinds of Lifecycle
+// Manager. The purge controller never removes an object from an inventory. The purge controller never removes a
+// finalizer of a Manifest or Kyma: the Manifest and Kyma controllers remove these finalizers once all objects are
+// deleted.
 package purge
 
 import (
@@ -335,8 +336,8 @@ func (n *run) requeue(context.Context) error {
 	return n.requeueSince(n.begin.Add(n.Grace))
 }
 
-// If an action waits for a time, requeueSince requests a reconcile at that time. Otherwise requeueSince requests a
-// reconcile after a delay that grows with the time since begin.
+// If an action waits for a time, requeueSince requests a reconcile at that time. If no action waits for a time,
+// requeueSince requests a reconcile after a delay that grows with the time since the parameter begin.
 func (n *run) requeueSince(begin time.Time) error {
 	n.reportBlockers()
 	after := loop.PollDelay(n.now, begin)

@@ -450,7 +450,7 @@ func TestFailingWebhooksArePurged(t *testing.T) {
 	if e := takeEvents(recorder); e != nil || s.has(hookPath) {
 		t.Errorf("recorded %q, want nothing", e)
 	}
-	// After that, the purge continues, and deletions are not reported a second time.
+	// When the webhook is not called any more, the purge continues, and deletions are not reported a second time.
 	s.hook = ""
 	r.reconcile(t)
 	if e := takeEvents(recorder); len(e) != 2 || strings.Contains(e[1], "Webhook") ||

@@ -103,8 +103,8 @@ type kind struct {
 	protected string      // the reason why no custom resource of this kind may be purged; "" if purging is allowed
 }
 
-// mayPurge reports whether a custom resource of this kind may be purged. k.only lists the modules' own custom
-// resources, if only these may be purged. These references have a namespace even if the kind is cluster-scoped.
+// mayPurge reports whether a custom resource of this kind may be purged. If only the modules' own custom resources may
+// be purged, k.only lists them. The references in k.only have a namespace even if the kind is cluster-scoped.
 func (k *kind) mayPurge(r apply.Ref) bool {
 	return k.protected == "" && (k.only == nil || slices.ContainsFunc(k.only, func(only apply.Ref) bool {
 		if r.Namespace == "" {

@@ -55,8 +55,8 @@ type TombstoneOptions struct {
 // Tombstones completes deletions that were given up, as soon as their runtimes can be reached again. A tombstone
 // (package tombstone) replaces the Kyma and its Manifests, which no longer exist. Tombstones does not wait for users to
 // delete their custom resources. Operators have the time finalizerGracePeriod to remove their finalizers. Apart from
-// that, Tombstones deletes the same objects as a purge. After that, Tombstones deletes the objects in the runtime that
-// do not belong to modules.
+// that, Tombstones deletes the same objects as a purge. When all modules are deleted, Tombstones deletes the objects in
+// the runtime that do not belong to modules.
 //
 // The first row that matches decides what is done with a tombstone:
 //
@@ -155,8 +155,8 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.forget(req.Name)
 		return reconcile.Result{}, nil
 	}
-	// The Kyma no longer exists. This object has the name and the UID of the deleted Kyma, so that events about the
-	// tombstone are recorded on that Kyma.
+	// The Kyma no longer exists. The variable deleted has the name and the UID of the deleted Kyma, so that events
+	// about the tombstone are recorded on that Kyma.
 	deleted := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace,
 		Name: stored[0].Kyma, UID: stored[0].UID}}
 	n := &tombstoneRun{run: &run{Reconciler: r.Reconciler, kyma: deleted, now: time.Now()},
@@ -236,7 +236,7 @@ func (n *tombstoneRun) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var annotations map[string]string // nil if there is no Kyma in the runtime
+	var annotations map[string]string // annotations is nil if there is no Kyma in the runtime.
 	remote, err := rt.Get(ctx, remoteRef)
 	if err == nil {
 		annotations = remote.GetAnnotations()
@@ -299,8 +299,8 @@ func refOf(r v1beta2.Resource) apply.Ref {
 		Name: r.Name, Keep: r.Keep || r.Adopted, Adopted: r.Adopted}
 }
 
-// deleteFromRuntime waits until the objects of the modules are deleted. After that, it deletes the objects in the
-// runtime that do not belong to modules.
+// deleteFromRuntime waits until the objects of the modules are deleted. When the objects of the modules are deleted,
+// deleteFromRuntime deletes the objects in the runtime that do not belong to modules.
 func (n *tombstoneRun) deleteFromRuntime(ctx context.Context) error {
 	if !n.areModulesDeleted() {
 		return nil
@@ -337,7 +337,8 @@ func (n *tombstoneRun) areModulesDeleted() bool {
 	return !slices.ContainsFunc(n.targets, func(t *target) bool { return t.blocked || !t.deleted })
 }
 
-// If all objects of the tombstone are deleted, finish deletes the tombstone. Otherwise finish requeues the tombstone.
+// If all objects of the tombstone are deleted, finish deletes the tombstone. If objects of the tombstone remain, finish
+// requeues the tombstone.
 func (n *tombstoneRun) finish(ctx context.Context) error {
 	if !n.complete {
 		return n.requeueSince(n.memory.begun)

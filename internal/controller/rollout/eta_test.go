@@ -47,8 +47,8 @@ func (f *fleet) planned(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy,
 	return p
 }
 
-// TestExpectedStages: the status of a rollout has the times at which the planner expects its stages to begin and to
-// end, until the rollout is paused or has ended. A restart of the manager writes nothing.
+// TestExpectedStages checks that the status of a rollout has the times at which the planner expects its stages to begin
+// and to end, until the rollout is paused or has ended. A restart of the manager writes nothing.
 func TestExpectedStages(t *testing.T) {
 	policy := onePolicy()
 	policy.Spec.Stages = []v1beta2.RolloutStage{{Name: "half", Percent: 50, MinCount: 1,
@@ -115,8 +115,8 @@ func TestExpectedStages(t *testing.T) {
 	}
 }
 
-// TestExpectedStagesStay: while nothing happens, the expected times of stages change only together with
-// the expected end of the rollout, also after restarts of the manager.
+// TestExpectedStagesStay checks that, while nothing happens, the expected times of stages change only together with the
+// expected end of the rollout, also after restarts of the manager.
 func TestExpectedStagesStay(t *testing.T) {
 	policy := onePolicy()
 	policy.Spec.Stages = []v1beta2.RolloutStage{{Name: "half", Percent: 50, MinCount: 1,

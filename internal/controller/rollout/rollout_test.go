@@ -137,7 +137,7 @@ func (f *fleet) move(version string) {
 }
 
 // order changes a Manifest in the way in which the Kyma and Manifest controllers change it after a runtime was
-// admitted. These controllers do not run in this test.
+// admitted. The Kyma and Manifest controllers do not run in the tests of this package.
 func (f *fleet) order(kyma, version string, state v1beta2.State) {
 	f.Helper()
 	m := &v1beta2.Manifest{}

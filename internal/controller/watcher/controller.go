@@ -149,7 +149,7 @@ func (r *Reconciler) enqueueOwner(_ context.Context, key client.ObjectKey) {
 	r.trigger.Add(queueing.Event, 0, reconcile.Request{NamespacedName: key})
 }
 
-// enqueueAll enqueues all Watchers. This is cheap, because a control plane has only a few Watchers.
+// enqueueAll enqueues all Watchers. To enqueue all Watchers is cheap, because a control plane has only a few Watchers.
 func (r *Reconciler) enqueueAll(ctx context.Context) {
 	list := &v1beta2.WatcherList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {

@@ -36,8 +36,8 @@ import (
 // the served versions from the discovery API each time the CRD has changed. While the kind is served, its objects are
 // watched in one namespace. Fields that are not needed are removed from the objects.
 //
-// The objects of these watches are not in the cache of the manager. That cache would wait for a kind that is not
-// served, and this would block all users of the cache.
+// The objects of these watches are not in the cache of the manager. The cache of the manager would wait for a kind that
+// is not served, and the wait would block all users of the cache.
 type externalKind struct {
 	kind, group, resource string
 	versions              []string // supported versions, the preferred version first
@@ -83,8 +83,8 @@ func (s snapshot) isServed() bool { return s.objects != nil }
 // listed its objects, a reconcile is triggered before syncDelay is over.
 const syncDelay = 10 * time.Second
 
-// waitForSync returns nil if a watch has listed all objects, or if the kind is not served. Otherwise waitForSync
-// returns an error.
+// waitForSync returns nil if a watch has listed all objects, or if the kind is not served. If a watch has not listed
+// its objects yet, waitForSync returns an error.
 func (s snapshot) waitForSync() error {
 	switch {
 	case s.known && (s.objects == nil || s.objects.HasSynced()):

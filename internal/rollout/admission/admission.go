@@ -24,8 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// Lookups return the objects that decide whether a runtime may begin with its update. Both functions are required. If a
-// lookup fails, its caller must discard the decisions that were made with it.
+// Lookups return the objects that decide whether a runtime may begin with its update. Rollout and HasPolicy are both
+// required. If a lookup fails, its caller must discard the decisions that were made with it.
 type Lookups struct {
 	// Rollout returns a ModuleRollout by its name, or nil if there is none. The caller must not change it.
 	Rollout func(name string) *v1beta2.ModuleRollout

@@ -93,8 +93,8 @@ type Stage struct {
 	// begun with the update. Runtimes and Waiting are 0 until the manager has counted the runtimes of the stage.
 	Runtimes int `json:"runtimes"`
 	Waiting  int `json:"waiting,omitempty"`
-	// Begins and Ends are the times at which the stage has begun and ended, or is expected to begin and to end. Zero
-	// means that the time is not known.
+	// Begins and Ends are the times at which the stage has begun and ended, or is expected to begin and to end. If a
+	// time is not known, Begins or Ends is zero.
 	Begins time.Time `json:"begins,omitzero"`
 	Ends   time.Time `json:"ends,omitzero"`
 	// IsExpected means that Begins is a forecast. Ends is also a forecast, unless the rollout has ended.
@@ -103,7 +103,7 @@ type Stage struct {
 	Why string `json:"why,omitempty"`
 }
 
-// These values of Stage.State are for stages other than the current one.
+// The values stageLater and stageOutstanding of Stage.State are for stages other than the current one.
 const (
 	stageLater       = "later"
 	stageOutstanding = "outstanding"

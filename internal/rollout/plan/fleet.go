@@ -29,8 +29,8 @@ type Fleet struct {
 }
 
 // Runtime returns the facts about a runtime that a Kyma and its Manifest of the module contain. takesPart is false if
-// the runtime does not follow the channel, or if its module is removed or not managed. Both objects must not be changed
-// afterwards.
+// the runtime does not follow the channel, or if its module is removed or not managed. The caller must not change the
+// Kyma and the Manifest afterwards.
 func (f *Fleet) Runtime(k *v1beta2.Kyma, m *v1beta2.Manifest) (r rollout.Runtime, takesPart bool) {
 	if k == nil || !f.follows(k, m) || !m.DeletionTimestamp.IsZero() || !k.DeletionTimestamp.IsZero() ||
 		m.IsUnmanaged() {

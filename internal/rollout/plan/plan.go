@@ -47,8 +47,8 @@ type Plan struct {
 	Members map[string]Member
 	// Update is the time that one update is expected to take.
 	Update time.Duration
-	// Ends is the time at which the last runtime is expected to have the version. Zero means that the time is not
-	// known, or that no runtime waits.
+	// Ends is the time at which the last runtime is expected to have the version. Ends is zero if the time is not
+	// known, or if no runtime waits.
 	Ends time.Time
 	// Late are the runtimes whose maintenance window opens late, or that have no window, by name.
 	Late []Late
@@ -65,8 +65,8 @@ type Member struct {
 	// Blocker is the blocker because of which the runtime could not begin now even if its stage had begun. nil means
 	// that the runtime has no blocker or has already begun.
 	Blocker *channel.Blocker
-	// Begins is the time at which the runtime is expected to begin. Zero means that the runtime has begun, or that the
-	// time is not known.
+	// Begins is the time at which the runtime is expected to begin. Begins is zero if the update of the runtime has
+	// begun, or if the time is not known.
 	Begins time.Time
 }
 
@@ -89,7 +89,7 @@ type Stage struct {
 	Soak int64 `json:"soakSeconds,omitempty"`
 	// Gates are texts about the conditions that must be met after this stage, before the next stage begins.
 	Gates []string `json:"gates,omitempty"`
-	// Begins is the time at which the stage is expected to begin, or has begun. Zero means that the stage has ended.
+	// Begins is the time at which the stage is expected to begin, or has begun. Begins is zero if the stage has ended.
 	Begins time.Time `json:"begins,omitzero"`
 	// Ends is the time at which the last runtime of the stage is expected to have the version. Ends is zero if all
 	// runtimes of the stage have the version, or if the time is not known.

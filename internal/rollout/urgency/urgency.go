@@ -68,7 +68,7 @@ func (u Urgency) Check() error {
 }
 
 // SetLine replaces the line of one channel in the value of an annotation that has one line per channel, and returns the
-// new value. If line is "", the line is removed. The result is "" if no line is left.
+// new value. If the parameter line is "", the line of the channel is removed. If no line is left, SetLine returns "".
 func SetLine(value, channel, line string) string {
 	var kept []string
 	for l := range strings.Lines(value) {

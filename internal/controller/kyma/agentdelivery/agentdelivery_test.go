@@ -242,7 +242,7 @@ func TestAddWatcher(t *testing.T) {
 	}
 }
 
-// TestWatchState: the agent reports the state of workloads and of custom resources, and reads nothing else.
+// TestWatchState checks that the agent reports the state of workloads and of custom resources, and reads nothing else.
 func TestWatchState(t *testing.T) {
 	cases := map[string]struct {
 		interest runtimes.Interest

@@ -68,8 +68,8 @@ func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.records[kyma]
-	// An event without a resource concerns all objects in which the subscriber has an interest. Such an event causes no
-	// comparison, because the digests on the Kyma in the runtime show the differences.
+	// An event without a resource concerns all objects in which the subscriber has an interest. An event without a
+	// resource causes no comparison, because the digests on the Kyma in the runtime show the differences.
 	if r == nil || of.Resource.Empty() {
 		return false
 	}

@@ -120,7 +120,8 @@ func SourcesDigest(s *v1beta2.ManifestSpec) string {
 }
 
 // HasRequestedSources reports whether a Manifest still has the sources that this controller has written into it. The
-// second result is false if this is not known, because the Manifest has no AnnotationRequestedSources.
+// result known is false if the Manifest has no AnnotationRequestedSources, so that it is not known whether the sources
+// were changed.
 func HasRequestedSources(m *v1beta2.Manifest) (has, known bool) {
 	requested := m.Annotations[v1beta2.AnnotationRequestedSources]
 	return requested != "" && requested == SourcesDigest(&m.Spec), requested != ""

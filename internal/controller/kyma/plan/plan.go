@@ -346,8 +346,8 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact, now time.Time) *v1b
 	return want
 }
 
-// rolloutAnnotations are the annotations about the rollout that ordered the version of a Manifest. These annotations
-// stay until another version is ordered, so they cause no additional write.
+// rolloutAnnotations are the annotations about the rollout that ordered the version of a Manifest. The annotations in
+// rolloutAnnotations stay until another version is ordered, so they cause no additional write.
 var rolloutAnnotations = []string{v1beta2.AnnotationRollout, v1beta2.AnnotationRolloutStarted,
 	v1beta2.AnnotationRolloutExcused}
 

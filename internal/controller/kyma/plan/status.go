@@ -27,8 +27,8 @@ func Entries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	return entries
 }
 
-// MandatoryEntries returns the entries of the mandatory modules. These entries have the same form as the status entries
-// of requested modules.
+// MandatoryEntries returns the entries of the mandatory modules. The entries of mandatory modules have the same form as
+// the status entries of requested modules.
 func MandatoryEntries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	var entries []v1beta2.ModuleStatus
 	for i := range modules {

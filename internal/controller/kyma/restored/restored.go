@@ -17,9 +17,9 @@
 // [Mark] first sets [v1beta2.AnnotationRuntimeVersion] on the Manifest of each module that was found. The version in
 // this annotation then counts as the installed version. For a Manifest with this annotation, the controller of
 // Manifests applies nothing at first: it adds the objects of the module in the runtime to the inventory. If the
-// Manifest was lost, [Mark] creates a Manifest that has nothing to install. After that, the status entry of the module
-// is copied from the Kyma in the runtime to the Kyma in the control plane. Otherwise the next copy in the other
-// direction would lose the history of the module.
+// Manifest was lost, [Mark] creates a Manifest that has nothing to install. When the Manifest is marked, the status
+// entry of the module is copied from the Kyma in the runtime to the Kyma in the control plane, so that the history of
+// the module is not lost when the status is copied to the runtime again.
 //
 // # What it does not do
 //

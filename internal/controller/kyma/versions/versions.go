@@ -49,7 +49,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Options are the clients that Records uses. Both clients are required.
+// Options are the clients that Records uses. Client and Live are both required.
 type Options struct {
 	// Client reads from the cache, and its reads include its own writes.
 	Client client.Client

@@ -13,9 +13,9 @@
 // After a restore of the control plane, the controller of Kymas marks Manifests with
 // [v1beta2.AnnotationRuntimeVersion]. Every object of a module in a runtime has a label, an annotation with the name of
 // its Manifest, and our field manager. The package finds the objects of a Manifest by their label, this annotation and
-// our field manager. After that, the status of the Manifest shows the version in [v1beta2.AnnotationRuntimeVersion] as
-// the installed version, and [v1beta2.DigestUnknown] as the applied digest. So the next version that is installed is
-// applied completely, and objects that it does not contain are deleted.
+// our field manager. When the objects are found, the status of the Manifest shows the version in
+// [v1beta2.AnnotationRuntimeVersion] as the installed version, and [v1beta2.DigestUnknown] as the applied digest. So
+// the next version that is installed is applied completely, and objects that it does not contain are deleted.
 //
 // # What it does not do
 //

@@ -14,8 +14,8 @@
 // is shared by all Manifests that send the same request at the same time.
 //
 // Shared work has its own deadline and continues if the caller that started it is cancelled. A caller waits for an
-// answer for at most two seconds. After that time, the call returns loop.Later. The next call of the same caller then
-// returns the answer.
+// answer for at most two seconds. If there is no answer within two seconds, the call returns loop.Later. The next call
+// of the same caller then returns the answer.
 //
 // Credentials, registries, chart repositories, failures, downloaded charts and config layers are cached in maps with a
 // limit. If a map is full, it is emptied; the only effect is that more requests are sent.

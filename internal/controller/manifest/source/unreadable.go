@@ -8,8 +8,8 @@ import (
 )
 
 // IsUnreadable reports whether an error means that a source cannot be read, although the source itself may be right:
-// its registry or repository does not answer, refuses the credentials, or does not have the content. Such an error does
-// not affect a version that is already installed.
+// its registry or repository does not answer, refuses the credentials, or does not have the content. If a version is
+// already installed, a source that cannot be read does not affect it.
 func IsUnreadable(err error) bool {
 	switch loop.Reason(err) {
 	case ocm.RegistryUnreachable, ocm.EgressRefused, ocm.RegistryUnauthorized, ocm.ArtifactNotFound,

@@ -50,7 +50,8 @@ import (
 )
 
 const (
-	// checkTimeout limits one check. This timeout is longer than the timeouts of the two renderings together.
+	// checkTimeout limits one check. checkTimeout is longer than the timeouts of both renderings of a check together:
+	// of the new and of the former version.
 	checkTimeout = 4 * time.Minute
 	// unreadableInterval is the time after which a version that could not be read is checked again.
 	unreadableInterval = 10 * time.Second
@@ -69,7 +70,7 @@ type Version struct {
 	Module, Version string
 	// Component is the name of the component in the registry.
 	Component string
-	// Template is the ModuleTemplate of the version. It must not be changed.
+	// Template is the ModuleTemplate of the version. The checker must not change the ModuleTemplate.
 	Template *v1beta2.ModuleTemplate
 }
 

@@ -26,7 +26,7 @@ func version(of string, generation int64) Version {
 	return Version{Module: "keda", Version: of, Component: "example.com/keda", Template: t}
 }
 
-// registry is a registry with the versions of a test. It counts the renderings.
+// registry is a registry with the versions of a test. The fake registry counts the renderings.
 type registry struct {
 	renderings atomic.Int32
 	changes    atomic.Int32
