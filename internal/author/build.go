@@ -68,7 +68,7 @@ type Module struct {
 }
 
 // Build builds the module that a config describes. If the config or its files have errors, the returned error is of
-// type Problems and lists all of them.
+// type Problems and lists all these errors.
 func Build(ctx context.Context, s Source) (*Module, error) {
 	m, err := Inspect(ctx, s)
 	if err != nil {
@@ -106,8 +106,8 @@ func Inspect(ctx context.Context, s Source) (*Module, error) {
 	return m, err
 }
 
-// readConfig reads a module-config. The config is nil if it cannot be decoded. If the config has errors, the returned
-// error is of type Problems; the findings contain the same errors.
+// readConfig reads a module-config. The returned config is nil if the text of the file cannot be decoded. If the config
+// has errors, the returned error is of type Problems; the findings contain the same errors.
 func readConfig(file string) (*Config, []content.Finding, error) {
 	text, err := os.ReadFile(file) //nolint:gosec // the user has named it
 	if err != nil {

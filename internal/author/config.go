@@ -43,8 +43,8 @@ func problemsOf(findings []content.Finding) error {
 	return p
 }
 
-// Config is the content of a module-config file. The reference and the JSON schema of the file are generated from the
-// comments and the tags of these types. "required" in the tag doc marks keys that must not be missing.
+// Config is the content of a module-config file. The reference and the JSON schema of the module-config file are
+// generated from the comments and the tags of its types. "required" in the tag doc marks keys that must not be missing.
 type Config struct {
 	// Name is the name of the component. The name consists of a domain and a path, for example
 	// kyma-project.io/module/sample. The last part of the path is the name of the module, for example sample or
@@ -134,8 +134,8 @@ type ChartSettings struct {
 	// Namespace is the namespace of the Helm release, and of namespaced objects without a namespace. If namespace is
 	// empty, the namespace is kyma-system.
 	Namespace string `yaml:"namespace"`
-	// CreateNamespace adds the namespace to the manifest, unless it is kyma-system or the chart contains it. Default
-	// false.
+	// CreateNamespace adds the namespace to the manifest, unless the namespace is kyma-system or the chart contains the
+	// namespace. Default false.
 	CreateNamespace bool `yaml:"createNamespace"`
 	// Values is the path of a file with values for the chart, relative to this file. If values is empty, the chart is
 	// rendered with its own default values.
@@ -145,8 +145,8 @@ type ChartSettings struct {
 	DisableHooks bool `yaml:"disableHooks"`
 }
 
-// Upgrade declares which versions can be updated to this version, and to which versions a downgrade is safe. Ranges are
-// those of semantic versioning, for example ">=1.3.0 <2.0.0".
+// Upgrade declares which versions can be updated to this version, and to which versions a downgrade is safe. The keys
+// from and back are ranges of semantic versions, for example ">=1.3.0 <2.0.0".
 type Upgrade struct {
 	// From is the range of those lower versions that can be updated to this version directly. A lower version outside
 	// the range is updated through intermediate versions. If from is empty, every lower version can be updated
@@ -169,7 +169,7 @@ type Risk struct {
 	When string `yaml:"when" doc:"required"`
 	// Message describes the effects of the risk to users.
 	Message string `yaml:"message" doc:"required"`
-	// URL is the address of a page about the risk. If url is empty, there is no such page.
+	// URL is the address of a page about the risk. If url is empty, the risk has no page.
 	URL string `yaml:"url"`
 }
 

@@ -71,8 +71,8 @@ func goodConfigWith(key, with string) string {
 	return strings.Join(out, "")
 }
 
-// TestOddInput checks the errors about typical mistakes of authors. Each error must contain the location of the problem
-// and how to solve it.
+// TestOddInput checks the errors about typical mistakes of authors. The message of each error must contain the location
+// of the problem and how to solve it.
 func TestOddInput(t *testing.T) {
 	cases := map[string]struct {
 		reason           string

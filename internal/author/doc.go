@@ -14,10 +14,10 @@
 //
 // # How it works
 //
-// The config is parsed strictly: a misspelt key is an error that contains its line. All errors are returned together.
-// The manifest may be a YAML file, a Helm chart or a Kustomize directory. Package render converts a manifest of any of
-// these formats into one YAML file, because every client of module artefacts can read such a file. The images in that
-// YAML file become resources of the component descriptor.
+// The config is parsed strictly: a misspelt key is an error that contains its line. All errors in the config are
+// returned together. The manifest may be a YAML file, a Helm chart or a Kustomize directory. Package render converts a
+// manifest of any of these formats into one YAML file, because every client of module artefacts can read such a file.
+// The images in that YAML file become resources of the component descriptor.
 //
 // Lint checks the module against the rules for modules. Lint also compares the CRDs and objects of the module with
 // those of the previous version.

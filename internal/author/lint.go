@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// These are the size limits of programs that read modules, in bytes.
+// The following constants are the size limits, in bytes, of programs that read modules.
 const (
 	managerDescriptor = 100 << 10 // component descriptor, in the manager and in Kyma's lifecycle-manager
 	managerLayer      = 32 << 20  // layer, in the manager

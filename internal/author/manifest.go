@@ -21,7 +21,7 @@ import (
 )
 
 // readManifest reads the manifest that the config names. If the manifest is a chart or a Kustomize directory,
-// readManifest renders it. A Kustomize directory may refer to other folders in root.
+// readManifest renders the chart or the directory. A Kustomize directory may refer to other folders in root.
 func (m *Module) readManifest(ctx context.Context, root string) error {
 	c := m.Config
 	problem := func(err error) error {
@@ -177,8 +177,8 @@ func (c *Config) chartSettings() (s render.Settings, err error) {
 }
 
 // addNamespaces sets the namespace of the release in all objects without a namespace, except those of cluster-scoped
-// kinds. Helm does the same when it installs a chart. If the scope of a kind is not known, the kind counts as
-// namespaced: if it is cluster-scoped in the cluster, the manager removes the namespace.
+// kinds. Helm does the same when Helm installs a chart. If the scope of a kind is not known, the kind counts as
+// namespaced. If the kind is cluster-scoped in the cluster, the manager removes the namespace.
 func addNamespaces(objects []*unstructured.Unstructured, namespace string) {
 	crds := check.CRDs(objects)
 	for _, o := range objects {

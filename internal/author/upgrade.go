@@ -47,9 +47,9 @@ func (u *Upgrade) fields() fields {
 
 // lintUpgradePaths checks what spec.upgrade declares about the previous version: whether the module can be updated from
 // the previous version, and whether a downgrade to the previous version is safe. lintDowngrade finds objects that make
-// the downgrade unsafe. If spec.upgrade declares the downgrade as safe, lintUpgradePaths returns these findings. If
-// lintDowngrade finds no such objects, and spec.upgrade does not declare the downgrade as safe, a finding suggests to
-// declare it.
+// the downgrade unsafe. If spec.upgrade declares the downgrade as safe, lintUpgradePaths returns the findings of
+// lintDowngrade. If lintDowngrade finds no problem, and spec.upgrade does not declare the downgrade as safe, a finding
+// suggests that the author declares the downgrade as safe.
 func (m *Module) lintUpgradePaths(previous *Module) []content.Finding {
 	if m.Config == nil || !channel.IsLower(previous.Version, m.Version) {
 		return nil

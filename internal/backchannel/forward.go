@@ -28,9 +28,9 @@ const (
 	// maxResponseBytes is the maximum number of bytes that are read of the response to a forwarded request.
 	maxResponseBytes = 4096
 	// headerForwarded is a header of forwarded requests. Its value identifies the listener process that forwards the
-	// request. If the other listener has accepted the client certificate in the forwarded request, its response has the
-	// same header. The header distinguishes a refusal of the forwarded request from a refusal of the forwarding
-	// listener.
+	// request. If the other listener has accepted the client certificate in the forwarded request, its response
+	// contains the header X-Listener-Forwarded with the same value. The header distinguishes a refusal of the forwarded
+	// request from a refusal of the forwarding listener.
 	headerForwarded = "X-Listener-Forwarded"
 )
 
@@ -92,8 +92,8 @@ func (r *relay) closeOutdated(t *clientcert.Roots, own *tls.Certificate) {
 	r.trust, r.own = t, own
 }
 
-// dialLeader connects to the reconciling replica. The certificate of the reconciling replica must be issued by our
-// roots, and must be valid for the first host name in our own serving certificate.
+// dialLeader connects to the reconciling replica. The certificate of the reconciling replica must be issued by a
+// trusted root, and must be valid for the first host name in the serving certificate of this replica.
 func (l *Listener) dialLeader(ctx context.Context, network, address string) (net.Conn, error) {
 	own, err := l.opts.Certificate()
 	if err != nil {

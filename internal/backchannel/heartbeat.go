@@ -41,8 +41,8 @@ type State struct {
 //
 // When a heartbeat arrives, only its time is recorded. One goroutine checks whether the heartbeats of all runtimes are
 // in time. Each runtime has at most one timer, in a heap that is ordered by time. When a timer expires although a
-// heartbeat has arrived in the meantime, the goroutine sets a new timer. Therefore a runtime costs one check per
-// HeartbeatTimeout.
+// heartbeat has arrived in the meantime, the goroutine sets a new timer. Therefore each runtime needs only one check
+// per HeartbeatTimeout.
 type tracker struct {
 	silence   time.Duration
 	byRuntime bool // enables metrics per runtime
@@ -179,7 +179,7 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 		return
 	}
 	// Events that this agent process sent earlier count as received: either another replica has acknowledged these
-	// events, or they have not arrived yet.
+	// events, or these events have not arrived yet.
 	replaced := r.addBoot(sequenceLog{boot: boot, done: sequence})
 	notify := replaced && r.missed.due(time.Now())
 	b.setTimerLocked(r)
@@ -199,8 +199,8 @@ func (r *record) bootIndex(boot string) (index int, known bool) {
 	return 0, false
 }
 
-// addBoot adds an agent process as the newest boot of the runtime. addBoot reports whether there was an older boot. The
-// older agent process may have ended before it sent all its events.
+// addBoot adds an agent process as the newest boot of the runtime. The result replaced is true if the runtime had an
+// older boot. The older agent process may have ended before it sent all its events.
 func (r *record) addBoot(l sequenceLog) (replaced bool) {
 	replaced = len(r.boots) > 0
 	r.boots = slices.Insert(r.boots, 0, l)
@@ -317,7 +317,7 @@ func (b *tracker) watch(ctx context.Context) {
 }
 
 // nextTimer removes the first timer if it has expired, and returns its record. If the first timer has not expired,
-// nextTimer returns the time until it expires.
+// nextTimer returns the time until its expiry.
 func (b *tracker) nextTimer(now time.Time) (*record, time.Duration) {
 	b.timerMu.Lock()
 	defer b.timerMu.Unlock()
@@ -380,8 +380,8 @@ func (b *tracker) removeIdle(r *record, now time.Time) {
 	}
 }
 
-// setTimerLocked sets the timer of a runtime, so that the runtime is checked in time. If the existing timer expires
-// earlier than necessary, setTimerLocked does not change it. Therefore most heartbeats change no timer.
+// setTimerLocked sets the timer of a runtime, so that the runtime is checked in time. setTimerLocked does not change a
+// timer that expires earlier than necessary. Therefore most heartbeats change no timer.
 func (b *tracker) setTimerLocked(r *record) {
 	at := r.last.Add(recordRetention)
 	earliest := func(t time.Time) {

@@ -21,9 +21,10 @@
 // heartbeats have stopped. Callbacks are called only on changes, and at a limited rate.
 //
 // All reports of a runtime must reach the replica that reconciles the runtime. A replica that does not reconcile the
-// runtime forwards the request to the replica that does. The forwarded request has the certificate of the runtime in a
-// header, and the forwarding replica authenticates with its own serving certificate. In the same way, the listener
-// forwards events for other managers to these managers. Other managers are programs that have registered a Watcher.
+// runtime forwards the request to the replica that reconciles the runtime. The forwarded request has the certificate of
+// the runtime in a header, and the forwarding replica authenticates with its own serving certificate. The listener also
+// forwards events for other managers to these managers, with the certificate of the runtime in a header. Other managers
+// are programs that have registered a Watcher.
 //
 // There are three kinds of limits: the HTTP server of the standard library limits sizes and durations, connLimiter
 // limits connections, and serve limits the requests per runtime and in total. Nothing is stored about clients that are
@@ -32,7 +33,7 @@
 // # What it does not do
 //
 // The package issues no certificates: package authority issues them. The package does not look up Kymas: the callback
-// Lookup does so. The package stores nothing: after a restart, no runtime is known until its first heartbeat.
+// Lookup looks up Kymas. The package stores nothing: after a restart, no runtime is known until its first heartbeat.
 package backchannel
 
 import (
@@ -76,23 +77,24 @@ type Options struct {
 	ForwardedAddress string
 	// ForwardedFrom are the networks (CIDR) of the ingress in front of ForwardedAddress. Requests on ForwardedAddress
 	// from other addresses are refused. The ingress must replace any header X-Forwarded-Client-Cert in the requests of
-	// its clients. If the header has several certificates, the listener uses the first one.
+	// its clients. If the header X-Forwarded-Client-Cert has several certificates, the listener uses the first
+	// certificate.
 	ForwardedFrom []string
 	// Peers are common names; a client with such a name in its certificate is a peer. A peer may forward requests of
 	// runtimes to Address. The peers are the other replicas, which use their serving certificate as a client
-	// certificate, and an ingress that connects with TLS. A certificate that our own authority issued for a runtime
-	// never makes a client a peer.
+	// certificate, and an ingress that connects with TLS. A certificate that the type authority.Authority has issued
+	// for a runtime never makes a client a peer.
 	Peers []string
 
-	// Roots returns the current root certificates for client certificates. Roots is called for each request, so it must
-	// be cheap.
+	// Roots returns the current root certificates for client certificates. The function Roots is called for each
+	// request, so the function must be cheap.
 	Roots func() []*x509.Certificate
 	// Certificate returns the serving certificate. Requests to other replicas use the same certificate as client
 	// certificate.
 	Certificate func() (*tls.Certificate, error)
 
 	// Lookup returns the runtime that has an identity. An error means that no runtime has this identity. The message of
-	// the error is logged. Lookup is called for each request, so it must be cheap.
+	// the error is logged. The function Lookup is called for each request, so the function must be cheap.
 	Lookup func(id protocol.Identity) (Runtime, error)
 	// Deliver is called for each event. If the agent repeats an event, Deliver is called again. Deliver must not block.
 	Deliver func(kyma string, e protocol.Event)
@@ -114,10 +116,10 @@ type Options struct {
 
 	// HeartbeatTimeout is the time after which a runtime without a heartbeat counts as lost. Default 100 s.
 	HeartbeatTimeout time.Duration
-	// NextHeartbeat returns the delay until the next heartbeat. The response to a heartbeat contains this delay.
-	// For that runtime, the delay is added to HeartbeatTimeout. If the delay is 0, the response contains no delay, and
-	// the agent uses the interval in its watch list. NextHeartbeat is called for each heartbeat, so it must be cheap.
-	// nil means that the delay is always 0.
+	// NextHeartbeat returns the delay until the next heartbeat. The response to a heartbeat contains this delay. For
+	// that runtime, the delay is added to HeartbeatTimeout. If the delay is 0, the response contains no delay, and the
+	// agent uses the interval in its watch list. The function NextHeartbeat is called for each heartbeat, so the
+	// function must be cheap. If NextHeartbeat is nil, the delay is always 0.
 	NextHeartbeat func() time.Duration
 	// RuntimeMetrics enables the metrics that have the name of a Kyma as a label.
 	RuntimeMetrics bool
@@ -144,7 +146,8 @@ type Limits struct {
 	Burst int
 	// Connections is the maximum number of connections. Default 20000.
 	Connections int
-	// HeaderTimeout is the timeout of the TLS handshake, and also of reading the headers after it. Default 10 s.
+	// HeaderTimeout is the timeout of the TLS handshake, and also the timeout of reading the headers of a request after
+	// the handshake. Default 10 s.
 	HeaderTimeout time.Duration
 	// BodyTimeout is the timeout of reading the body of a request. The part of HeaderTimeout that was not used is added
 	// to BodyTimeout. Default 5 s.
@@ -316,7 +319,7 @@ func (l *Listener) ServingAddress() string {
 	return ""
 }
 
-// Ready is a health check: it returns an error if the listener cannot serve agents.
+// Ready is a health check, which returns an error if the listener cannot serve agents.
 func (l *Listener) Ready(*http.Request) error {
 	if l.serving.Load() == nil {
 		return errors.New("checking the listener: it does not listen")
@@ -334,8 +337,8 @@ func (l *Listener) Ready(*http.Request) error {
 }
 
 // State returns the last heartbeat of a runtime, and whether the runtime counts as alive. A runtime counts as alive if
-// its last heartbeat is more recent than HeartbeatTimeout. Both results are zero if this process has received no
-// heartbeat of the runtime.
+// its last heartbeat is more recent than HeartbeatTimeout. The results s and alive are zero if this process has
+// received no heartbeat of the runtime.
 func (l *Listener) State(kyma string) (s State, alive bool) { return l.tracker.state(kyma) }
 
 // Forget removes the record of a runtime that was deleted.

@@ -141,7 +141,8 @@ func (e *testListener) notifiedChanged() []string {
 	return withLock(e, func() []string { return slices.Clone(e.changed) })
 }
 
-// client returns an HTTP client with a client certificate, or without one if own is nil.
+// client returns an HTTP client with the client certificate in the parameter own. If own is nil, the HTTP client has no
+// client certificate.
 func client(t testing.TB, trusted *root, own *tls.Certificate) *http.Client {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -197,7 +198,8 @@ func attempt(ctx context.Context, c *http.Client, method, url, body string, head
 
 func (e *testListener) url(path string) string { return "https://" + e.ServingAddress() + path }
 
-// eventually is a function that waits until the function holds returns true. After waitTimeout, it fails the test.
+// eventually is a function that waits until the function holds returns true. After waitTimeout, the function eventually
+// fails the test.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -518,8 +520,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestRecordedEvent posts events that were recorded from the Kyma project's agent. That agent opens a connection for
-// each event, and sends no heartbeats.
+// TestRecordedEvent posts events that were recorded from the Kyma project's agent. The agent of the Kyma project opens
+// a connection for each event, and sends no heartbeats.
 func TestRecordedEvent(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)

@@ -2,9 +2,9 @@ package backchannel
 
 import "slices"
 
-// maxSpans is the maximum number of ranges in the field ahead of sequenceLog. This field contains events that arrived
-// before events with smaller sequence numbers. An agent sends only a few events concurrently, so few events arrive
-// early.
+// maxSpans is the maximum number of ranges in the field ahead of sequenceLog. The field ahead contains events that
+// arrived before events with smaller sequence numbers. An agent sends only a few events concurrently, so few events
+// arrive early.
 const maxSpans = 16
 
 // sequenceLog records which sequence numbers of events were received from one process of an agent.
@@ -58,8 +58,8 @@ func (l *sequenceLog) add(n uint64) {
 }
 
 // acknowledge records that the agent has received responses to all events up to a sequence number. The result missed is
-// true if some of these events were not received here. After the call, these events count as received, so that a missed
-// event is reported only once.
+// true if some of these events were not received here. After the call, all events up to this number count as received,
+// so that a missed event is reported only once.
 func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	missed = sequence > l.done
 	if l.skipped.from > 0 && l.skipped.from <= sequence {

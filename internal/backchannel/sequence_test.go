@@ -56,7 +56,7 @@ func TestSequenceLog(t *testing.T) {
 	}
 }
 
-// everySecond returns the first n even numbers: 2, 4, 6, …
+// everySecond returns a list of every second sequence number: the first n even numbers 2, 4, 6, …
 func everySecond(n int) []uint64 {
 	var list []uint64
 	for i := range n {

@@ -165,8 +165,8 @@ func (l *Listener) handleRequest(w http.ResponseWriter, r *http.Request) *refusa
 	return l.handle(w, r, to, from, rec, body.Bytes())
 }
 
-// parsePath returns the target of a request path. The name of a manager may contain slashes; the Kyma project defines
-// it so.
+// parsePath returns the target of a request path. The name of a manager may contain slashes, because the Kyma project
+// allows slashes in such names.
 func parsePath(r *http.Request) (target, *refusal) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/v2/")
 	if !ok {
@@ -217,8 +217,8 @@ func tooLarge(limit int64) *refusal {
 		message: fmt.Sprintf("the body has more than %d bytes", limit), closeConn: true}
 }
 
-// authorize returns the caller of a request and the name of its Kyma. Even if authorize refuses the request, it sets
-// the forwarder of the caller.
+// authorize returns the caller of a request and the name of its Kyma. Even if authorize refuses the request, the method
+// sets the forwarder of the caller.
 func (l *Listener) authorize(r *http.Request) (caller, string, *refusal) {
 	from, refused := l.identify(r, connOf(r))
 	if refused != nil {

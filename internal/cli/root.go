@@ -7,8 +7,8 @@
 //
 // # How it works
 //
-// This package contains the root command. Subpackages contain the other commands. Each subpackage is for one audience,
-// and has one file for each command:
+// This package contains the root command. Subpackages contain the other commands of klm. Each subpackage is for one
+// audience, and has one file for each command:
 //
 //	rolloutadmin               platform team: rollouts
 //	fleetstatus                platform team: klm status
@@ -27,14 +27,14 @@
 //
 // A command reads objects, builds a report and prints it in the format of -o. Other packages make the decisions:
 // package channel decides which version a module gets, and package runtimes decides which kubeconfig is acceptable. The
-// reason why a module is blocked is read from the status of the objects. So the output of klm never contradicts the
-// manager.
+// reason why a module is blocked is read from the status of the objects. Therefore the output of klm never contradicts
+// the manager.
 //
-// klm finds its cluster as kubectl does, and asks the API server which kinds of our API group it serves: a cluster with
-// Manifests is a control plane, a cluster without them is a runtime. Commands that list a fleet read it page by page
-// and keep only the fields that they show. A command that changes an object checks the change first. The command then
-// writes only the field in question, with the resource version of the checked object, and waits until the status shows
-// that the change is done.
+// klm finds its cluster as kubectl does, and asks the API server which kinds of our API group the cluster serves: a
+// cluster with Manifests is a control plane, a cluster without Manifests is a runtime. Commands that list a fleet read
+// the fleet page by page and keep only the fields that the commands show. A command that changes an object checks the
+// change first. After the check, the command writes only the field in question, with the resource version of the
+// checked object, and waits until the status shows that the change is done.
 //
 // # What it does not do
 //
@@ -106,8 +106,8 @@ func Run(ctx context.Context, c *config.Klm, args []string, s Streams) int {
 }
 
 // nameOf returns the name by which the user calls the program, for messages and help. If klm is a plugin of kubectl,
-// its file is kubectl-NAME. For shell completion of the plugin, kubectl calls a file kubectl_complete-NAME: then the
-// result isCompletion is true.
+// its file is kubectl-NAME. For shell completion of the plugin, kubectl calls a file kubectl_complete-NAME: in this
+// case, the result isCompletion is true.
 func nameOf(file string) (name string, isCompletion bool) {
 	file = strings.TrimSuffix(filepath.Base(file), ".exe")
 	plugin, isCompletion := strings.CutPrefix(file, "kubectl_complete-")

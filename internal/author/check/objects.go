@@ -19,7 +19,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// newestMinor is the minor version of the newest supported Kubernetes 1.x; it is the version of the types in client-go.
+// newestMinor is the minor version of the newest supported Kubernetes 1.x, which is the version of the types in
+// client-go.
 const newestMinor = 37
 
 // types contains the Go type of each built-in kind in each version, including versions that are not served any more.
@@ -88,7 +89,8 @@ func isKnown(gvk schema.GroupVersionKind) bool {
 	return known && !types.IsGroupRegistered(gvk.Group)
 }
 
-// removedAPIText returns a text about an object if no supported API server serves its API version, and "" otherwise.
+// removedAPIText returns a text about an object if no supported API server serves the API version of the object, and ""
+// otherwise.
 func removedAPIText(typed runtime.Object) string {
 	removed, ok := typed.(interface{ APILifecycleRemoved() (major, minor int) })
 	if !ok {
@@ -108,7 +110,7 @@ func removedAPIText(typed runtime.Object) string {
 	return text
 }
 
-// otherVersions returns an instruction with the other API versions that have a kind.
+// otherVersions returns an instruction that lists the other API versions of a kind.
 func otherVersions(gvk schema.GroupVersionKind) string {
 	var versions []string
 	for _, group := range append([]string{gvk.Group}, groupsWithKind(gvk.Kind)...) {

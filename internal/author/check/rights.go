@@ -107,7 +107,7 @@ func ruleText(rule rbacv1.PolicyRule) string {
 	return text
 }
 
-// dangerOf returns the reason why a permission is close to full access, or "" if it is not.
+// dangerOf returns the reason why a permission is close to full access, or "" if the permission is harmless.
 func dangerOf(g grant) string {
 	resource, _, _ := strings.Cut(g.resource, ".")
 	reads := slices.Contains([]string{"get", "list", "watch", "*"}, g.verb)
@@ -128,7 +128,7 @@ func dangerOf(g grant) string {
 	return ""
 }
 
-// covers reports whether one permission includes another one.
+// covers reports whether the permission g includes the permission o.
 func (g grant) covers(o grant) bool {
 	resource, group, _ := strings.Cut(g.resource, ".")
 	otherResource, otherGroup, _ := strings.Cut(o.resource, ".")
@@ -142,7 +142,7 @@ var writes = []string{"create", "update", "patch", "*"}
 // LostRights compares the roles of two versions of a module: it returns the permissions to change objects that the
 // roles in the parameter from grant and the roles in the parameter to do not grant. The result created lists the
 // resources that the first version may create and the second version may not delete: the operator of the second version
-// could not remove such objects. Both lists in the result are sorted.
+// could not remove such objects. The results lost and created are sorted.
 func LostRights(from, to []*unstructured.Unstructured) (lost, created []string) {
 	var left []grant
 	for _, r := range rolesOf(to) {

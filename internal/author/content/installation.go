@@ -34,12 +34,13 @@ type Part struct {
 	Settings    render.Settings
 }
 
-// renderTimeout is the timeout of rendering one part. If a separate process renders the part, it has a shorter timeout.
+// renderTimeout is the timeout of rendering one part. If a separate process renders the part, this process has a
+// shorter timeout.
 const renderTimeout = time.Minute
 
 // Load reads a component version in the same way as the manager. The layer crds is installed first, and raw-manifest
-// second. The layer config has the settings for charts. Early modules have no raw-manifest. In such a module, all other
-// resources except default-cr are installed.
+// second. The layer config has the settings for charts. Early modules have no layer raw-manifest. In a module without
+// raw-manifest, all other resources except default-cr are installed.
 func Load(ctx context.Context, from *registry.Registry, name, version string) (*Installation, error) {
 	c, err := from.Component(ctx, name, version)
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// These are the files of a Common Transport Format archive, and its maximum size.
+// The following constants are the names of the files of a Common Transport Format archive, and its maximum size.
 const (
 	indexFile  = "artifact-index.json"
 	blobFolder = "blobs"
@@ -276,8 +276,8 @@ func (a *Archive) Components() ([]*ocm.Artifact, error) {
 	return all, nil
 }
 
-// Add adds artifacts to the archive. If a tag exists with other content, Add moves the tag only if replace is true;
-// otherwise Add returns an error.
+// Add adds artifacts to the archive. If a tag exists with other content, Add moves the tag if replace is true, and
+// returns an error if replace is false.
 func (a *Archive) Add(replace bool, artifacts ...*ocm.Artifact) error {
 	for _, art := range artifacts {
 		e := entry{art.Repository, art.Tag, art.Digest(), cmp.Or(art.MediaType, string(types.OCIManifestSchema1))}
@@ -315,7 +315,7 @@ func (a *Archive) setEntry(e entry) {
 	})
 }
 
-// addBlob adds a blob to the archive, unless the archive has it already.
+// addBlob adds a blob to the archive, unless the archive contains the blob already.
 func (a *Archive) addBlob(digest string, data []byte) {
 	if _, there := a.blobs[digest]; !there {
 		a.blobs[digest] = blob{data: data, size: int64(len(data))}
@@ -323,8 +323,8 @@ func (a *Archive) addBlob(digest string, data []byte) {
 }
 
 // Save writes the archive to its path. In a folder, Save writes the blobs first and the index last. An archive in one
-// file is first written to a temporary file, which then replaces the old file. So nobody ever reads an incomplete
-// archive.
+// file is first written to a temporary file, which then replaces the old file. Therefore a reader never sees an
+// incomplete archive.
 func (a *Archive) Save() error {
 	text, err := json.Marshal(index{1, a.entries})
 	if err != nil {

@@ -24,8 +24,8 @@ type Copied struct {
 	New bool `json:"new"`
 	// Images are the copied images.
 	Images []CopiedImage `json:"images,omitempty"`
-	// OldNames are image references in objects which the manager does not replace. These images are still pulled from
-	// their original location.
+	// OldNames are image references in objects which the manager does not replace. Images with such a reference are
+	// still pulled from their original location.
 	OldNames []OldName `json:"oldNames,omitempty"`
 }
 
@@ -40,12 +40,14 @@ type CopyOptions struct {
 }
 
 // Copy copies component versions with their signatures from one place to another. The copy is identical byte for byte,
-// with two exceptions: First, a version without a repository context gets the target registry as its repository
-// context, because Kyma's lifecycle-manager needs one. Second, if the target is a registry, the descriptor contains the
-// new locations of copied images. A signature in the descriptor does not cover these locations, so it stays valid.
+// with two exceptions. First, a version without a repository context gets the target registry as its repository
+// context, because Kyma's lifecycle-manager needs a repository context. Second, if the target is a registry, the
+// descriptor contains the new locations of copied images. A signature in the descriptor does not cover the locations of
+// images, so the signature stays valid.
 //
-// A version with a cosign signature is copied unchanged. If such a version has no repository context, Copy returns an
-// error. An existing version with other content is replaced only if CopyOptions.Replace is set.
+// A version with a cosign signature is copied unchanged. If a version with a cosign signature has no repository
+// context, Copy returns an error. An existing version with other content is replaced only if CopyOptions.Replace is
+// set.
 func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, err error) {
 	all, err := from.Select(ctx)
 	if err != nil {

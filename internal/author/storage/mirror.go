@@ -92,7 +92,7 @@ func (p *Place) locate(i ocm.Image) (l imageLocation, err error) {
 	return l, nil
 }
 
-// findImage returns the descriptor of an image. If the place is an archive, findImage reads the archive. Otherwise
+// findImage returns the descriptor of an image. If p is an archive, findImage reads the archive. If p is a registry,
 // findImage reads the registry in the image reference.
 func (p *Place) findImage(ctx context.Context, l imageLocation) (*remote.Descriptor, error) {
 	if p.archive != nil {
@@ -199,8 +199,8 @@ type OldName struct {
 	At string `json:"at,omitempty"`
 }
 
-// oldNames returns the image references that stay as they are when the manager installs a component version. The
-// manager replaces images only in Deployments and StatefulSets, and only if they are in the descriptor.
+// oldNames returns the image references that the manager does not replace when it installs a component version. The
+// manager replaces an image only in Deployments and StatefulSets, and only if the image is in the descriptor.
 func (p *Place) oldNames(ctx context.Context, c Copied) ([]OldName, error) {
 	i, err := content.Load(ctx, p.registry, c.Name, c.Version)
 	if err != nil {

@@ -277,8 +277,8 @@ func TestHalfOfImages(t *testing.T) {
 	}
 }
 
-// TestMirrorRefused checks the reasons why images are not copied. In each of these cases, no part of the version may be
-// copied.
+// TestMirrorRefused checks the reasons why images are not copied. If there is such a reason, no part of the version may
+// be copied.
 func TestMirrorRefused(t *testing.T) {
 	from := newGallery(t)
 	single := from.pushImage(t)
@@ -345,8 +345,8 @@ func TestLoginStaysHome(t *testing.T) {
 	}
 }
 
-// TestSignTags checks signatures in the descriptor for images with a tag. Such a signature covers the digest to which
-// the tag refers. If this digest cannot be read, signing fails.
+// TestSignTags checks signatures in the descriptor for images with a tag. A signature in the descriptor covers the
+// digest to which the tag of the image refers. If this digest cannot be read, signing fails.
 func TestSignTags(t *testing.T) {
 	from := newGallery(t)
 	index, single := from.pushIndex(t), from.pushImage(t)

@@ -35,9 +35,9 @@ type Place struct {
 
 // Access has the credentials for registries and the trust policy.
 type Access struct {
-	// Keychain returns credentials. If it is nil, the credentials of docker login are used.
+	// Keychain returns credentials. If Keychain is nil, the credentials of docker login are used.
 	Keychain authn.Keychain
-	// Trust is the policy that defines which artefacts must be signed. nil means that none must be signed.
+	// Trust is the policy that defines which artefacts must be signed. If Trust is nil, no artefact must be signed.
 	Trust *trust.Policy
 }
 
@@ -46,10 +46,10 @@ type Access struct {
 //	PLACE[//COMPONENT[:VERSION]]
 //
 // PLACE is the location of a registry, host[:port][/path], or the path of an archive. The prefix http:// selects a
-// registry without TLS. A path means an archive if it begins with a dot or a slash, if it ends with .ctf, .tgz, .tar.gz
-// or .tar, or if a file or folder with this path exists. The prefix ctf:: or oci:: states explicitly that the place is
-// an archive or a registry. If create is true and the archive does not exist, Open returns an empty archive. Open sends
-// no request to a registry.
+// registry without TLS. PLACE is the path of an archive if it begins with a dot or a slash, if it ends with .ctf, .tgz,
+// .tar.gz or .tar, or if a file or folder with this path exists. The prefix ctf:: or oci:: states explicitly that the
+// place is an archive or a registry. If create is true and the archive does not exist, Open returns an empty archive.
+// Open sends no request to a registry.
 func Open(reference string, access Access, create bool) (*Place, error) {
 	p := &Place{access: access}
 	place, is, err := p.parseReference(reference)
@@ -123,7 +123,7 @@ func (p *Place) IsArchive() bool { return p.archive != nil }
 func (p *Place) Registry() *registry.Registry { return p.registry }
 
 // Select returns all component versions that the reference selects. A reference to an archive may select all component
-// versions in it. A reference to a registry selects one version or all versions of a component.
+// versions in the archive. A reference to a registry selects one version or all versions of a component.
 func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 	var found []*ocm.Artifact
 	if p.archive != nil {

@@ -118,7 +118,8 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// TestSignDescriptor makes a signature in the descriptor and checks that it is still valid after a push.
+// TestSignDescriptor makes a signature in the descriptor of a component version and checks that the signature is still
+// valid after a push.
 func TestSignDescriptor(t *testing.T) {
 	k, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

@@ -40,8 +40,8 @@ type Signed struct {
 
 // Sign signs the component versions that the reference selects, and stores the signatures in the same registry or
 // archive. A signature in the descriptor changes the manifest, so Sign moves the tag to the new manifest. The signature
-// covers the digests of the images of the component. If an image reference has a tag, Sign reads the digest from the
-// archive or from the registry of the image.
+// covers the digests of the images of the component. If an image reference has a tag and no digest, Sign reads the
+// digest from the archive or from the registry of the image.
 func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 	rsaKey, isRSA := s.Key.(*rsa.PrivateKey)
 	switch {

@@ -31,7 +31,7 @@ const (
 	ChangeRefuse = "refuse" // the API server would reject the object
 )
 
-// Change is what an installation would change in one object.
+// Change describes how an installation would change one object.
 type Change struct {
 	// Action is ChangeCreate, ChangeUpdate, ChangeDelete or ChangeRefuse.
 	Action string `json:"action"`
@@ -57,10 +57,10 @@ type Request struct {
 	Name client.ObjectKey
 	// Installed is the existing Manifest, or nil if no Manifest exists.
 	Installed *v1beta2.Manifest
-	// Manager is the workload that runs the operator, or nil if the ModuleTemplate names none.
+	// Manager is the workload that runs the operator, or nil if the ModuleTemplate names no such workload.
 	Manager *v1beta2.Manager
 	// Resource is the custom resource of the module. If this custom resource does not exist, the installation creates
-	// it. nil means that there is none.
+	// it. If Resource is nil, the module has no such custom resource.
 	Resource *unstructured.Unstructured
 }
 
@@ -68,8 +68,8 @@ type Request struct {
 // the manager does, and sends each object as a dry run of server-side apply. Preview does not change the runtime. same
 // is the number of unchanged objects.
 //
-// If the installation creates the CRD or the namespace of an object, the object cannot be sent as a dry run. Preview
-// then reports that the object would be created.
+// If the installation creates the CRD or the namespace of an object, the object cannot be sent as a dry run. In this
+// case, Preview reports that the object would be created.
 func Preview(ctx context.Context, config *rest.Config, i *content.Installation, w Request) (
 	changes []Change, same int, err error) {
 	p, err := newPreview(config)
@@ -199,8 +199,8 @@ func (p *preview) scope(gvk schema.GroupVersionKind) (served, namespaced bool, e
 	return true, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// addResource adds the change of the module's custom resource. If the custom resource exists, it belongs to the user,
-// so it would not change.
+// addResource adds the change of the module's custom resource. An existing custom resource belongs to the user, so the
+// installation would not change it.
 func (p *preview) addResource(ctx context.Context, cr *unstructured.Unstructured) error {
 	gvk := cr.GroupVersionKind()
 	ref := apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Name: cr.GetName()}
@@ -250,8 +250,8 @@ func inventoryOf(m *v1beta2.Manifest) []apply.Ref {
 	return refs
 }
 
-// options returns the same options for rendering as in the manager. A scenario test checks this: for an installed
-// version, the preview must show no changes.
+// options returns the same options for rendering as the manager uses. A scenario test checks that preview and manager
+// use the same options: for an installed version, the preview must show no changes.
 func (p *preview) options(ctx context.Context, i *content.Installation, w Request) (
 	render.Options, render.Overlay, error) {
 	o := render.Options{

@@ -16,20 +16,20 @@
 //
 // The roots (certificates and keys) are in one Secret that all replicas share ([SecretName]). The first replica creates
 // this Secret; if several replicas try to create the Secret at the same time, the other replicas use the roots of the
-// first one. Each replica reads the Secret in two cases: when it changes (a metadata watch on this one object), and
-// once per Interval. The table in rotate.go then decides whether a new root is needed, which root signs the certificate
-// of the listener, and which root can be removed. A decision takes effect only after its result was written to the
-// Secret.
+// first one. Each replica reads the Secret in two cases: after a change of the Secret (a metadata watch on this one
+// object), and once per Interval. After each read of the Secret, the table in rotate.go decides whether a new root is
+// needed, which root signs the certificate of the listener, and which root can be removed. A decision takes effect only
+// after its result was written to the Secret.
 //
-// A rotation has these phases. A new root becomes the first in the list of trusted roots in the Secret. The listener
-// trusts all roots in this list. Each runtime receives the list together with its next certificate. Runtimes receive
-// certificates that the new root has signed, one runtime after the other. If a runtime connects with such a
-// certificate, it also has the new bundle of roots, so it trusts the new root. When all runtimes trust the new root,
-// the listener uses a certificate of the new root. After SettlePeriod the old root is removed. If a runtime never
-// connects, the old root is used until it expires. A second rotation may begin before the first has ended. If there are
-// more than two roots, the listener uses the newest root that every runtime trusts. A runtime that connects with a
-// certificate of one root also trusts all older roots, so this is the oldest root among the roots of the runtimes'
-// certificates.
+// A rotation of the roots has several phases. A new root becomes the first in the list of trusted roots in the Secret.
+// The listener trusts all roots in the list of the Secret. Each runtime receives the list of roots together with its
+// next certificate. One runtime after the other receives a certificate that the new root has signed. A runtime that
+// connects with a certificate of the new root also has the new list of roots, so the runtime trusts the new root. When
+// all runtimes trust the new root, the listener uses a certificate of the new root. After SettlePeriod the old root is
+// removed. If a runtime never connects, the old root is used until it expires. A second rotation may begin before the
+// first has ended. If there are more than two roots, the listener uses the newest root that every runtime trusts. A
+// runtime that connects with a certificate of one root also trusts all older roots. Therefore the listener uses the
+// oldest root among the roots of the runtimes' certificates.
 //
 // Certificates become valid [protocol.BackdatePeriod] before they are issued, so that a clock that is wrong by an hour
 // is harmless. Certificates are renewed well before they expire, each at a different time, so that the certificates of
@@ -37,14 +37,14 @@
 //
 // If the Secret cannot be parsed, the previous roots stay in use in every replica that has read them, and
 // [Authority.LastError] returns the problem. An existing Secret is never replaced by a new CA. If the Secret is
-// deleted, a replica that has the roots writes them again. An operator may remove a root from the Secret by hand; after
-// that, the root is no longer trusted.
+// deleted, a replica that knows the roots creates the Secret again. An operator may remove a root from the Secret by
+// hand; after that, the root is no longer trusted.
 //
 // # What it does not do
 //
-// The package does not deliver certificates, and does not store them: only the caller of Issue has the key. The package
-// has no revocation list: the listener compares the time of issue with an annotation on the Kyma. The package does not
-// manage the CAs of the runtimes themselves.
+// The package does not deliver certificates, and does not store certificates: only the caller of Issue has the private
+// key. The package has no revocation list: the listener compares the time of issue with an annotation on the Kyma. The
+// package does not manage the CAs of the runtimes themselves.
 package authority
 
 import (
@@ -71,18 +71,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// SecretName is the name of the Secret with the roots, both of our own authority and of cert-manager.
+// SecretName is the name of the Secret with the roots, both of the type Authority and of cert-manager.
 const SecretName = "klm-watcher"
 
 // Subject describes the recipient of a certificate.
 type Subject struct {
 	// Kyma is the name of the Kyma. CertManager uses the name of the Kyma in the names of its objects.
 	Kyma string
-	// CommonName is the runtime ID of the Kyma, or its name if it has none.
+	// CommonName is the runtime ID of the Kyma, or the name of the Kyma if the Kyma has no runtime ID.
 	CommonName string
 	// UID is the UID of the Kyma. The type Authority writes the UID into the certificate.
 	UID string
-	// DNSNames are the DNS names of the runtime, in addition to those of the agent's Service. Empty names in the list
+	// DNSNames are the DNS names of the runtime, in addition to those of the agent's Service. Empty names in DNSNames
 	// are ignored.
 	DNSNames []string
 	// NotBefore is the time in the annotation certificates-not-before of the Kyma. CertManager renews a certificate
@@ -91,7 +91,7 @@ type Subject struct {
 	NotBefore time.Time
 }
 
-// Key is a private key as PEM. Printing, formatting and marshalling a Key do not reveal it.
+// Key is a private key as PEM. Printing, formatting and marshalling a Key do not reveal the private key.
 type Key []byte
 
 // Format writes a placeholder instead of the key.
@@ -102,8 +102,8 @@ func (Key) MarshalText() ([]byte, error) { return []byte("(key)"), nil }
 
 // Certificate is an issued certificate with its key and the roots to trust.
 type Certificate struct {
-	// PEM is the certificate. Key is its private key, which is stored nowhere else. CA has all trusted roots, the
-	// newest one first. PEM, Key and CA are in PEM format.
+	// PEM is the certificate. Key is the private key of the certificate, and is not stored anywhere else. CA has all
+	// trusted roots, the newest one first. PEM, Key and CA are in PEM format.
 	PEM []byte
 	Key Key
 	CA  []byte
@@ -143,12 +143,11 @@ func Digest(ca []byte) string {
 
 // Issuer issues certificates to runtimes.
 type Issuer interface {
-	// Issue returns a certificate for a runtime. Issue may return the same certificate (same Serial) as the previous
-	// call. Each error has a Reason.
+	// Issue returns a certificate for a runtime. Issue may return the certificate that the previous call has returned,
+	// with the same Serial. Each error has a Reason.
 	Issue(ctx context.Context, s Subject) (*Certificate, error)
 	// Stale reports whether a certificate or the delivered roots must be replaced, and returns the reason. If the
-	// parameter mark is not zero, it is a time of revocation: a certificate that was issued before this time must be
-	// replaced.
+	// parameter mark is not zero, it is a time of revocation: a certificate that was issued earlier must be replaced.
 	Stale(h Held, mark time.Time) (bool, string)
 	// Due returns the time at which the certificate must be replaced because of its age.
 	Due(h Held) time.Time
@@ -168,7 +167,8 @@ type Options struct {
 	Client client.WithWatch
 	// Namespace is the namespace of the Secret.
 	Namespace string
-	// Hosts are the names and IP addresses of the listener. No runtime can get a certificate for one of these names.
+	// Hosts are the names and IP addresses of the listener. No runtime can get a certificate for one of these names and
+	// addresses.
 	Hosts []string
 	// Reserved are common names that no runtime can have, because the listener trusts the owners of certificates with
 	// these names. The name of the listener is always reserved.
@@ -198,12 +198,11 @@ type Options struct {
 	// certificate. The client certificate of a runtime is the certificate with which the last heartbeat was sent.
 	// Before the first heartbeat, the client certificate of a runtime is the certificate that the runtime had before
 	// the last delivery. The key "" has the runtimes that have a certificate whose root is not known. As long as there
-	// are such runtimes, no root is removed.
+	// are runtimes whose root is not known, no root is removed.
 	//
 	// RuntimesByRoot returns false if this replica has no result, because it is not the leader or has not read the
-	// Kymas yet. RuntimesByRoot is called once per Interval, and only while there is more than one root. If
-	// RuntimesByRoot is nil, the authority cannot know which roots are still needed, so it keeps old roots until they
-	// expire.
+	// Kymas yet. RuntimesByRoot is called once per Interval, and only while there are several roots. If RuntimesByRoot
+	// is nil, the authority cannot know which roots are still needed, so it keeps old roots until they expire.
 	RuntimesByRoot func() (map[string][]string, bool)
 
 	// Log receives messages about rotations and problems. The zero value means that the messages are dropped.
@@ -247,7 +246,8 @@ func (o Options) orDefault() (Options, error) {
 	return o, nil
 }
 
-// Authority is our own certificate authority. Authority is a Runnable of a controller-runtime manager.
+// Authority is the certificate authority of Lifecycle Manager itself, without cert-manager. Authority is a Runnable of
+// a controller-runtime manager.
 type Authority struct {
 	Options
 	rootSet  atomic.Pointer[rootSet]          // nil until the Secret was read; immutable
@@ -317,7 +317,7 @@ func New(o Options) (*Authority, error) {
 func (a *Authority) NeedLeaderElection() bool { return false }
 
 // Roots returns the trusted root certificates, the newest one first. Before the roots were read from the Secret, Roots
-// returns no certificates. Roots is cheap: it sends no request. The caller must not modify the result.
+// returns no certificates. Roots is cheap, because it sends no request. The caller must not modify the result.
 func (a *Authority) Roots() []*x509.Certificate {
 	if r := a.rootSet.Load(); r != nil {
 		return r.certificates
@@ -329,8 +329,8 @@ func (a *Authority) Roots() []*x509.Certificate {
 // there is only one root, OutdatedRuntimes returns no runtimes.
 func (a *Authority) OutdatedRuntimes() OutdatedRuntimes { return *a.outdated.Load() }
 
-// LastError returns the reason why the content of the Secret is not in use, or nil if it is in use. The error has a
-// Reason.
+// LastError returns the reason why the content of the Secret is not in use, or nil if the content is in use. The error
+// has a Reason.
 func (a *Authority) LastError() error {
 	if p := a.problem.Load(); p != nil {
 		return p
@@ -410,7 +410,7 @@ func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) 
 
 // Ingress returns a new server certificate for the proxy that terminates TLS in front of the listener. The certificate
 // is valid for the hosts of the listener. The parameters held and ca are the certificate and the roots that the proxy
-// has. If they need no replacement, Ingress returns nil.
+// has. If the certificate and the roots of the proxy need no replacement, Ingress returns nil.
 func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
 	r := a.rootSet.Load()
 	if r == nil {
@@ -464,8 +464,8 @@ func renewalTime(h Held, before, spread time.Duration) time.Time {
 	return h.NotAfter.Add(-before - time.Duration(share*float64(spread)))
 }
 
-// Stale implements [Issuer]. Stale is cheap: it sends no request. Until the roots were read, Stale returns false,
-// because no certificate can be issued before that.
+// Stale implements [Issuer]. Stale is cheap, because it sends no request. Until the roots were read, Stale returns
+// false, because no certificate can be issued before the roots are known.
 func (a *Authority) Stale(h Held, mark time.Time) (bool, string) {
 	r := a.rootSet.Load()
 	if r == nil {
@@ -502,16 +502,17 @@ func isStale(h Held, newest, digest string, mark, now, due time.Time) (bool, str
 	return false, ""
 }
 
-// isRevoked reports whether the certificate was issued before the time of revocation, which is the parameter mark. Both
-// times are compared in whole seconds, because the time of issue is recorded in seconds. A time of revocation that is
-// in the future is ignored, because otherwise each new certificate would be revoked again.
+// isRevoked reports whether the certificate was issued before the time of revocation, which is the parameter mark. The
+// time of issue and the time of revocation are compared in whole seconds, because the time of issue is recorded in
+// seconds. A time of revocation that is in the future is ignored, because otherwise each new certificate would be
+// revoked again.
 func isRevoked(h Held, mark, now time.Time) bool {
 	return !mark.IsZero() && !mark.After(now) && h.Issued.Before(mark.Truncate(time.Second))
 }
 
-// Serving returns the certificate of the listener. Servers use this certificate. Replicas also use it as a client
-// certificate for requests to each other. The certificate is renewed automatically. Serving is cheap, except while the
-// certificate is being renewed.
+// Serving returns the certificate of the listener. Servers of the listener use this certificate. Replicas also use this
+// certificate as a client certificate for requests to each other. The certificate is renewed automatically. Serving is
+// cheap, except while the certificate is being renewed.
 func (a *Authority) Serving() (*tls.Certificate, error) {
 	r := a.rootSet.Load()
 	if r == nil {

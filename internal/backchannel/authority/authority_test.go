@@ -355,8 +355,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestServing checks that the certificate of the listener is reused until it is renewed, and that it is valid for
-// servers and for clients.
+// TestServing checks that the certificate of the listener is reused until its renewal, and that the certificate is
+// valid for servers and for clients.
 func TestServing(t *testing.T) {
 	clock := newClock()
 	a := newTestAuthority(t, Options{Now: clock.Now})
@@ -545,7 +545,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// changeKey changes one key of the data.
+// changeKey returns a function that changes the value of one key in the data of a Secret.
 func changeKey(key string, change func([]byte) []byte) func(map[string][]byte) map[string][]byte {
 	return func(d map[string][]byte) map[string][]byte {
 		d[key] = change(slices.Clone(d[key]))
@@ -553,7 +553,7 @@ func changeKey(key string, change func([]byte) []byte) func(map[string][]byte) m
 	}
 }
 
-// TestDeleted checks that a replica that knows the roots creates the Secret again after it was deleted.
+// TestDeleted checks that a replica that knows the roots creates the Secret again after the Secret was deleted.
 func TestDeleted(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	a := newTestAuthority(t, Options{Client: c})
@@ -673,8 +673,8 @@ func TestCertManagerOptions(t *testing.T) {
 	}
 }
 
-// TestCertManagerDue checks the time of the next read: it must be after cert-manager has issued a new certificate, and
-// well before the old certificate expires.
+// TestCertManagerDue checks the time at which the certificate of a runtime is read again: this time must be after
+// cert-manager has issued a new certificate, and well before the old certificate expires.
 func TestCertManagerDue(t *testing.T) {
 	m, err := NewCertManager(CertManagerOptions{Client: fake.NewClientBuilder().Build(), Namespace: namespace})
 	if err != nil {

@@ -49,12 +49,13 @@ type CertManagerOptions struct {
 	Client client.Client
 	// Namespace is the namespace of all objects of this package.
 	Namespace string
-	// Issuer is the name of the cert-manager issuer. This issuer must sign with the root in the Secret klm-watcher.
-	// Default klm-watcher-selfsigned.
+	// Issuer is the name of the cert-manager issuer. The cert-manager issuer must sign with the root in the Secret
+	// klm-watcher. Default klm-watcher-selfsigned.
 	Issuer string
 	// IssuerKind is the kind of the cert-manager issuer: Issuer (default) or ClusterIssuer.
 	IssuerKind string
-	// Hosts are the names and IP addresses of the listener. No runtime can get a certificate for one of these names.
+	// Hosts are the names and IP addresses of the listener. No runtime can get a certificate for one of these names and
+	// addresses.
 	Hosts []string
 	// Reserved are common names that no runtime can have, because the listener trusts the owners of certificates with
 	// these names.
@@ -75,9 +76,10 @@ type CertManagerOptions struct {
 //
 // Each Kyma has a Certificate with the name of the Kyma and CertificateSuffix. cert-manager writes the Secret of this
 // Certificate. The certificates are signed by the root in the Secret klm-watcher, which cert-manager maintains.
-// Runtimes trust this root, and the roots in the bundle of the gateway. cert-manager replaces a root without a period
-// in which both roots are trusted. If you need such a period, keep the previous root in the bundle of the gateway. The
-// listener also trusts previous roots until its process ends.
+// Runtimes trust the root in the Secret klm-watcher, and the roots in the bundle of the gateway. When cert-manager
+// replaces a root, there is no period in which the old root and the new root are trusted. If you need a period in which
+// two roots are trusted, keep the previous root in the bundle of the gateway. The listener also trusts previous roots
+// until its process ends.
 type CertManager struct {
 	CertManagerOptions
 	notifier
@@ -179,7 +181,7 @@ func (c *CertManager) Ready(*http.Request) error {
 }
 
 // Roots returns the trusted root certificates, the newest one first. Before the roots were read, Roots returns no
-// certificates. Roots is cheap: it sends no request. The caller must not modify the result.
+// certificates. Roots is cheap, because it sends no request. The caller must not modify the result.
 func (c *CertManager) Roots() []*x509.Certificate {
 	if b := c.trust.Load(); b != nil {
 		return b.trusted
@@ -187,7 +189,7 @@ func (c *CertManager) Roots() []*x509.Certificate {
 	return nil
 }
 
-// Serving returns the certificate of the listener. Serving is cheap: it sends no request.
+// Serving returns the certificate of the listener. Serving is cheap, because it sends no request.
 func (c *CertManager) Serving() (*tls.Certificate, error) {
 	if s := c.serving.Load(); s != nil {
 		return s, nil
@@ -276,8 +278,8 @@ func (c *CertManager) readRoots(ctx context.Context) error {
 	return nil
 }
 
-// appendRoots returns the list in the parameter all, to which it has appended certificates of the list in the parameter
-// more. appendRoots leaves out certificates that are no CAs, that have expired, or that the first list contains
+// appendRoots appends certificates of the list in the parameter more to the list in the parameter all, and returns the
+// result. appendRoots leaves out certificates that are no CAs, that have expired, or that the first list contains
 // already.
 func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certificate {
 	for _, r := range more {
@@ -289,8 +291,8 @@ func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certifica
 }
 
 // Issue implements [Issuer]. Issue applies the Certificate of the Kyma and returns the certificate that cert-manager
-// has issued for it. If nothing has changed, the returned certificate is the same as before. If the certificate is
-// signed by an old root, or is older than s.NotBefore, Issue triggers a renewal.
+// has issued for it. If nothing has changed, Issue returns the same certificate as the previous call. If the
+// certificate is signed by an old root, or is older than s.NotBefore, Issue triggers a renewal.
 func (c *CertManager) Issue(ctx context.Context, s Subject) (*Certificate, error) {
 	issued, err := c.issue(ctx, s)
 	if err != nil {
@@ -484,7 +486,8 @@ func (c *CertManager) secret(ctx context.Context, name string) (*corev1.Secret, 
 	return s, nil
 }
 
-// Stale implements [Issuer]. Stale is cheap: it sends no request. Before the roots were read, Stale returns false.
+// Stale implements [Issuer]. Stale is cheap, because it sends no request. Before the roots were read, Stale returns
+// false.
 func (c *CertManager) Stale(h Held, mark time.Time) (bool, string) {
 	b := c.trust.Load()
 	if b == nil {

@@ -111,7 +111,7 @@ type pair struct {
 }
 
 // issue generates a key and issues a certificate for this key. The certificate expires no later than the root that
-// signs it.
+// signs the certificate.
 func (r root) issue(t template) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

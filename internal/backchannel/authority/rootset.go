@@ -17,10 +17,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// Keys of the Secret with the roots. The values of both keys are PEM with the newest root first, in the same order.
+// Keys of the Secret with the roots. The values of the keys are lists in PEM format, with the newest root first. The
+// lists have the same order.
 const (
 	// KeyRoots contains the certificates of the roots. A proxy that verifies the certificates of runtimes must trust
-	// these roots.
+	// the roots in KeyRoots.
 	KeyRoots = "ca.crt"
 	// KeyRootKeys contains the private keys of the roots.
 	KeyRootKeys = "ca.key"

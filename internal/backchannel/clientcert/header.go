@@ -17,9 +17,9 @@ const Header = "X-Forwarded-Client-Cert"
 
 // ParseHeader parses the header X-Forwarded-Client-Cert in the format of Envoy. The header consists of elements,
 // separated by commas: one element for each proxy that the request has passed. Each element of the header consists of
-// pairs key=value, separated by semicolons. A value may be quoted. ParseHeader uses the first pair with the key Cert in
-// the header. The value of Cert is a PEM block in URL encoding, with the client certificate. The value of Chain has the
-// intermediate certificates, and may also contain the client certificate.
+// pairs key=value, separated by semicolons. The value of a pair may be quoted. ParseHeader uses the first pair with the
+// key Cert in the header. The value of Cert is a PEM block in URL encoding, with the client certificate. The value of
+// Chain has the intermediate certificates, and may also contain the client certificate.
 func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certificate, err error) {
 	if header == "" {
 		return nil, nil, errors.New("it is missing")

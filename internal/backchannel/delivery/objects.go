@@ -17,7 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Names of the delivered objects. The Kyma project uses the same names, and its dashboards and alerts depend on them.
+// Names of the delivered objects. The Kyma project uses the same names for its objects, and its dashboards and alerts
+// depend on these names.
 const (
 	name          = "skr-webhook"
 	roleName      = "kyma-skr-webhook" // the prefix shows the owner, because cluster roles have no namespace
@@ -115,7 +116,7 @@ func (d *Delivery) fillDeployment(o map[string]any) error {
 }
 
 // fillPolicy sets the ports of the API server and of the listener in the network policy, so that the agent can connect
-// to them. The network policy restricts no addresses, because build does not know the addresses.
+// to both servers. The network policy restricts no addresses, because build does not know the addresses.
 func (d *Delivery) fillPolicy(o map[string]any, server string) error {
 	if o["metadata"].(map[string]any)["name"] != apiServerPort {
 		return nil
@@ -159,7 +160,7 @@ func rulesFor(list protocol.Watchlist) []any {
 	return append(rulesWith(watched, "list", "watch"), rulesWith(read, "get")...)
 }
 
-// rulesWith returns one rule for each group, with its resources and the verbs.
+// rulesWith returns one rule of a role for each API group, with the resources of the group and the given verbs.
 func rulesWith(byGroup map[string][]string, verbs ...string) []any {
 	rules := []any{}
 	for _, group := range sortedKeys(byGroup) {
@@ -173,7 +174,7 @@ func rulesWith(byGroup map[string][]string, verbs ...string) []any {
 }
 
 // Webhook describes a webhook of the agent. The API server of the runtime calls the webhook when objects of one
-// resource change. The agent does not watch this resource.
+// resource change. The agent does not watch the resource of the webhook.
 type Webhook struct {
 	// Name is the name of the webhook. Each webhook has its own name, with at least two dots.
 	Name string

@@ -209,10 +209,11 @@ func withdraw(ctx context.Context, a *console.App, o withdrawOptions) error {
 type withdrawal struct {
 	Object string `json:"object"`
 	Result string `json:"result"`
-	// Holders are the names of the runtimes that have the withdrawn version or are about to get it. These runtimes keep
-	// the version.
+	// Holders are the names of the runtimes that have the withdrawn version or are about to get it. The runtimes in
+	// Holders keep the withdrawn version.
 	Holders []string `json:"holders,omitempty"`
-	// Note states why the names of these runtimes are not known. If the names are known, Note is "".
+	// Note states why the names of the runtimes with the withdrawn version are not known. If the names are known, Note
+	// is "".
 	Note string `json:"note,omitempty"`
 }
 

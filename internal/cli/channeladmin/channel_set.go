@@ -474,9 +474,9 @@ type Effects struct {
 	Version  string   `json:"version"`
 	DryRun   bool     `json:"dryRun"`
 	Runtimes []effect `json:"runtimes"` // the runtimes that follow the channel
-	// Note states why the stages are unknown; "" if they are known.
+	// Note states why the stages are unknown; "" if the stages are known.
 	Note string `json:"note,omitempty"`
-	// WindowsUnknown states why klm does not know the maintenance windows, if a runtime needs one.
+	// WindowsUnknown states why klm does not know the maintenance windows, if a runtime needs a window.
 	WindowsUnknown string `json:"windowsUnknown,omitempty"`
 	// The following fields are empty if the channel has no RolloutPolicy, or if no runtime changes its version.
 	Policy     string       `json:"policy,omitempty"`
@@ -492,15 +492,15 @@ type Effects struct {
 	Late []plan.Late `json:"late,omitempty"`
 	// Hold is the reason why the RolloutPolicy admits no runtimes to any rollout at present.
 	Hold *v1beta2.RolloutBlocker `json:"hold,omitempty"`
-	// Urgency is Hotfix or Emergency, "" for a normal move, and Reason the reason for it.
+	// Urgency is Hotfix or Emergency, or "" for a normal move. Reason is the reason for the urgency.
 	Urgency v1beta2.RolloutUrgency `json:"urgency,omitempty"`
 	Reason  string                 `json:"reason,omitempty"`
 	// WayBack is a text that states whether a downgrade from the new version to the former version is possible.
 	WayBack string `json:"wayBack,omitempty"`
 	// Diff is the difference between the contents of both versions. Diff is nil if no diff was requested.
 	Diff *check.Difference `json:"diff,omitempty"`
-	// Pinned is the number of runtimes that have pinned a version of the module. These runtimes take no part in the
-	// rollout.
+	// Pinned is the number of runtimes that have pinned a version of the module. Runtimes that have pinned a version
+	// take no part in the rollout.
 	Pinned int `json:"pinned,omitempty"`
 
 	members    *plan.Fleet       // decides which runtimes take part in a rollout of the channel
@@ -527,7 +527,7 @@ type effect struct {
 	Until time.Time `json:"until,omitzero"`
 	// Begins is the time at which the update of the runtime is expected to begin; zero if the time is not known.
 	Begins time.Time `json:"begins,omitzero"`
-	// Remedy is what to do; "" if the message states it.
+	// Remedy is an instruction for the user; "" if the message contains the instruction.
 	Remedy string `json:"remedy,omitempty"`
 }
 

@@ -42,7 +42,8 @@ func (f *diffFlags) parse(a *console.App) (err error) {
 	return err
 }
 
-// addDiff adds the difference between the contents of both versions, if it is wanted.
+// addDiff adds the difference between the contents of both versions to the report, if the user has requested the
+// difference.
 func (r *Effects) addDiff(ctx context.Context, c *connection.Cluster, f *diffFlags) error {
 	if !f.isWanted || r.From == "" || r.From == r.Version {
 		return nil

@@ -66,9 +66,9 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 	return c
 }
 
-// Preview returns the plan of the rollout that follows if a channel is moved to another version. If the name of a
-// ModuleRollout is given instead, Preview returns the plan of the rest of that rollout. The report has no plan if no
-// runtime changes its version.
+// Preview returns the plan of the rollout that follows if a channel is moved to another version. If the parameter
+// rollout is the name of a ModuleRollout, Preview returns the plan for the remaining runtimes of this rollout. The
+// report has no plan if no runtime changes its version.
 func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module, channel, version, rollout string) (
 	*Effects, error) {
 	o := setOptions{module: module, channel: channel, version: version, ChangeFlags: console.ChangeFlags{DryRun: true}}

@@ -377,8 +377,8 @@ func (r *checker) checkNamed(ctx context.Context, flag, resource, kind, name str
 	}
 }
 
-// checkRegistryOf reads the name of the registry from the Secret that contains the login for it, and checks the
-// registry. checkRegistryOf does not log in to the registry.
+// checkRegistryOf reads the name of the registry from the Secret that contains the login for the registry, and checks
+// the registry. checkRegistryOf does not log in to the registry.
 func (r *checker) checkRegistryOf(ctx context.Context, name string) {
 	s := &corev1.Secret{}
 	if err := r.GetJSON(ctx, "/api/v1/namespaces/"+r.Namespace+"/secrets/"+name, s); err != nil {

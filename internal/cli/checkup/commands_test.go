@@ -62,7 +62,7 @@ func changed(all []client.Object, name string) []client.Object {
 	return all
 }
 
-// ofRuntime returns the CRDs as a runtime has them: three of them, in the stored version.
+// ofRuntime returns the CRDs as a runtime has them: only three CRDs, and only the stored version of each.
 func ofRuntime(all []client.Object) []client.Object {
 	all = slices.DeleteFunc(all, func(o client.Object) bool {
 		resource, _, _ := strings.Cut(o.GetName(), ".")
@@ -95,7 +95,7 @@ func deployment(ready int64, flags ...any) client.Object {
 }
 
 // commands returns the commands of package checkup. The command klm version withdraw is replaced by a stub, because
-// package channeladmin tests it.
+// package channeladmin tests this command.
 func commands(a *console.App) []*cobra.Command { return Commands(a, &cobra.Command{Use: "withdraw"}) }
 
 func agents(versions ...string) []client.Object {

@@ -48,7 +48,7 @@ func (c *Cluster) Catalog(ctx context.Context) (*Catalog, error) {
 	return NewCatalog(releases.Items, templates.Items), nil
 }
 
-// NewCatalog returns a catalog of these objects.
+// NewCatalog returns a catalog of the given objects.
 func NewCatalog(releases []v1beta2.ModuleReleaseMeta, templates []v1beta2.ModuleTemplate) *Catalog {
 	s := &Catalog{Releases: map[string]*v1beta2.ModuleReleaseMeta{}, Templates: map[string]*v1beta2.ModuleTemplate{}}
 	for i := range releases {
@@ -191,7 +191,7 @@ func (s *Catalog) HasLabels(selector labels.Selector, module string) bool {
 	return selector.Matches(of)
 }
 
-// Selector returns the label selector of a listing, which klm applies after it has read the objects.
+// Selector returns the label selector of a listing. klm applies the selector after klm has read the objects.
 func Selector(l *console.Listing) (labels.Selector, error) {
 	selector, err := labels.Parse(l.Value(console.FilterLabels))
 	if err != nil {

@@ -42,7 +42,7 @@ type Cluster struct {
 	// OwnKyma is the name of the Kyma in which the admin of this cluster requests modules. OwnKyma is set only by the
 	// function Runtime.
 	OwnKyma string
-	// Serves has the resources of our API group that the cluster serves, such as kymas.
+	// Serves contains the resources of our API group that the cluster serves, such as kymas.
 	Serves map[string]bool
 }
 
@@ -202,7 +202,8 @@ func New(config *rest.Config, context, namespace string) (*Cluster, error) {
 	return c, nil
 }
 
-// clientKinds returns the kinds that klm uses. Because klm knows these kinds, it needs no discovery requests.
+// clientKinds returns the kinds that klm uses. Because klm knows these kinds in advance, klm needs no discovery
+// requests.
 func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	kinds := runtime.NewScheme()
 	err := errors.Join(corev1.AddToScheme(kinds), authenticationv1.AddToScheme(kinds),

@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// appFor returns an invocation of klm with a kubeconfig, and what it prints as progress.
+// appFor returns an invocation of klm with a kubeconfig, and a buffer with the progress that klm prints.
 func appFor(kubeconfig string) (*console.App, *bytes.Buffer) {
 	c := config.NewKlm()
 	c.Kubeconfig = kubeconfig

@@ -50,7 +50,7 @@ func WithRequest(k *v1beta2.Kyma) *v1beta2.Kyma {
 	return &requested
 }
 
-// ModuleNames returns the names of the modules that a runtime requests, and of the modules that it still has.
+// ModuleNames returns the names of the modules that a runtime requests, and of the modules that the runtime still has.
 func ModuleNames(k *v1beta2.Kyma) []string {
 	var all []string
 	for _, m := range WithRequest(k).Spec.Modules {

@@ -14,7 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Resources of rollouts. A control plane whose CRDs are older than rollouts does not serve them.
+// Resources of rollouts. If the CRDs of a control plane are older than rollouts, the control plane does not serve these
+// resources.
 const (
 	ResourceRollouts = "modulerollouts"
 	ResourcePolicies = "rolloutpolicies"

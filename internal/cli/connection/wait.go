@@ -90,7 +90,7 @@ func (c *Cluster) CatalogChanges(ctx context.Context) <-chan struct{} {
 	return changed
 }
 
-// notify watches objects and sends a value to changed when one of them may have changed, until ctx ends.
+// notify watches objects and sends a value to changed when one of the objects may have changed, until ctx ends.
 func (c *Cluster) notify(ctx context.Context, changed chan<- struct{}, list client.ObjectList,
 	which ...client.ListOption) {
 	for ctx.Err() == nil {

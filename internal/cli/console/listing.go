@@ -98,7 +98,7 @@ func (l *Listing) RegisterSort(c *cobra.Command) {
 	c.Flags().StringVar(&l.sortBy, "sort-by", "", "field of -o json by which the rows are sorted, such as .version")
 }
 
-// Value returns the value of a filter, or "" if it is not set.
+// Value returns the value of a filter, or "" if the filter is not set.
 func (l *Listing) Value(filter string) string {
 	if v := l.filters[filter]; v != nil {
 		return *v
@@ -121,8 +121,8 @@ func (l *Listing) Accepts(filter string, values ...string) bool {
 	return false
 }
 
-// AcceptsVersion reports whether a version is one of the values of the filter, or begins with one: 1.34 accepts
-// v1.34.2, but not v1.3.4. A filter that is not set accepts everything.
+// AcceptsVersion reports whether a version equals one of the values of the filter, or begins with one of these values:
+// 1.34 accepts v1.34.2, but not v1.3.4. A filter that is not set accepts everything.
 func (l *Listing) AcceptsVersion(filter, version string) bool {
 	wanted := l.Value(filter)
 	if wanted == "" {

@@ -17,7 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// StateNew is the state that is shown for a Kyma without a status. No manager has reconciled such a Kyma yet.
+// StateNew is the state that is shown for a Kyma without a status. No manager has reconciled a Kyma without a status
+// yet.
 const StateNew v1beta2.State = "New"
 
 // Report is the result of a command. With -o json and -o yaml, the value itself is encoded.
@@ -196,8 +197,8 @@ func (p *Page) Ago(t time.Time) string {
 	return duration.HumanDuration(max(p.Now.Sub(t), 0))
 }
 
-// When returns a time in UTC, such as Sat 28 Nov 22:00, with the year if it is not the present year. When returns "now"
-// for the present minute, and "-" for the zero time.
+// When returns a time in UTC, such as Sat 28 Nov 22:00. If the time is in another year, the text contains the year.
+// When returns "now" for the present minute, and "-" for the zero time.
 func (p *Page) When(t time.Time) string {
 	switch t = t.UTC(); {
 	case t.IsZero():
@@ -218,7 +219,7 @@ func Count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// OrDash returns the text, or "-" if it is empty.
+// OrDash returns the text, or "-" if the text is empty.
 func OrDash(text string) string {
 	if text == "" {
 		return "-"

@@ -12,7 +12,7 @@ type Screen struct {
 	last string
 }
 
-// Show shows the report if it differs from the report that was shown last.
+// Show shows the report if it differs from the last shown report.
 func (s *Screen) Show(r Report) error {
 	text, err := s.App.encode(r)
 	if err != nil || text == s.last {

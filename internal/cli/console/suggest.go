@@ -52,7 +52,7 @@ func Suggest(name string, names []string) string {
 }
 
 // editDistance returns the number of edits that convert a into b. An edit adds, removes or changes a letter, or swaps
-// it with the next letter.
+// two neighbouring letters.
 func editDistance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)

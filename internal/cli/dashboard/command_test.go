@@ -197,7 +197,7 @@ func TestCommand(t *testing.T) {
 	if after := total(); after > before+2 { // a watch may end during the test
 		t.Errorf("120 page views made %d requests", after-before)
 	}
-	// The page of a runtime reads the objects of the runtime once, and again when they have changed.
+	// The page of a runtime reads the objects of the runtime once, and again when these objects have changed.
 	paths := []string{"runtimes/runtime-a", "runtimes/runtime-a/sample", "catalog/sample", "calendar", "changes"}
 	for _, path := range paths {
 		get(base + path)

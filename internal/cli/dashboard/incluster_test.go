@@ -40,7 +40,7 @@ type host struct {
 	overload bool              // guarded by mu; reviews fail
 }
 
-// newHost starts a dashboard with further flags, and waits until it is ready.
+// newHost starts a dashboard with additional flags, and waits until the dashboard is ready.
 func newHost(t *testing.T, flags ...string) *host {
 	t.Helper()
 	h := &host{provider: fixture.NewProvider(t), out: &output{}, asked: map[string]string{},

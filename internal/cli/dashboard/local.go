@@ -26,8 +26,8 @@ const (
 )
 
 // localHost authenticates the one browser of the user. The printed address has a token. The response to the first
-// request with this token sets a cookie with another secret, and the token becomes invalid. Therefore an address in a
-// history, a log or a list of processes gives no access afterwards.
+// request with this token sets a cookie with another secret, and the token becomes invalid. Therefore a printed address
+// in a history, a log or a list of processes gives no access afterwards.
 type localHost struct {
 	cookie  string // name of the cookie
 	session string // value of the cookie; made here, so that no client can choose it

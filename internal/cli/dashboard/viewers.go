@@ -29,7 +29,7 @@ const (
 
 // viewers decides what each person who has signed in may see and do. viewers asks the API server for the permissions of
 // the person. All Kymas of a fleet are in one namespace. Therefore a person who may list the Kymas sees all pages, and
-// other persons see none.
+// a person who may not list the Kymas sees no page.
 type viewers struct {
 	index   *fleetindex.Index
 	actions bool

@@ -20,8 +20,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
-// Facts has the objects that were read about a runtime. If objects could not be read and are not required, Facts has a
-// note about them.
+// Facts has the objects that were read about a runtime. If objects could not be read and are not required, Facts
+// contains a note about these objects.
 type Facts struct {
 	Cluster   *connection.Cluster
 	Manager   *liveness.Observation // set by the caller of Read, and nil in a runtime, where there are no Leases
@@ -140,8 +140,8 @@ func (f *Facts) readCatalogAndEvents(ctx context.Context, module string) error {
 	return all.Wait()
 }
 
-// Manifest returns the Manifest of a module, or nil if there is none. If there are several Manifests, Manifest prefers
-// one that is not being deleted.
+// Manifest returns the Manifest of a module, or nil if the module has no Manifest. If a module has several Manifests,
+// Manifest prefers a Manifest that is not being deleted.
 func (f *Facts) Manifest(module string) *v1beta2.Manifest {
 	var found *v1beta2.Manifest
 	for i := range f.Manifests {

@@ -86,7 +86,7 @@ var triggers = map[string]trigger{
 	v1beta2.ReasonFinalizersRemaining:       onFinalizer,
 }
 
-// NextTry is the time or the event at which the manager tries again, as far as klm can know it.
+// NextTry is the time or the event at which the manager tries again, as far as klm can know the time or the event.
 type NextTry struct {
 	// AtLatest is the latest time of the next try. AtLatest is zero if the manager waits for an event.
 	AtLatest time.Time `json:"atLatest,omitzero"`
@@ -96,8 +96,8 @@ type NextTry struct {
 	Retry bool `json:"retry,omitempty"`
 }
 
-// nextTry returns the time or the event at which the manager tries again to resolve a blocker, or nil if klm does not
-// know it. In a runtime, klm retry cannot be used.
+// nextTry returns the time or the event at which the manager tries again to resolve a blocker, or nil if klm knows
+// neither the time nor the event. In a runtime, klm retry cannot be used.
 func (f *Facts) nextTry(reason string, state v1beta2.State, since time.Time) *NextTry {
 	next := nextTry(reason, state, since, f.Now)
 	if next != nil && f.Cluster.OwnKyma != "" {

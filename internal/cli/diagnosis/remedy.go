@@ -35,7 +35,7 @@ func hasInstruction(message string) bool {
 }
 
 // RemedyFor returns the remedy of a reason for a message without an instruction. RemedyFor returns "" if the message
-// has one, or if the reason has no remedy.
+// contains an instruction, or if the reason has no remedy.
 func RemedyFor(reason, message string) string {
 	if hasInstruction(message) {
 		return ""

@@ -49,9 +49,11 @@ type Module struct {
 	// Target is control-plane if the objects of the module are on the control plane. If Target is empty, the objects
 	// are in the runtime.
 	Target v1beta2.Target `json:"target,omitempty"`
-	// Rollout states what the runtime waits for while its channel moves to another version; "" if it does not wait.
+	// Rollout states what the runtime waits for while its channel moves to another version; "" if the runtime does not
+	// wait.
 	Rollout string `json:"rollout,omitempty"`
-	// Withdrawn states that the installed version was withdrawn, why, and what replaces it; "" if it was not.
+	// Withdrawn states that the installed version was withdrawn, why it was withdrawn, and what replaces the version;
+	// "" if the version was not withdrawn.
 	Withdrawn string `json:"withdrawn,omitempty"`
 }
 
@@ -171,7 +173,8 @@ func (f *Facts) Modules() []Module {
 	return all
 }
 
-// withdrawn states that the installed version of a module was withdrawn, and what replaces it.
+// withdrawn returns a text if the installed version of a module was withdrawn. The text names the version that replaces
+// the withdrawn version.
 func (f *Facts) withdrawn(m *Module) string {
 	if f.Catalog == nil || m.Installed == "" {
 		return ""
@@ -392,9 +395,9 @@ func (f *Facts) moduleBlockers() []Blocker {
 	return all
 }
 
-// since returns the time since which a module has been blocked for a reason. The time is from the Manifest of the
-// module, otherwise from an event, otherwise from the Kyma. If neither of these objects contains the time, the result
-// is zero.
+// since returns the time since which a module has been blocked for a reason. The time comes from the Manifest of the
+// module. If the Manifest does not contain the time, it comes from an event, and otherwise from the Kyma. If neither
+// the Manifest nor an event nor the Kyma contains the time, the result is zero.
 func (f *Facts) since(module, reason string) time.Time {
 	if m := f.Manifest(module); m != nil {
 		if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Reason == reason {
@@ -431,8 +434,8 @@ func eventTime(e *corev1.Event) time.Time {
 	return t
 }
 
-// lastEvents returns at most limit events. The newest event is first. The manager records some events for the Kyma and
-// for the Manifest of the module: such an event is listed once.
+// lastEvents returns at most limit events. The newest event is first. The manager records some events both for the Kyma
+// and for the Manifest of the module: the result contains such an event once.
 func (f *Facts) lastEvents(limit int) []eventLine {
 	all := []eventLine{}
 	for i := range f.Events {
@@ -462,8 +465,8 @@ func (f *Facts) lastEvents(limit int) []eventLine {
 	return all[:min(len(all), limit)]
 }
 
-// Err returns the error of a control plane without a manager, otherwise an error that names the blockers, or nil if
-// there is no blocker.
+// Err returns an error if no manager works on the control plane. If a manager works, Err returns an error that names
+// the blockers, or nil if there is no blocker.
 func (r *Report) Err() error {
 	if err := r.Manager.Err(); err != nil || len(r.Blockers) == 0 {
 		return err
@@ -582,7 +585,7 @@ func showMessage(p *console.Page, message string) {
 	p.Wrap("    ", message)
 }
 
-// Next returns the text about the next try of a blocker, or "" if there is none.
+// Next returns a text about the next retry of a blocker, or "" if no next retry is known.
 func (r *Report) Next(b Blocker) string {
 	switch {
 	case b.NextTry == nil:

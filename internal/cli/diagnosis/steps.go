@@ -6,7 +6,7 @@ import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 type Step struct{ Name, State string }
 
 // stepNames are the steps that a module takes until it has its version. stepOf maps a reason to the index of the step
-// that the reason blocks. Every other reason of a module that is not Ready blocks the step that applies the objects.
+// that the reason blocks. Every other reason blocks the step that applies the objects, if the module is not Ready.
 var (
 	stepNames = []string{"channel", "rollout", "upgrade path", "window", "content", "apply", "ready"}
 	stepOf    = map[string]int{

@@ -70,8 +70,8 @@ type retryOptions struct {
 	state  v1beta2.State
 }
 
-// args checks the arguments of klm retry. With --state or --selector, no RUNTIME is given; a single argument is then
-// the module.
+// args checks the arguments of klm retry. With --state or --selector, no RUNTIME is given; in this case, a single
+// argument is the module.
 func (o *retryOptions) args(_ *cobra.Command, args []string) error {
 	selects := o.state != "" || o.Selector != ""
 	switch {
@@ -100,7 +100,7 @@ func (o *retryOptions) args(_ *cobra.Command, args []string) error {
 }
 
 // splitModule returns those arguments of klm retry that are names of runtimes. If there are two arguments, and the
-// second argument is not the name of a runtime, it is the name of the module.
+// second argument is not the name of a runtime, the second argument is the name of the module.
 func (o *retryOptions) splitModule(ctx context.Context, c *connection.Cluster, args []string) []string {
 	if o.module != "" || len(args) != 2 {
 		return args
@@ -162,8 +162,8 @@ func (o *retryOptions) plan(ctx context.Context, _ *console.App, c *connection.C
 	return p, nil
 }
 
-// Retry requests the same as klm retry RUNTIME [MODULE] --no-wait, and returns what was requested. The caller has asked
-// the user, and has checked that a manager works.
+// Retry makes the same request as klm retry RUNTIME [MODULE] --no-wait, and returns a text about the request. Before
+// the call, the caller must have asked the user for confirmation, and must have checked that a manager works.
 func Retry(ctx context.Context, c *connection.Cluster, name, module string, now time.Time) (effect string, err error) {
 	o := retryOptions{module: module}
 	o.NoWait = true
@@ -178,9 +178,9 @@ func Retry(ctx context.Context, c *connection.Cluster, name, module string, now 
 	return done.Result, err
 }
 
-// retryTarget returns the object to annotate: the Manifest of the module if the Manifest is not Ready, otherwise the
-// Kyma. If everything is Ready, retryTarget returns nil. A retry annotation on the Kyma retries all modules that are
-// not Ready, and all modules that have no Manifest yet.
+// retryTarget returns the object to annotate: the Manifest of the module if the Manifest is not Ready, and the Kyma in
+// all other cases. If everything is Ready, retryTarget returns nil. A retry annotation on the Kyma retries all modules
+// that are not Ready, and all modules that have no Manifest yet.
 func retryTarget(f *diagnosis.Facts, module string) client.Object {
 	isReady := func(m *v1beta2.Manifest) bool { return m.Status.State == v1beta2.StateReady }
 	if module == "" {
@@ -262,7 +262,7 @@ func (r retryReport) Show(p *console.Page) {
 // retryDryRun is the report of klm retry --state --dry-run.
 type retryDryRun struct{ retryReport }
 
-// MarshalJSON encodes the same fields as without --dry-run.
+// MarshalJSON encodes the same fields as klm retry without --dry-run.
 func (r retryDryRun) MarshalJSON() ([]byte, error) { return json.Marshal(r.retryReport) }
 
 // Show writes the report as text for people.

@@ -238,8 +238,8 @@ func removeProgress(k *v1beta2.Kyma) connection.Progress {
 	return connection.Progress{Text: (&console.Page{}).Clip(strings.Join(text, "; "), 240)}
 }
 
-// deleteAccessSecrets deletes access Secrets. deleteAccessSecrets does not delete a Secret that was replaced since it
-// was read.
+// deleteAccessSecrets deletes access Secrets. deleteAccessSecrets does not delete a Secret that was replaced since klm
+// has read it.
 func deleteAccessSecrets(ctx context.Context, c *connection.Cluster, secrets []metav1.PartialObjectMetadata) error {
 	for i := range secrets {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secrets[i].Name, Namespace: secrets[i].Namespace}}

@@ -17,7 +17,7 @@ type report struct {
 	Cluster  string `json:"cluster"`
 	Module   string `json:"module,omitempty"`   // the filter
 	Selector string `json:"selector,omitempty"` // the filter
-	// Notes name the data that is not shown because it cannot be read.
+	// Notes name the data that the report does not contain because klm cannot read the data.
 	Notes []string `json:"notes,omitempty"`
 	// ControlPlanes has an entry for each context of --contexts that was read.
 	ControlPlanes []planeReport `json:"controlPlanes,omitempty"`

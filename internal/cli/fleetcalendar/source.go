@@ -7,8 +7,8 @@
 //
 // # How it works
 //
-// Package calendar makes the calendar. This package reads the data for it (the rows of Kymas, the maintenance policy of
-// the manager, ModuleRollouts and RolloutPolicies; no Manifests), and shows the calendar as text.
+// Package calendar makes the calendar. This package reads the data for the calendar (the rows of Kymas, the maintenance
+// policy of the manager, ModuleRollouts and RolloutPolicies; no Manifests), and shows the calendar as text.
 //
 // # What it does not do
 //

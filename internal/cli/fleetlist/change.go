@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Verb is a command that changes runtimes: those whose names are arguments, or those that a label selector matches.
+// Verb is a command that changes several runtimes. The runtimes are named by arguments or selected by labels.
 type Verb struct {
 	console.ChangeFlags
 	// Question is the question before the change, with %s for the runtimes: "Remove %s?".
@@ -67,9 +67,9 @@ func (v *Verb) Args(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// Run changes the runtimes with these names, or those that match the selector. If one name is given, Run prints one
-// outcome. Otherwise Run prints a list of outcomes. If the change of one runtime fails, Run still changes the other
-// runtimes.
+// Run changes the runtimes with the given names, or the runtimes that match the selector. If one name is given, Run
+// prints one outcome. If no name or several names are given, Run prints a list of outcomes. If the change of one
+// runtime fails, Run still changes the other runtimes.
 func (v *Verb) Run(ctx context.Context, a *console.App, c *connection.Cluster, names []string) error {
 	isOne := len(names) == 1
 	if len(names) == 0 {

@@ -16,18 +16,18 @@ import (
 
 // Follower receives the Kymas of a fleet and their changes. The functions of a Follower are never called concurrently.
 type Follower struct {
-	// Changed receives the same as the channel of [Watch].
+	// Changed receives the same events as the channel of [Watch].
 	Changed func(Change)
-	// Failed receives the error of a list or a watch. Follow continues after such an error. Opened is called when a
-	// watch begins.
+	// Failed receives the error of a list or a watch. Follow continues after an error of a list or a watch. Opened is
+	// called when a watch begins.
 	Failed func(error)
 	Opened func()
 }
 
 // Follow does the same as [Watch], but requests Kymas as Tables with metadata. An API server needs a fraction of the
 // time for Tables. If the CRD does not have the columns that klm needs, Follow reads whole Kymas. If a column in the
-// row of one Kyma is incomplete, Follow reads this Kyma as a whole. Follow continues after every failure, and returns
-// when ctx ends.
+// row of one Kyma is incomplete, Follow reads this Kyma as a whole. Follow continues after every failure of a request,
+// and returns when ctx ends.
 func Follow(ctx context.Context, c *connection.Cluster, f Follower) error {
 	t := &tableFollower{c: c}
 	source := watch.Source[Member]{
@@ -64,7 +64,7 @@ func Follow(ctx context.Context, c *connection.Cluster, f Follower) error {
 type tableFollower struct {
 	c *connection.Cluster
 	// The field at maps each column of columnNames to its index in the last list, because the events of a watch may
-	// have no column definitions. The field at is nil if the CRD does not have these columns.
+	// have no column definitions. The field at is nil if the CRD does not have the columns of columnNames.
 	at []int
 }
 

@@ -6,9 +6,9 @@ import (
 	"errors"
 )
 
-// A list of 10,000 Kymas has 50 MB of JSON, and klm uses only a quarter of this JSON. A page is therefore first split
-// into its objects without decoding them, which is fast. After the split, managedFields are removed from each object,
-// and then the object is decoded.
+// A list of 10,000 Kymas has 50 MB of JSON, and klm uses only a quarter of this JSON. Therefore a page of a list is
+// first split into its objects without decoding the objects, which is fast. After the split, managedFields are removed
+// from each object, and then the object is decoded.
 
 // listPage is one page of a list.
 type listPage struct {

@@ -85,7 +85,7 @@ func Refresh(ctx context.Context, c *connection.Cluster, members []*Member) erro
 	return err
 }
 
-// Read reads the Kymas with these names, several at the same time. Kymas that no longer exist are omitted.
+// Read reads the Kymas with the given names, several Kymas at the same time. Kymas that no longer exist are omitted.
 func Read(ctx context.Context, c *connection.Cluster, names []string) ([]*Member, error) {
 	const parallel = 8
 	var mu sync.Mutex

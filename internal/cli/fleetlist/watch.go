@@ -67,8 +67,8 @@ func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<
 const refreshDelay = 500 * time.Millisecond
 
 // Live shows the Kymas that match a label selector: it calls the function show with a map from names to Kymas when the
-// list is complete, and after changes. At an interval, Live calls the function tick. If the result is true, Live calls
-// the function show again. Live returns when ctx ends, or when the function show or the watch fails.
+// list is complete, and after changes. At an interval, Live calls the function tick. If the function tick returns true,
+// Live calls the function show again. Live returns when ctx ends, or when the function show or the watch fails.
 func Live(ctx context.Context, c *connection.Cluster, selector string, interval time.Duration, tick func() bool,
 	show func(map[string]*Member) error) error {
 	fleet := map[string]*Member{}

@@ -81,8 +81,8 @@ func (t *tally) sorted(n int) []*fleetlist.Member {
 	return t.worst[:min(len(t.worst), max(n, 0))]
 }
 
-// report returns the report with the counts and the worst runtimes. The parameter worst is the maximum number of these
-// runtimes.
+// report returns the report with the counts and the worst runtimes. The parameter worst is the maximum number of worst
+// runtimes in the report.
 func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 	r := &fleetReport{
 		Cluster: c.Context, Namespace: c.Namespace, Runtimes: t.runtimes, Paused: t.paused,

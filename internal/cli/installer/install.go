@@ -173,10 +173,10 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 	return in, nil
 }
 
-// keepServed sets served to true for the CRD versions that the cluster already serves. The chart does the same under
-// Helm. The manager decides whether alpha and beta versions of the API are served. If the cluster serves such a
-// version, the version must stay served while a new manager starts. If the user may not read CRDs, keepServed returns
-// no error: the check of permissions reports the missing permission later.
+// keepServed sets served to true for the CRD versions that the cluster already serves. The template of the chart does
+// the same under Helm. The manager decides whether alpha and beta versions of the API are served. If the cluster serves
+// an alpha or beta version, this version must stay served while a new manager starts. If the user may not read CRDs,
+// keepServed returns no error: the check of permissions reports the missing permission later.
 func keepServed(ctx context.Context, c *connection.Cluster, objects []*unstructured.Unstructured) error {
 	args, _ := container(managerIn(objects))["args"].([]any)
 	if !slices.Contains(args, any("--enable-webhooks")) {

@@ -136,8 +136,8 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 }
 
 // trustOf returns a trust policy. If the parameter keys is not empty, the policy requires a signature by one of these
-// keys. If the parameter policy is the path of a file, the policy is read from this file. If neither keys nor a file
-// are given, the result is nil.
+// keys. If the parameter policy is the path of a file, the policy is read from this file. If neither keys nor a policy
+// file are given, the result is nil.
 func trustOf(a *console.App, keys []string, policy string) (*trust.Policy, error) {
 	switch {
 	case len(keys) == 0 && policy == "":

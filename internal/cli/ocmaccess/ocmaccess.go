@@ -64,7 +64,7 @@ type oneLogin struct{ authn.Authenticator }
 // Resolve implements [authn.Keychain].
 func (l oneLogin) Resolve(authn.Resource) (authn.Authenticator, error) { return l.Authenticator, nil }
 
-// Open opens a registry or an archive. If the archive does not exist and create is set, Open creates it.
+// Open opens a registry or an archive. If the archive does not exist and create is true, Open creates the archive.
 func Open(reference string, access storage.Access, create bool) (*storage.Place, error) {
 	p, err := storage.Open(reference, access, create)
 	return p, Explain(err)

@@ -129,7 +129,7 @@ func renewGeneration(fields map[string]any, generation int64) {
 	}
 }
 
-// encode returns the document of an object, with the separator before it.
+// encode returns the YAML document of an object, with the separator before the document.
 func encode(o *unstructured.Unstructured) ([]byte, error) {
 	data, err := yaml.Marshal(portable(o).Object)
 	if err != nil {

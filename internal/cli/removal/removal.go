@@ -19,19 +19,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// Found contains the objects that a removal would delete, as far as they are known.
+// Found contains the objects that a removal would delete, as far as these objects are known.
 type Found struct {
 	// Deleted are the objects of the modules that would be deleted. Deleted does not include default custom resources.
 	Deleted []apply.Ref
 	// Staying is the number of objects of the modules that would stay.
 	Staying int
-	// Incomplete is the reason why Deleted may lack objects; "" if it is complete.
+	// Incomplete is the reason why Deleted may lack objects; "" if Deleted is complete.
 	Incomplete string
 	// Unknown is the reason why nothing is known about the objects; "" if something is known.
 	Unknown string
 	// Users are the custom resources of users that would be deleted with the CRDs of the modules.
 	Users customresource.Found
-	// UsersUnknown is the reason why Users is not known; "" if it is known.
+	// UsersUnknown is the reason why Users is not known; "" if Users is known.
 	UsersUnknown string
 }
 
@@ -136,8 +136,9 @@ func (f *Found) add(r apply.Ref, stays bool) {
 	}
 }
 
-// findUsers finds custom resources of users: those of the CRDs that would be deleted, and those of the kinds of the
-// modules' default custom resources. If the list of modules is empty, findUsers uses all Manifests.
+// findUsers finds custom resources of users: custom resources of the CRDs that would be deleted, and custom resources
+// of the same kinds as the default custom resources of the modules. If the list of modules is empty, findUsers uses all
+// Manifests.
 func (f *Found) findUsers(ctx context.Context, runtime *apply.Cluster, why error, manifests []v1beta2.Manifest,
 	inventory []apply.Ref, modules ...v1beta2.Manifest) {
 	if why != nil {
@@ -235,7 +236,7 @@ func first(kinds []schema.GroupKind) string {
 
 // Show writes the objects that will be deleted, and what will happen to the custom resources that users have created.
 // The parameter consent is true if these custom resources may be deleted. The parameter how is a text about how to
-// allow the deletion, for the case that it is not allowed.
+// allow the deletion, for the case that the deletion is not allowed.
 func (f *Found) Show(p *console.Page, consent bool, how string) {
 	switch {
 	case f.Unknown != "":

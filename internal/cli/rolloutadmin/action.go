@@ -21,7 +21,7 @@ type Action struct {
 	// IsDanger is true if the change cannot be undone.
 	IsDanger bool
 	// Command is the klm command that makes the same change, and Kubectl is the corresponding kubectl command. Kubectl
-	// is "" if the change needs more than one line.
+	// is "" if the change needs more than one line of kubectl commands.
 	Command, Kubectl string
 }
 

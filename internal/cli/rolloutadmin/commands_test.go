@@ -37,7 +37,7 @@ func commands(a *console.App) []*cobra.Command {
 	return Commands(a, &cobra.Command{Use: "plan"}, &cobra.Command{Use: "undo"})
 }
 
-// TestVerbs checks which fields each verb writes, and which input it refuses.
+// TestVerbs checks which fields each verb writes, and which input each verb refuses.
 func TestVerbs(t *testing.T) {
 	const path = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modulerollouts/sample-regular-r2"
 	running := rolloutIn(v1beta2.RolloutWaitingForGate)

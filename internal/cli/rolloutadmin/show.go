@@ -63,7 +63,7 @@ func isThere(*v1beta2.ModuleRollout) bool { return true }
 
 func isActive(r *v1beta2.ModuleRollout) bool { return !r.Status.Phase.IsOver() }
 
-// watchRollout shows a rollout again after each change, until it ends.
+// watchRollout shows a rollout again after each change, until the rollout ends.
 func watchRollout(ctx context.Context, a *console.App, c *connection.Cluster, name string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -20,9 +20,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
-// edit is a change of the modules that a Kyma requests, before it is written. It contains spec.modules of the Kyma, and
-// annotations. An annotation with the value nil is removed. The modules are unstructured, so that fields that this
-// version of klm does not know are kept.
+// edit is a change of the modules that a Kyma requests, before klm writes the change. An edit contains spec.modules of
+// the Kyma, and annotations. An annotation with the value nil is removed. The modules are unstructured, so that fields
+// that this version of klm does not know are kept.
 type edit struct {
 	kyma        *v1beta2.Kyma
 	modules     []any
@@ -68,7 +68,7 @@ func (w *edit) remove(module string) {
 	})
 }
 
-// module returns the typed entry of a module, or nil if there is none.
+// module returns the typed entry of a module, or nil if there is no such entry.
 func (w *edit) module(name string) *v1beta2.Module {
 	m := &v1beta2.Module{}
 	if entry := w.entry(name); entry == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(entry, m) != nil {
@@ -130,8 +130,8 @@ func editModules(ctx context.Context, c *connection.Cluster, dryRun bool, change
 	}
 }
 
-// patch returns a patch that writes the modules and annotations. The patch has the resource version, so it fails if the
-// Kyma has changed. The result same is true if nothing changes.
+// patch returns a patch that writes the modules and annotations. The patch contains the resource version, so the patch
+// fails if the Kyma has changed. The result same is true if nothing changes.
 func (w *edit) patch(before []byte, version string) (patch []byte, same bool, err error) {
 	var spec struct {
 		Modules []any `json:"modules"`

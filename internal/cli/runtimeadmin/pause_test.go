@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestPause checks the annotation of the Kyma after klm module pause and after klm module resume. The requested modules
-// stay the same.
+// TestPause checks the annotation of the Kyma after klm module pause and after klm module resume. Neither command may
+// change the requested modules.
 func TestPause(t *testing.T) {
 	const key = v1beta2.AnnotationPausedModulePrefix + "sample"
 	cases := map[string]struct {

@@ -26,7 +26,7 @@ const (
 	viewTime = 5 * time.Minute
 	// detailAge is the maximum age of the data of one runtime while its Manifests are watched. The age is limited
 	// because the data contains events, and events are not watched: an API server has no cache for events, so each
-	// watch would make it copy all events.
+	// watch would make the API server copy all events.
 	detailAge = time.Minute
 	// unwatchedAge is the maximum age of the data of one runtime while its Manifests are not watched.
 	unwatchedAge = 2 * time.Second

@@ -17,14 +17,15 @@
 // maintenance policy are read at intervals.
 //
 // Changes are collected and then published together as a new [Snapshot]: the first one after publishDelay, and the next
-// ones at most once in publishInterval. A Snapshot is never changed, so pages read it without a lock and without a
-// request to the API server. A list that is read again replaces the members only when it is complete.
+// ones at most once in publishInterval. A Snapshot is never changed, so pages read the Snapshot without a lock and
+// without a request to the API server. If a list of members is read again, the list replaces the members when the list
+// is complete.
 //
 // # What it does not do
 //
-// The index decides nothing: states and reasons are those of the objects. The index contains no Manifests and no
+// The index decides nothing: states and reasons are taken from the objects. The index contains no Manifests and no
 // events of the whole fleet. Objects of a single runtime are read when a viewer opens the page of that runtime, and
-// read again only after they have changed (detail.go).
+// read again only after these objects have changed (detail.go).
 package fleetindex
 
 import (
@@ -58,7 +59,7 @@ const (
 )
 
 const (
-	// publishDelay is the time for which further changes are collected after the first one.
+	// publishDelay is the time after a change for which further changes are collected.
 	publishDelay = 100 * time.Millisecond
 	// publishInterval is the minimum time between two snapshots. A change is on a page within half a second.
 	publishInterval = 300 * time.Millisecond
@@ -116,7 +117,7 @@ func (s *Snapshot) Member(name string) (*fleetlist.Member, int) {
 	return s.Members[i], i
 }
 
-// Delta is the difference between a snapshot and the one before it.
+// Delta is the difference between a snapshot and the previous snapshot.
 type Delta struct {
 	Revision uint64
 	Topics   []Topic
@@ -126,7 +127,7 @@ type Delta struct {
 	All   bool
 }
 
-// Index is a fleet in memory. Several goroutines may call its methods at the same time.
+// Index is a fleet in memory. Several goroutines may call the methods of an Index at the same time.
 type Index struct {
 	snapshot atomic.Pointer[Snapshot]
 	wake     chan struct{}
@@ -257,7 +258,7 @@ func (x *Index) change(ch fleetlist.Change) {
 	x.touch(Runtimes)
 }
 
-// Put adds or replaces runtimes, as if a watch had sent them, and marks the first list as complete.
+// Put adds or replaces runtimes, as if a watch had sent the runtimes, and marks the first list as complete.
 func (x *Index) Put(members ...*fleetlist.Member) {
 	for _, m := range members {
 		x.change(fleetlist.Change{Member: m})

@@ -15,13 +15,13 @@ const maintenanceInterval = time.Minute
 
 // Maintenance is the maintenance policy of the manager.
 type Maintenance struct {
-	// Policy is nil if the policy is not known; then Unknown states why.
+	// Policy is nil if the policy is not known. In this case, Unknown is the reason.
 	Policy  *channel.Policy
 	Unknown string
 }
 
-// followMaintenance reads the maintenance policy at an interval. In a cluster, the Role of the dashboard allows only to
-// read the ConfigMap with the policy, and not to watch it.
+// followMaintenance reads the maintenance policy at an interval. In a cluster, the Role of the dashboard allows reading
+// the ConfigMap with the policy, but does not allow watching this ConfigMap.
 func (x *Index) followMaintenance(ctx context.Context, c *connection.Cluster) error {
 	for {
 		var is Maintenance

@@ -29,8 +29,8 @@ type kept struct {
 	at    time.Time
 }
 
-// Get returns the stored value of a key if the value is not older than age. Otherwise Get calls the function read and
-// stores the returned value.
+// Get returns the stored value of a key if the value is not older than age. If there is no such value, Get calls the
+// function read and stores the returned value.
 func (o *OnDemand) Get(ctx context.Context, key string, age time.Duration, read func(context.Context) (any, error)) (
 	any, error) {
 	o.mu.Lock()

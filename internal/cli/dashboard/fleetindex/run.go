@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// reconnectDelay is the time until another connection is tried after one was refused.
+	// reconnectDelay is the time between a refused connection and the next attempt to connect.
 	reconnectDelay = 5 * time.Second
 	// leaseInterval is the time between two reads of the Leases of the manager.
 	leaseInterval = 10 * time.Second

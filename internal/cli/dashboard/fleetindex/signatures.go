@@ -27,7 +27,7 @@ const (
 type Version struct{ Module, Version string }
 
 // Signature is the finding of the manager about the signatures of a version, in one runtime that has this version. The
-// trust policy is that of the manager, and the content of a version is the same everywhere, so one runtime is
+// trust policy is the policy of the manager, and the content of a version is the same everywhere, so one runtime is
 // sufficient.
 type Signature struct {
 	Runtime string
@@ -70,8 +70,8 @@ func (x *Index) followSignatures(ctx context.Context, c *connection.Cluster) err
 	return nil
 }
 
-// unverified returns at most maxSignatures versions whose signatures were not read within signatureAge, each with a
-// runtime that has it. A runtime in which the version is Ready is preferred.
+// unverified returns at most maxSignatures versions whose signatures were not read within signatureAge. For each
+// version, the result has a runtime with this version. A runtime in which the version is Ready is preferred.
 func (s *Snapshot) unverified(now time.Time) map[Version]string {
 	all, isReady := map[Version]string{}, map[Version]bool{}
 	for _, m := range s.Members {
@@ -95,7 +95,7 @@ func (s *Snapshot) unverified(now time.Time) map[Version]string {
 func readSignature(ctx context.Context, c *connection.Cluster, v Version, runtime string) (is Signature, err error) {
 	ctx, cancel := context.WithTimeout(ctx, onDemandTimeout)
 	defer cancel()
-	// two reads by name are cheap: an API server finds objects by their labels only by looking at all of them
+	// two reads by name are cheap: an API server finds objects by their labels only by looking at all objects
 	k := &v1beta2.Kyma{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: runtime}, k); err != nil {
 		return is, err

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// Colourings are the ways to colour the cells of the heat map. The first one is the default.
+// Colourings are the ways to colour the cells of the heat map. The first way in the list is the default.
 var Colourings = []Named{{"state", "State"}, {byVersion, "Version"}, {"age", "Last heard"}, {byProgress, "Rollout"}}
 
 // States are the states by which cells can be coloured. The index of a state in this list is the class of the cells
@@ -62,7 +62,7 @@ func (v *View) colourBy(key string) ([]Class, func(*fleetlist.Member) byte) {
 	}
 }
 
-// versionClasses has a class for each of the highest versions, and one for all lower ones.
+// versionClasses has a class for each of the highest versions, and one class for all lower versions.
 func (v *View) versionClasses() ([]Class, func(*fleetlist.Member) byte) {
 	found := map[string]bool{}
 	for _, n := range v.fleet.Tally().Versions {
@@ -147,7 +147,8 @@ type movement struct {
 	order    int // among the channels
 }
 
-// rollouts returns the rollouts of a module by channel: the rollout in progress, or else the last one.
+// rollouts contains one rollout for each channel of a module: the rollout in progress, or the last rollout if no
+// rollout is in progress.
 type rollouts map[string]movement
 
 func rolloutsOf(c *connection.Catalog, module string) rollouts {

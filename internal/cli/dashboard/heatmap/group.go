@@ -17,7 +17,7 @@ const (
 	byProgress = "progress"
 )
 
-// Groupings are the ways to group the fleet. The first one is the default.
+// Groupings are the ways to group the fleet. The first way in the list is the default.
 var Groupings = []Named{{"region", "Region"}, {"plan", "Plan"}, {"tenant", "Account"}, {"channel", "Channel"},
 	{byVersion, "Version"}, {byStage, "Stage"}, {"none", "Nothing"}}
 
@@ -36,7 +36,7 @@ func (g group) compare(other group) int {
 		strings.Compare(g.name, other.name))
 }
 
-// nobody is the group of the runtimes that have no value for the grouping. This group is the last one.
+// nobody is the group of the runtimes that have no value for the grouping. The group nobody is the last group.
 var nobody = group{"none", 1 << 20}
 
 // groupBy returns the function that returns the group of a runtime. If a module is chosen, channel and version are the

@@ -10,7 +10,7 @@
 // # How it works
 //
 // A grouping (group.go) and a colouring (colour.go) are functions of one runtime of the index. If a grouping or a
-// colouring needs a module or a rollout and there is none, New uses the default instead and returns a note with the
+// colouring needs a module or a rollout that does not exist, New uses the default instead and returns a note with the
 // reason.
 //
 // # What it does not do
@@ -73,7 +73,7 @@ const (
 )
 
 // New returns the heat map for a choice. A choice that is not known is an error. The result note states why New shows
-// another choice than the requested one. The result note is "" if New shows the requested choice.
+// another choice than the viewer has requested. The result note is "" if New shows the requested choice.
 func New(fleet *fleetindex.Snapshot, c Choice, now time.Time) (v *View, note string, err error) {
 	v = &View{Choice: c, fleet: fleet, now: now}
 	if v.Group, err = choose("grouped", Groupings, c.Group); err != nil {

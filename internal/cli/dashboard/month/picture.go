@@ -39,8 +39,8 @@ type PictureDay struct {
 	Y, TextY int
 	IsToday  bool
 	Cells    []PictureCell
-	// Frozen are the times of the day at which a freeze is in force. FrozenY is the vertical place of these times in
-	// the picture.
+	// Frozen are the times of the day at which a freeze is in force. FrozenY is the vertical position of the field
+	// Frozen in the picture.
 	Frozen  []PictureCell
 	FrozenY int
 	// The field Begins contains a mark for each stage that begins on this day, or is expected to begin.

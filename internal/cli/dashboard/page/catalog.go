@@ -104,7 +104,7 @@ func catalogModuleView(r *request) content {
 }
 
 // versionTable returns the table of the versions of a module. For each version, the table has the number of runtimes
-// that have it, and what its ModuleTemplate declares about upgrades, downgrades and risks.
+// with this version, and what its ModuleTemplate declares about upgrades, downgrades and risks.
 func (r *request) versionTable(name string, release *v1beta2.ModuleReleaseMeta) table {
 	users := map[string]int{}
 	for _, n := range r.fleet.Tally().Versions {

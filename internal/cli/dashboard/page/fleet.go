@@ -132,7 +132,7 @@ func fleetView(r *request) content {
 		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Manager}}
 }
 
-// choice returns the link that filters by a value. If the filter is already set, the link removes it.
+// choice returns the link that filters by a value. If the filter already has this value, the link removes the filter.
 func (r *request) choice(filter string, of fleetindex.Count, v fleetParams) choice {
 	c := choice{Name: of.Name, Runtimes: of.Runtimes, Path: r.with(filter, of.Name, sheet.ParamPage, ""),
 		Current: strings.EqualFold(v.filter.Values[filter], of.Name)}
@@ -157,8 +157,8 @@ func (r *request) fleetForm(v fleetParams) fleetForm {
 	for _, s := range heatmap.States {
 		f.States = append(f.States, string(s))
 	}
-	// A value in the URL that no list offers, such as Error,Warning, is added to its list, so that it stays selected in
-	// the form.
+	// A value in the URL that is not in the list of a filter, such as Error,Warning, is added to the list, so that the
+	// value stays selected in the form.
 	for name, all := range map[string]*[]string{console.FilterState: &f.States, console.FilterModule: &f.Modules,
 		console.FilterChannel: &f.Channels} {
 		if is := v.filter.Values[name]; is != "" && !slices.Contains(*all, is) {

@@ -11,17 +11,17 @@
 // for the heat map, and makes HTML. Package pageserver sends the HTML.
 //
 // Every page is made from one snapshot of the index, without a request to the API server. The URL of a page contains
-// its whole state: view, filters, order, page number. A page works without JavaScript. With JavaScript, the page
-// reloads its content after a change of one of its topics. Therefore the rows always match the filters. The heat map is
-// a canvas that is drawn from bytes; the table below the canvas has the same counts.
+// its whole state: view, filters, order, page number. A page works without JavaScript. With JavaScript, a page reloads
+// its content after a change of one of its topics. Therefore the rows always match the filters. The heat map is a
+// canvas that is drawn from bytes; the table below the canvas has the same counts.
 //
-// Only objects of a single runtime, such as its events and its Manifests, are read from the API server when its page is
-// viewed for the first time, and after they have changed.
+// Only objects of a single runtime, such as its events and its Manifests, are read from the API server: when the page
+// of the runtime is viewed for the first time, and after the objects have changed.
 //
 // # What it does not do
 //
-// The package decides nothing about modules. The package makes only two changes, with the same code as klm: it edits
-// the spec of a rollout, and requests a retry of a runtime or of one of its modules.
+// The package decides nothing about modules. The package makes only two changes, with the same code as klm: the package
+// edits the spec of a rollout, and requests a retry of a runtime or of one of its modules.
 package page
 
 import (
@@ -45,17 +45,17 @@ var files embed.FS
 
 // Options are the options of the pages.
 type Options struct {
-	// Index contains the data that the pages show. This field is required.
+	// Index contains the data that the pages show. Index is required.
 	Index *fleetindex.Index
-	// Viewer returns the user of a request. If Viewer returns nil, it has already answered the request. This field is
-	// required.
+	// Viewer returns the user of a request. If Viewer returns nil, the function has already answered the request.
+	// Viewer is required.
 	Viewer func(http.ResponseWriter, *http.Request) *pageserver.Viewer
-	// Hosts are the values of the header Host that are accepted. This field is required.
+	// Hosts are the values of the header Host that are accepted. Hosts is required.
 	Hosts []string
 	// SignOut is the path to which the form for signing out is sent. If SignOut is "", pages have no form for signing
 	// out.
 	SignOut string
-	// WithoutSecrets means that the dashboard has no right to list access Secrets, so pages do not show them.
+	// WithoutSecrets means that the dashboard has no right to list access Secrets, so pages do not show access Secrets.
 	WithoutSecrets bool
 	// Program is the name of klm in the commands that are shown. The default is klm.
 	Program string

@@ -33,7 +33,7 @@ type runtimePage struct {
 	Retry    *retry
 }
 
-// command is the klm command that shows the same as the page.
+// command is a klm command that shows the same information as the page.
 type command struct{ Text, Does string }
 
 // chain contains the steps that a module takes until it has its version. The first step that is not done is the step
@@ -45,15 +45,15 @@ type chain struct {
 	Steps  []diagnosis.Step
 }
 
-// obstacle is a blocker in the form in which a page shows it.
+// obstacle describes a blocker in the form in which a page shows the blocker.
 type obstacle struct {
 	Object, Reason, Since, Message, Remedy, Next string
 	Anchor                                       string
 }
 
 // factsOf returns the facts about a runtime, and the time when they were read. The facts are read again after they have
-// changed, see [fleetindex.Index.Detail]. If a module is given, factsOf returns an error if the runtime neither
-// requests nor has it.
+// changed, see [fleetindex.Index.Detail]. If a module is given, and the runtime neither requests nor has the module,
+// factsOf returns an error.
 func (r *request) factsOf(name, module string) (*diagnosis.Facts, time.Time, error) {
 	c := r.fleet.Cluster
 	if c == nil {
@@ -84,7 +84,7 @@ func (r *request) noRuntime(name string) content {
 		"The control plane has no Kyma "+name+": "+console.Suggest(name, names), "", link{"Show the fleet", "/"})
 }
 
-// runtimeView shows the same as klm why and klm history.
+// runtimeView shows the same information as klm why and klm history.
 func runtimeView(r *request) content {
 	name := r.PathValue("name")
 	m, _ := r.fleet.Member(name)

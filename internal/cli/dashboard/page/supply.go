@@ -12,10 +12,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/releases"
 )
 
-// contentTable returns the table of the origins of the versions of a module, as far as their ModuleTemplates contain
-// them. The dashboard does not read the registry. The column about the validity of signatures shows what the manager
-// has found in a runtime that has the version. The manager blocks a version in a runtime if a signature is missing or
-// not valid.
+// contentTable returns a table of the versions of a module. For each version, the table shows the origin of its
+// content, as far as the ModuleTemplate describes the origin. The dashboard does not read the registry. The column
+// about the validity of signatures shows what the manager has found in a runtime that has the version. The manager
+// blocks a version in a runtime if a signature is missing or not valid.
 func (r *request) contentTable(name string) table {
 	t := table{Caption: "Contents", Columns: []column{{Title: "Version"}, {Title: "Digest of the content"},
 		{Title: "Signatures"}, {Title: "Verified"}, {Title: "Finding of the manager"},

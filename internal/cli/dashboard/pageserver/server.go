@@ -17,7 +17,7 @@
 // # What it does not do
 //
 // The package makes no HTML. The package does not decide who may view the pages: its caller authenticates each request,
-// and passes the cluster with which the viewer acts.
+// and returns the cluster with the permissions of the viewer.
 package pageserver
 
 import (
@@ -37,32 +37,32 @@ import (
 
 // Viewer is the user of one request.
 type Viewer struct {
-	// Name is the name that is shown, "" if it is not known.
+	// Name is the name of the viewer that pages show, or "" if the name is not known.
 	Name string
 	// The field Acts is a client of the cluster with the identity of the viewer, for changes. If the field Acts is nil,
 	// the viewer may only read.
 	Acts *connection.Cluster
 	// MayMove reports whether the viewer may change rollouts. MayApprove reports whether the viewer may also approve
-	// and resume rollouts. MayRetry reports whether the viewer may request retries of runtimes. All these changes also
-	// require that the field Acts is not nil.
+	// and resume rollouts. MayRetry reports whether the viewer may request retries of runtimes. The viewer can make
+	// these changes only if the field Acts is not nil.
 	MayMove, MayApprove, MayRetry bool
 }
 
 // Options are the options of a server.
 type Options struct {
-	// Index contains the data that the pages show. This field is required.
+	// Index contains the data that the pages show. Index is required.
 	Index *fleetindex.Index
-	// Viewer returns the user of a request. If Viewer returns nil, it has already answered the request. This field is
-	// required.
+	// Viewer returns the user of a request. If Viewer returns nil, the function has already answered the request.
+	// Viewer is required.
 	Viewer func(http.ResponseWriter, *http.Request) *Viewer
-	// Hosts are the values of the header Host that are accepted. This check refuses requests from pages of another site
-	// whose host name resolves to this server. This field is required.
+	// Hosts are the values of the header Host that are accepted. Requests from pages of another site whose host name
+	// resolves to this server are thereby refused. Hosts is required.
 	Hosts []string
-	// Assets are public files below /assets/, such as styles. They are served without authentication. This field is
+	// Assets are public files below /assets/, such as styles. These files are served without authentication. Assets is
 	// required.
 	Assets fs.FS
-	// Cell returns the cell of a runtime in the heat map, which an event about a change of the runtime contains. This
-	// field is required.
+	// Cell returns the cell of a runtime in the heat map, which an event about a change of the runtime contains. Cell
+	// is required.
 	Cell func(*fleetlist.Member) byte
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -125,7 +125,7 @@ func (s *Server) Handle(pattern string, next func(http.ResponseWriter, *Request)
 }
 
 // Pages answers the requests that match a pattern. An answer is made once for each snapshot and URL, and kept for a few
-// seconds for all viewers with the same permissions. Therefore the answer must not contain the name of a viewer, only
+// seconds for all viewers with the same permissions. Therefore an answer must not contain the name of a viewer, only
 // the placeholder [Answer.Name].
 func (s *Server) Pages(pattern string, render func(*Request) *Answer) {
 	s.Handle(pattern, func(w http.ResponseWriter, r *Request) {

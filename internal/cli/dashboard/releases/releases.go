@@ -113,7 +113,7 @@ func noFormula(text string) string {
 }
 
 // WayBack states whether a downgrade from the version of a rollout to the former version is possible. The field State
-// is verified, declared or none, or "" if this is not known.
+// is verified, declared or none, or "" if the package does not know whether a downgrade is possible.
 type WayBack struct{ State, Text, Command string }
 
 // UrgencyOf returns a text with the reason for the urgency of a rollout, and the steps that the rollout leaves out.
@@ -134,8 +134,8 @@ func UrgencyOf(o *v1beta2.ModuleRollout) string {
 }
 
 // WayBackOf returns whether runtimes can be downgraded from the version of a rollout to the former version. WayBackOf
-// uses what the manager has found out and recorded in the status of the rollout. If the status contains nothing about
-// it, WayBackOf uses the declaration of the new version.
+// uses the finding of the manager in the status of the rollout. If the status contains no such finding, WayBackOf uses
+// the declaration of the new version.
 func WayBackOf(catalog *connection.Catalog, o *v1beta2.ModuleRollout, program string) WayBack {
 	if o.Spec.From == "" || o.Spec.IsBack() {
 		return WayBack{}
@@ -159,12 +159,13 @@ func WayBackOf(catalog *connection.Catalog, o *v1beta2.ModuleRollout, program st
 	}
 }
 
-// Origin is the origin of a version, as far as its ModuleTemplate contains it.
+// Origin is the origin of a version, as far as its ModuleTemplate contains the origin.
 type Origin struct {
 	// Signatures has the names of the signatures of the component descriptor, or the reason why the names are not
 	// known.
 	Signatures string
-	// SBOM is the name of the bill of materials, "" if there is none, and SBOMLink its address.
+	// SBOM is the name of the software bill of materials, or "" if there is none. SBOMLink is the address of the bill
+	// of materials.
 	SBOM, SBOMLink string
 }
 

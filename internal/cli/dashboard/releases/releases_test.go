@@ -86,7 +86,8 @@ func TestWayBackOf(t *testing.T) {
 	}
 }
 
-// TestUrgencyOf checks the text about an urgent rollout: the steps that it leaves out, and the reason.
+// TestUrgencyOf checks the text about an urgent rollout: the steps that the rollout leaves out, and the reason for the
+// urgency.
 func TestUrgencyOf(t *testing.T) {
 	o := &v1beta2.ModuleRollout{}
 	if got := UrgencyOf(o); got != "" {

@@ -102,7 +102,7 @@ func BarOf(total int, label string, shares ...Share) *Bar {
 	return b
 }
 
-// Row is a row before it is rendered. Keys are its sort keys, one for each column.
+// Row is a row before it is rendered. Keys are the sort keys of the row, one key for each column.
 type Row struct {
 	Keys  []string
 	Cells func() []Cell

@@ -7,18 +7,18 @@
 //
 // # How it works
 //
-// A visitor without a session is sent to the provider with the authorization code flow and PKCE. A cookie that is bound
-// to this attempt contains the state, the nonce, the verifier and the requested page. The provider sends the visitor
-// back; the ID token is verified, and the session cookie gets the name and the groups. Both cookies are encrypted and
-// authenticated with AES-256-GCM, so that the server stores nothing and every replica with the same key accepts them. A
-// session ends with the ID token, or after Options.Lifetime if that is earlier. A session from before the sign-in is
-// never continued: its cookie is replaced.
+// A visitor without a session is sent to the provider with the authorization code flow and PKCE. A cookie contains the
+// state, the nonce, the verifier and the requested page; the cookie is bound to this attempt to sign in. The provider
+// sends the visitor back; the ID token is verified, and the session cookie gets the name and the groups. The cookie of
+// the attempt and the session cookie are encrypted and authenticated with AES-256-GCM, so that the server stores
+// nothing and every replica with the same key accepts both cookies. A session ends when the ID token expires, or
+// earlier, after Options.Lifetime. A session from before the sign-in is never continued: its cookie is replaced.
 //
 // # What it does not do
 //
-// The package decides no permissions. The package returns the name and the groups as the API server would see them, and
-// its caller asks the API server about permissions. The package keeps no refresh token: after the end of the session,
-// the visitor is sent to the provider again.
+// The package decides no permissions. The package returns the name and the groups as the API server would see them. The
+// caller of the package asks the API server about permissions. The package keeps no refresh token: after the end of the
+// session, the visitor is sent to the provider again.
 package signin
 
 import (
@@ -262,7 +262,7 @@ func (s *SignIn) begin(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	// Lax cookies are sent when the provider redirects the browser back; Strict ones are not.
+	// Lax cookies are sent when the provider redirects the browser back; Strict cookies are not sent in this case.
 	w.Header().Set("Cache-Control", "no-store")
 	http.Redirect(w, r, s.oauth.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)),
 		http.StatusFound)
