@@ -50,7 +50,8 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// TestInit writes a skeleton and checks that it can be built without errors and relevant warnings.
+// TestInit writes the skeleton of a module and checks that the skeleton can be built without errors and relevant
+// warnings.
 func TestInit(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Init(dir, "example.com/module/red-widget", "a/b"); err != nil {
@@ -110,7 +111,7 @@ func writeFiles(t *testing.T, config string, files map[string]string) {
 	}
 }
 
-// TestChartSettings builds a chart whose objects have no namespace, as is usual: the release determines it.
+// TestChartSettings builds a chart whose objects have no namespace, as is usual: the release determines the namespace.
 func TestChartSettings(t *testing.T) {
 	config := writeModule(t, goodConfigWith("manifest", "manifest: chart\nchart: {release: web, namespace: shop, createNamespace: true, "+
 		"values: values.yaml, disableHooks: true}"), "x", "")
@@ -156,8 +157,8 @@ metadata: {name: 'migrate-{{ randNumeric 3 }}', annotations: {helm.sh/hook: pre-
 	}
 }
 
-// TestKubebuilder builds the directory config/default of a project that kubebuilder has created; it refers to
-// directories beside it.
+// TestKubebuilder builds the directory config/default of a project that kubebuilder has created; the directory refers
+// to other directories of the project.
 func TestKubebuilder(t *testing.T) {
 	config := writeModule(t, goodConfigWith("manifest", "manifest: config/default"), "x", "")
 	writeFiles(t, config, map[string]string{

@@ -14,9 +14,9 @@ import (
 )
 
 // WriteConstructor writes a component constructor in the format of modulectl to file. From this constructor, the OCM
-// command line (ocm add componentversions) makes the same component version. Paths in the constructor are relative to
-// its folder. template is the path of the ModuleTemplate. If content comes from a URL or a folder, WriteConstructor
-// writes it as one file next to the constructor.
+// command line (ocm add componentversions) makes the same component version as this package. Paths in the constructor
+// are relative to its folder. The parameter template is the path of the ModuleTemplate. If content comes from a URL or
+// a folder, WriteConstructor writes this content as one file next to the constructor.
 func (m *Module) WriteConstructor(file, template string) error {
 	made, err := ocm.Pack(m.Archive())
 	if err != nil {

@@ -307,7 +307,7 @@ func TestLintObjects(t *testing.T) {
 }
 
 // TestLintSizes checks that the size of an object is the size of the JSON that is sent. The YAML of the same object can
-// be larger, because it indents nested lists.
+// be larger than the JSON, because YAML indents nested lists.
 func TestLintSizes(t *testing.T) {
 	deep := func(lines int) string {
 		text, indent := "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec:\n", "  "

@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Load reads the component version that the reference of a place selects, and returns it as a Module. Load returns an
-// error if the reference selects more than one component version.
+// Load reads the component version that the reference of a place selects, and returns the component version as a
+// Module. Load returns an error if the reference selects several component versions.
 func Load(ctx context.Context, p *storage.Place) (*Module, error) {
 	a, err := p.One(ctx)
 	if err != nil {

@@ -23,8 +23,8 @@ type Written struct {
 }
 
 // Init writes the skeleton of a module to a folder. The skeleton has the module-config, the manifest, the default
-// custom resource, the release, and an operator in Go. Existing files are not changed. component is the name of the
-// component, such as kyma-project.io/module/sample.
+// custom resource, the release, and an operator in Go. Existing files are not changed. The parameter component is the
+// name of the component, such as kyma-project.io/module/sample.
 func Init(folder, component, team string) ([]Written, error) {
 	r := &configParser{Config: &Config{file: "the name", Name: component}}
 	r.validateName()

@@ -17,8 +17,8 @@ rules:
 `
 }
 
-// TestLintDowngrade checks the findings about a downgrade to the previous version, and about the declaration that it is
-// safe.
+// TestLintDowngrade checks the findings about a downgrade to the previous version, and the findings about the
+// declaration that the downgrade is safe.
 func TestLintDowngrade(t *testing.T) {
 	second := strings.Replace(definition, "storage: true", "storage: false", 1) + `    - name: v9
       served: true

@@ -164,8 +164,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestLongInterval checks a runtime with a longer heartbeat interval: it counts as lost only after a correspondingly
-// longer time.
+// TestLongInterval checks a runtime with a longer heartbeat interval: the runtime counts as lost only after a
+// correspondingly longer time.
 func TestLongInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, got := newCountingTracker()
@@ -191,8 +191,8 @@ func TestLongInterval(t *testing.T) {
 	})
 }
 
-// TestNotificationRate checks a runtime whose heartbeats all differ: the rate of notifications about it is limited, and
-// the last state is always notified.
+// TestNotificationRate checks a runtime whose heartbeats all differ: the rate of notifications about the runtime is
+// limited, and the last state is always notified.
 func TestNotificationRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, got := newCountingTracker()

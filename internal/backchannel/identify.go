@@ -15,8 +15,8 @@ type caller struct {
 	*clientcert.Certificate
 	// forwarder is the name of the listener process that forwarded the request, or "" if the request was not forwarded.
 	forwarder string
-	// sent is the certificate chain of the connection. header is the certificate chain in the header of the request.
-	// Only one of the two is set.
+	// The field sent is the certificate chain of the connection. The field header is the certificate chain in the
+	// header of the request. Only one of the fields sent and header is set.
 	sent   []*x509.Certificate
 	header string
 }
@@ -38,7 +38,7 @@ func (c caller) chain() ([][]byte, error) {
 	return chain, nil
 }
 
-// identify finds out who has sent a request. The certificate of the connection identifies the sender. If a trusted
+// identify returns the sender of a request. The certificate of the connection identifies the sender. If a trusted
 // ingress or peer has set the header, the certificate in the header identifies the sender instead. If identify refuses
 // the request, at most the field forwarder of the caller is set.
 func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {

@@ -2,19 +2,19 @@ package backchannel
 
 import "time"
 
-// rate describes a token bucket: it allows burst calls at once, and after that one call per interval.
+// rate describes a token bucket, which allows burst calls at once, and after that one call per interval.
 type rate struct {
 	interval time.Duration
 	burst    int
 }
 
-// Limits for one runtime, in addition to the limit for its events. An agent that works correctly does not reach these
-// limits.
+// These rate limits apply in addition to the limit for the events of one runtime. An agent that works correctly does
+// not reach these limits.
 var (
-	// heartbeats is the limit for the heartbeats of one runtime. The limit is separate from the limit for events, so
-	// that a runtime that sends too many events still counts as connected.
+	// heartbeats is the rate limit for the heartbeats of one runtime. The limit is separate from the limit for events,
+	// so that a runtime that sends too many events still counts as connected.
 	heartbeats = rate{time.Second / 2, 10}
-	// notifications is the limit for the calls of Changed and of Missed for one runtime.
+	// notifications is the rate limit for the calls of Changed and of Missed for one runtime.
 	notifications = rate{15 * time.Second, 5}
 	// logLines is the limit for log lines about refused requests, for all runtimes together.
 	logLines = rate{time.Second, 10}
@@ -25,8 +25,8 @@ type bucket struct {
 	full time.Time // time at which the bucket is full again
 }
 
-// take takes one token from the bucket if there is one. If there is none, wait is the time until the bucket has a
-// token.
+// take takes one token from the bucket if the bucket has a token. If the bucket has no token, the result wait is the
+// time until the bucket has a token.
 func (b *bucket) take(r rate, now time.Time) (ok bool, wait time.Duration) {
 	if b.full.Before(now) {
 		b.full = now
@@ -45,8 +45,8 @@ type notification struct {
 	at      time.Time // time of the next attempt, if pending
 }
 
-// due reports whether the callback must be called now. If so, due takes a token. If there is no token, the call stays
-// pending.
+// due reports whether the callback of the notification must be called now. If the callback must be called, due takes a
+// token. If the bucket has no token, the call stays pending.
 func (n *notification) due(now time.Time) bool {
 	ok, wait := n.bucket.take(notifications, now)
 	n.pending = !ok

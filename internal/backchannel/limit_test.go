@@ -65,7 +65,8 @@ func readToEnd(t testing.TB, c net.Conn) string {
 
 const postHead = "POST " + eventPath + " HTTP/1.1\r\nHost: x\r\n"
 
-// TestSlow checks that the connections of slow clients are closed, and that nothing stays in memory for them.
+// TestSlow checks that the connections of slow clients are closed, and that nothing about these clients stays in
+// memory.
 func TestSlow(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) {
@@ -179,7 +180,7 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
-// TestFlood checks a runtime that sends as many requests as it can: its requests are limited, and other runtimes are
+// TestFlood checks a runtime that sends as many requests as possible: its requests are limited, and other runtimes are
 // not affected.
 func TestFlood(t *testing.T) {
 	ca := newRoot(t, "ca")
@@ -242,8 +243,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestSlowRuntime checks one runtime with many slow request bodies: it uses at most its share of the concurrent
-// requests.
+// TestSlowRuntime checks one runtime with many slow request bodies: the runtime uses at most its share of the
+// concurrent requests.
 func TestSlowRuntime(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) {

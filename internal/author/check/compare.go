@@ -32,7 +32,7 @@ func CRDs(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.Cust
 }
 
 // CompareCRDs returns the changes of CRDs after which existing custom resources would not work any more. CompareCRDs
-// does not report a removed CRD, because it is reported as a removed object.
+// does not report a removed CRD, because CompareObjects reports removed objects.
 func CompareCRDs(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	var findings []content.Finding
 	for _, key := range slices.Sorted(maps.Keys(before)) {
@@ -175,8 +175,8 @@ func typeOf(s *apiextensionsv1.JSONSchemaProps) string {
 	return s.Type
 }
 
-// compareLimits adds findings about values that the limits of the old schema allowed and those of the new schema do not
-// allow.
+// compareLimits adds findings about values that the limits of the old schema allowed and the limits of the new schema
+// do not allow.
 func (c *comparison) compareLimits(path string, grave content.Level, before, after *apiextensionsv1.JSONSchemaProps) {
 	if len(after.Enum) > 0 {
 		var gone []string

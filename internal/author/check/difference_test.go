@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestCompare checks the difference between the objects of two versions, with the findings about it.
+// TestCompare checks the difference between the objects of two versions, and the findings about this difference.
 func TestCompare(t *testing.T) {
 	version := func(verbs string, configs ...string) []*unstructured.Unstructured {
 		text := "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: operator}\n" +

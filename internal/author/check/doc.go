@@ -6,7 +6,7 @@
 // # How it works
 //
 // [Objects] compares each object of a built-in kind with the Go type of this kind, field by field, and checks that all
-// supported Kubernetes versions serve its API version. The Go types are those of client-go, so no schemas have to be
+// supported Kubernetes versions serve its API version. The Go types come from client-go, so no schemas have to be
 // embedded. [CompareCRDs], [CompareImmutable] and [AddedRights] compare the objects of two versions of a module.
 //
 // # What it does not do

@@ -15,7 +15,7 @@ import (
 )
 
 // compareWithType returns the fields of an object that its Go type does not have, and the fields whose values have
-// another type. The status is not compared, because it is not applied.
+// another type. The status is not compared, because the manager does not apply the status.
 func compareWithType(o *unstructured.Unstructured, typed runtime.Object) []string {
 	c := fieldComparison{}
 	tree := maps.Clone(o.Object)

@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestLostRights checks which permissions one version has and the other one lacks, whatever the names of their roles
-// are.
+// TestLostRights checks which permissions the first version has and the second version lacks, whatever the names of
+// their roles are.
 func TestLostRights(t *testing.T) {
 	rule := func(kind, name, groups, resources, verbs string) string {
 		return "apiVersion: rbac.authorization.k8s.io/v1\nkind: " + kind + "\nmetadata: {name: " + name +

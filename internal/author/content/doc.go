@@ -17,5 +17,5 @@
 // # What it does not do
 //
 // The package does not apply objects to a cluster. The package does not verify signatures, because the registry client
-// verifies them.
+// verifies signatures.
 package content

@@ -39,8 +39,8 @@ func ContainersOf(o *unstructured.Unstructured) []map[string]any {
 
 // ImagesOf returns the images of all workloads, sorted and without duplicates. The result includes the images of
 // containers, and the images in environment variables. The value of a variable is an image if the name of the variable
-// ends in IMAGE. The value is also an image if it has a path and a tag or digest; localhost:8080, for example, is no
-// image.
+// ends in IMAGE. The value of a variable is also an image if the value has a path and a tag or digest; localhost:8080,
+// for example, is no image.
 func ImagesOf(objects []*unstructured.Unstructured) (images []string, findings []Finding) {
 	for _, o := range objects {
 		for _, c := range ContainersOf(o) {

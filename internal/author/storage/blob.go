@@ -79,7 +79,7 @@ func fileBlob(path string) (b blob, digest string, err error) {
 	return b, "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// firstBytes is a writer that stores the first maxInMemory bytes and discards the rest.
+// firstBytes is a writer that stores the first maxInMemory bytes and discards all further bytes.
 type firstBytes struct{ *bytes.Buffer }
 
 func (f *firstBytes) Write(p []byte) (int, error) {
@@ -89,8 +89,8 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readBlob reads a blob, and returns it with its digest. readBlob writes a large blob to a temporary file, and unlinks
-// the file at once, so that it disappears when the process ends.
+// readBlob reads a blob, and returns the blob with its digest. readBlob writes a large blob to a temporary file, and
+// unlinks the file at once, so that the file disappears when the process ends.
 func (a *Archive) readBlob(r io.Reader) (b blob, digest string, err error) {
 	h := sha256.New()
 	r = io.TeeReader(r, h)

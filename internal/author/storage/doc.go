@@ -10,11 +10,12 @@
 // # How it works
 //
 // A [Place] is an archive or a registry. The same registry client reads archives and registries: an archive implements
-// http.RoundTripper and answers the requests of the client, see [Archive.RoundTrip]. So reading, verifying and copying
-// are implemented only once. A large blob of an archive, such as a layer of an image, is never completely in memory.
+// http.RoundTripper and answers the requests of the client, see [Archive.RoundTrip]. Therefore reading, verifying and
+// copying are implemented only once for archives and registries. A large blob of an archive, such as a layer of an
+// image, is never completely in memory.
 //
 // [Copy] derives the repository of a copied image from the original name of the image. [Copy] does not change manifests
-// of the module. Instead, the component descriptor contains the new locations of the images, and the manager replaces
+// of the module. The component descriptor of a copy contains the new locations of the images, and the manager replaces
 // the images in workloads when it installs the module. If the manager does not replace an image, Copy reports the image
 // by its old name ([OldName]).
 //

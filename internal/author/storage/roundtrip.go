@@ -12,7 +12,7 @@ import (
 // RoundTrip answers the requests of a registry client from the archive, for any host. RoundTrip adds the artifacts that
 // the client writes to the archive in memory. [Archive.Save] writes the archive to disk.
 //
-// RoundTrip implements those parts of the OCI distribution specification that the clients in this project use. Deleting
+// RoundTrip implements the parts of the OCI distribution specification that the clients in this project use. Deleting
 // content is not supported.
 func (a *Archive) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Body != nil {

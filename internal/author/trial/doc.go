@@ -6,9 +6,9 @@
 //
 // # How it works
 //
-// A [Trial] installs the previous version of a module, upgrades it and uninstalls it. After that, the Trial compares
-// the objects in the cluster with the objects that existed before the installation. A [Trial] applies objects with
-// package apply, as the manager does.
+// A [Trial] installs the previous version of a module, upgrades the module and uninstalls the module. After the
+// removal, the Trial compares the objects in the cluster with the objects that existed before the installation. A
+// [Trial] applies objects with package apply, as the manager does.
 //
 // [Preview] renders all parts of a version as the manager does, and sends each object to the API server as a dry run.
 // The differences between the responses and the present objects are the changes.

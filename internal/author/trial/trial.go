@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Trial installs a module on a test cluster, upgrades it, and uninstalls it, as the manager does.
+// Trial installs a module on a test cluster, upgrades the module, and uninstalls the module, as the manager does.
 type Trial struct {
 	// Config is the configuration of the connection to the cluster. The user of the connection needs all permissions in
 	// the cluster.
@@ -31,7 +31,7 @@ type Trial struct {
 	// Simulated is true if no operator runs in the cluster. In this case, no operator sets the state of the default
 	// custom resource, so Run does not wait for this state.
 	Simulated bool
-	// Timeout is the timeout of each step; 0 means that it is 3 minutes.
+	// Timeout is the timeout of each step; 0 means that the timeout is 3 minutes.
 	Timeout time.Duration
 	// Progress is called with a message when a step starts, and with the reason while a step waits. nil means that
 	// there are no messages.
@@ -52,8 +52,8 @@ type Step struct {
 // pollInterval is the interval at which a step checks a condition again.
 const pollInterval = 300 * time.Millisecond
 
-// Run runs all steps and stops after the first failed step. If a step fails, the installed objects stay in the cluster,
-// so that the author can inspect them. The error contains the name of the failed step and the cause.
+// Run runs all steps and stops after the first failed step. After a failed step, the installed objects stay in the
+// cluster, so that the author can inspect these objects. The error contains the name of the failed step and the cause.
 func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	if t.Timeout == 0 {
 		t.Timeout = 3 * time.Minute
@@ -136,7 +136,7 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// trialRun is the state of a trial while it runs.
+// trialRun is the state of a running trial.
 type trialRun struct {
 	*Trial
 	refs []apply.Ref // installed objects
@@ -232,7 +232,8 @@ func (r *trialRun) create(ctx context.Context, m *author.Module) error {
 	})
 }
 
-// notReadyReason returns the reason why the default custom resource is not ready, or "" if it is ready.
+// notReadyReason returns the reason why the default custom resource is not ready, or "" if the custom resource is
+// ready.
 func (r *trialRun) notReadyReason(ctx context.Context) (string, error) {
 	if r.uid == "" || r.Simulated {
 		return "", nil
@@ -269,8 +270,8 @@ func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
 	return nil
 }
 
-// uninstall deletes the custom resource while the operator is still running. After that, uninstall deletes the other
-// objects.
+// uninstall deletes the custom resource while the operator is still running. After that, uninstall deletes the
+// remaining objects.
 func (r *trialRun) uninstall(ctx context.Context) error {
 	if r.uid != "" {
 		if err := r.remove(ctx, []apply.Ref{r.cr}); err != nil {
@@ -297,8 +298,8 @@ func (r *trialRun) remove(ctx context.Context, refs []apply.Ref) error {
 	})
 }
 
-// waitUntil calls the function check until it returns "", which means that nothing blocks the step any more. If the
-// step times out, the error contains the last result of check.
+// waitUntil calls the function check repeatedly until the function returns "", which means that nothing blocks the step
+// any more. If the step times out, the error contains the last result of check.
 func (t *Trial) waitUntil(ctx context.Context, check func() (blocker string, err error)) error {
 	lastBlocker := ""
 	for {
@@ -327,8 +328,8 @@ func (t *Trial) waitUntil(ctx context.Context, check func() (blocker string, err
 var transientKinds = map[string]bool{"Event": true, "Endpoints": true, "EndpointSlice": true, "Lease": true,
 	"ControllerRevision": true, "ComponentStatus": true}
 
-// createdByCluster reports whether the cluster itself creates the object in each namespace. The cluster may create such
-// an object some time after the namespace, so the object may be missing when the trial starts.
+// createdByCluster reports whether the cluster itself creates the object in each namespace. The cluster may create an
+// object of this kind some time after the namespace, so the object may be missing when the trial starts.
 func createdByCluster(r apply.Ref) bool {
 	return r.Group == "" && (r.Kind == "ConfigMap" && r.Name == "kube-root-ca.crt" ||
 		r.Kind == "ServiceAccount" && r.Name == "default")

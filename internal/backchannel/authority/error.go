@@ -8,10 +8,11 @@ import (
 
 // Error is the reason why no certificate is available.
 type Error struct {
-	// Code is the reason code: AuthorityBroken, AuthorityNotReady, CertificateNotReady or CertificateRefused. These
-	// codes do not change.
+	// Code is the reason code: AuthorityBroken, AuthorityNotReady, CertificateNotReady or CertificateRefused. The
+	// reason codes do not change between versions.
 	Code string
-	// Message explains the problem and how to fix it. The text stays the same as long as the problem stays the same.
+	// Message explains the problem and how to solve the problem. The text of Message stays the same as long as the
+	// problem stays the same.
 	Message string
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // maxRoots limits how many roots there are after a root is created on request; each root is in the bundle of every
-// runtime. A root that replaces an old one because of its age is created even if there are maxRoots roots.
+// runtime. When a root is too old, its successor is created even if there are maxRoots roots.
 const maxRoots = 5
 
 // rotationInput is what a decision about a rotation needs in addition to the current roots.
@@ -20,8 +20,8 @@ type rotationInput struct {
 	known                   bool
 }
 
-// next returns the next rootSet, and a description of the changes. If nothing must change, next returns r itself. r is
-// nil if there is no rootSet yet. next makes these changes in this order:
+// next returns the next rootSet, and a description of the changes. If nothing must change, next returns r itself. The
+// rootSet r is nil if there are no roots yet. The method next makes the following changes, in this order:
 //
 //	1  remove roots that have expired
 //	2  create a root if there is none, if the newest one expires within the overlap, or if a request asks for it and
@@ -76,8 +76,8 @@ func (r *rootSet) next(s rotationInput) (*rootSet, []string, error) {
 	return next, done, nil
 }
 
-// reasonForNewRoot returns the reason why a root has to be created, or "" if none has to be created. The parameter
-// roots has those roots of the rootSet that have not expired.
+// reasonForNewRoot returns the reason why a root has to be created, or "" if no root has to be created. The parameter
+// roots contains the roots of the rootSet that have not expired.
 func (r *rootSet) reasonForNewRoot(roots []root, s rotationInput) string {
 	switch {
 	case len(r.roots) == 0:
@@ -92,7 +92,7 @@ func (r *rootSet) reasonForNewRoot(roots []root, s rotationInput) string {
 	return ""
 }
 
-// isComplete reports whether it is known for every runtime which root has signed its certificate.
+// isComplete reports whether the root that has signed the certificate is known for every runtime.
 func (s rotationInput) isComplete() bool { return s.known && len(s.seen[""]) == 0 }
 
 // listenerAt returns the index of the root that has to sign the certificate of the listener.

@@ -9,9 +9,9 @@
 //
 // # How it works
 //
-// The certificates that one set of roots has verified are cached with that set, and the set is replaced as a whole when
-// the roots change. Therefore a cached result is never used with other roots. The validity period of a certificate is
-// checked again for each request.
+// Verified certificates are cached with the set of roots that has verified them. When the roots change, the whole set
+// is replaced. Therefore a cached result is never used with other roots than the roots that have verified the
+// certificate. The validity period of a certificate is checked again for each request.
 //
 // # What it does not do
 //
@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	// maxVerified is the maximum number of verified certificates that are cached for one set of roots. One cached
+	// maxVerified is the maximum number of verified certificates in the cache of one set of roots. One cached
 	// certificate takes about 400 bytes.
 	maxVerified = 16384
 	// MaxChain is the maximum number of certificates that a client may send. maxChainBytes is their maximum total size.
@@ -82,7 +82,8 @@ type Verifier struct {
 	current atomic.Pointer[Roots]
 }
 
-// NewVerifier returns a Verifier. The function roots returns the current roots; it is called for each request.
+// NewVerifier returns a Verifier. The function roots returns the current roots. This function is called for each
+// request.
 func NewVerifier(roots func() []*x509.Certificate) *Verifier { return &Verifier{roots: roots} }
 
 // Current returns the current roots. As long as the roots do not change, Current returns the same value.
@@ -130,7 +131,7 @@ func (r *Roots) Verify(leaf *x509.Certificate, intermediates []*x509.Certificate
 	return c, c.Check(now)
 }
 
-// VerifyHeader parses a header with [ParseHeader], and verifies the certificate in it.
+// VerifyHeader parses a header with [ParseHeader], and verifies the certificate in the header.
 func (r *Roots) VerifyHeader(header string, now time.Time) (*Certificate, *Error) {
 	key := sha256.Sum256([]byte(header))
 	if c := r.cached(key); c != nil {
@@ -148,14 +149,15 @@ func (r *Roots) VerifyHeader(header string, now time.Time) (*Certificate, *Error
 	return c, c.Check(now)
 }
 
-// cached returns the certificate that is cached under a key, or nil if there is none.
+// cached returns the certificate that is cached under a key, or nil if the cache has no certificate for this key.
 func (r *Roots) cached(key [sha256.Size]byte) *Certificate {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.verified[key]
 }
 
-// cache stores a verified certificate in the cache. If there are too many certificates, cache removes an arbitrary one.
+// cache stores a verified certificate in the cache. If there are too many certificates in the cache, the method cache
+// removes an arbitrary certificate.
 func (r *Roots) cache(key [sha256.Size]byte, c *Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -48,7 +48,7 @@ func request(watches ...protocol.Watch) Request {
 		Server: "https://api.example.com:16443", Watchlist: protocol.Watchlist{Watches: watches}}
 }
 
-// content returns an object of a bundle in the form in which an API server gets it.
+// content returns an object of a bundle in the form in which an API server receives the object.
 func content(t *testing.T, b *render.Bundle, kind, name string) map[string]any {
 	t.Helper()
 	i := slices.IndexFunc(b.Objects, func(o *render.Object) bool { return o.GVK.Kind == kind && o.Name == name })

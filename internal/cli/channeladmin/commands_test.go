@@ -27,9 +27,9 @@ import (
 
 const release = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modulereleasemetas/sample"
 
-// newControlPlane starts a control plane with the catalog of package fixture and two runtimes: one follows channel
-// regular of module sample, the other has pinned a version. The control plane has a third runtime, which is being
-// deleted.
+// newControlPlane starts a control plane with the catalog of package fixture and two runtimes: the first runtime
+// follows channel regular of module sample, and the second runtime has pinned a version. The control plane has a third
+// runtime, which is being deleted.
 func newControlPlane(t *testing.T) *fixture.Server {
 	t.Helper()
 	follows := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"},
@@ -58,8 +58,8 @@ func newControlPlane(t *testing.T) *fixture.Server {
 	return fixture.NewServer(t, objects...)
 }
 
-// TestChannelSet checks which runtimes the command reports, which objects it writes, and which input it refuses before
-// the first write.
+// TestChannelSet checks which runtimes klm channel set reports, which objects the command writes, and which input it
+// refuses before the first write.
 func TestChannelSet(t *testing.T) {
 	channels := func(regular string, more ...any) []any {
 		return append([]any{map[string]any{"channel": "regular", "version": regular},

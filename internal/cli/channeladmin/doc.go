@@ -1,5 +1,5 @@
-// Package channeladmin has the commands of klm for the people who release modules to a fleet: the catalog and its
-// channels.
+// Package channeladmin has the commands of klm for the persons who release modules to a fleet: commands for the catalog
+// and its channels.
 //
 // # Use
 //

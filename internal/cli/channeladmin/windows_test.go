@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// managerWith returns the Deployment of a manager with these flags and this ConfigMap as a volume.
+// managerWith returns the Deployment of a manager with the given flags and with a ConfigMap as a volume.
 func managerWith(volume string, flags ...any) client.Object {
 	spec := map[string]any{"containers": []any{map[string]any{"name": "manager", "args": flags,
 		"volumeMounts": []any{map[string]any{"name": "policy", "mountPath": "/etc/maintenance-policy"}}}}}
@@ -26,7 +26,7 @@ func managerWith(volume string, flags ...any) client.Object {
 		"spec":     map[string]any{"template": map[string]any{"spec": spec}}}}
 }
 
-// TestWindowsAreFound checks that klm uses the maintenance policy of the manager, and reports if it cannot read the
+// TestWindowsAreFound checks that klm uses the maintenance policy of the manager, and reports if klm cannot read the
 // policy.
 func TestWindowsAreFound(t *testing.T) {
 	const every = `["Mon","Tue","Wed","Thu","Fri","Sat","Sun"]`
@@ -96,7 +96,7 @@ func TestWindowsAreFound(t *testing.T) {
 	}
 }
 
-// TestRiskWithKubernetesVersion checks that klm knows the version of Kubernetes of a runtime when it evaluates the
+// TestRiskWithKubernetesVersion checks that klm knows the version of Kubernetes of a runtime when klm evaluates the
 // conditions of known risks.
 func TestRiskWithKubernetesVersion(t *testing.T) {
 	const kyma = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a"

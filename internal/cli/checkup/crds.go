@@ -51,9 +51,9 @@ func readCRDs(ctx context.Context, c *connection.Cluster, isRuntime bool) []crdS
 	return all
 }
 
-// sameVersions reports whether a CRD of a cluster has the same fields as the CRD of this klm, in the same versions. A
-// runtime has only the stored version. The manager, and not the CRD of this klm, decides which versions are served and
-// how they are converted.
+// sameVersions reports whether a CRD of a cluster has the same fields as the CRD of this version of klm, in the same
+// API versions. A runtime has only the stored version. The manager, and not the CRD, decides which versions are served
+// and how objects are converted.
 func sameVersions(want, live []apiextensionsv1.CustomResourceDefinitionVersion, isRuntime bool) bool {
 	if isRuntime {
 		want = slices.DeleteFunc(slices.Clone(want),

@@ -7,9 +7,9 @@
 //
 // # How it works
 //
-// klm version reads the versions that managers and agents have reported, and compares the CRDs of the cluster with
-// those of this klm. klm check checks the list of requirements in install.md. Each check is a line with a result and a
-// remedy; a check that the user has no right to make is a warning.
+// klm version reads the versions that managers and agents have reported, and compares the CRDs of the cluster with the
+// CRDs of this version of klm. klm check checks the list of requirements in install.md. Each check is a line with a
+// result and a remedy; a check that the user has no right to make is a warning.
 //
 // # What it does not do
 //

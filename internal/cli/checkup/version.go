@@ -122,7 +122,8 @@ func (r *versionReport) Show(p *console.Page) {
 	}
 }
 
-// managerRows returns the rows about the managers: one for each replica that shares the work, or one for the leader.
+// managerRows returns the rows about the managers: one row for each replica that shares the work, or one row for the
+// leader.
 func (r *versionReport) managerRows() [][]string {
 	m := r.Manager
 	suffix := ""

@@ -19,7 +19,7 @@ func RuntimeNames(a *console.App) console.NameSource {
 	}
 }
 
-// kymaNames returns the names of all Kymas. If the Kymas cannot be listed, kymaNames returns none.
+// kymaNames returns the names of all Kymas. If the Kymas cannot be listed, kymaNames returns no names.
 func (c *Cluster) kymaNames(ctx context.Context) []string {
 	list := &metav1.PartialObjectMetadataList{}
 	if c.listMetadata(ctx, "Kyma", c.Namespace, 0, list) != nil {

@@ -8,8 +8,8 @@
 //
 // # How it works
 //
-// The kubeconfig is found as kubectl finds it. klm requests the kinds of our API group that the cluster serves: a
-// cluster that serves Manifests is a control plane, any other cluster is a runtime. [Cluster.Explain] turns errors of
+// klm finds the kubeconfig in the same way as kubectl. klm requests the kinds of our API group that the cluster serves:
+// a cluster that serves Manifests is a control plane, any other cluster is a runtime. [Cluster.Explain] turns errors of
 // API servers into messages with an exit code. [WaitForKyma] waits for a change of a Kyma by a watch. If watches are
 // forbidden, WaitForKyma reads the Kyma every two seconds.
 //

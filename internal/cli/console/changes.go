@@ -34,7 +34,7 @@ func (p *Page) Changes(changes []trial.Change, unchanged int) {
 }
 
 // clipPair clips two different values to a limit, unless the page is wide. If both values have the same beginning,
-// clipPair leaves out this beginning, so that the first difference is visible.
+// clipPair leaves out the beginning, so that the first difference is visible.
 func (p *Page) clipPair(a, b string, limit int) (string, string) {
 	one, two := []rune(strings.Join(strings.Fields(a), " ")), []rune(strings.Join(strings.Fields(b), " "))
 	same := 0

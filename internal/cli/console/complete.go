@@ -14,8 +14,8 @@ type Completion = func(cmd *cobra.Command, args []string, begun string) ([]strin
 // completionTimeout is the maximum time that a shell waits for completions.
 const completionTimeout = 3 * time.Second
 
-// NameSource returns names for completion. If the names cannot be read, NameSource returns none, because a shell shows
-// no errors.
+// NameSource returns names for completion. If the names cannot be read, NameSource returns no names, because a shell
+// shows no errors during completion.
 type NameSource func(ctx context.Context, args []string) []string
 
 // CompleteArguments completes each argument from the source at the position of the argument. Arguments without a source
@@ -47,7 +47,7 @@ func CompleteFlag(cmd *cobra.Command, flag string, source NameSource) {
 	}
 }
 
-// FixedNames returns a source that always returns these names.
+// FixedNames returns a source that always returns the given names.
 func FixedNames(all ...string) NameSource {
 	return func(context.Context, []string) []string { return all }
 }

@@ -10,7 +10,7 @@
 //
 // # How it works
 //
-// A command returns an error made by [Fail], which has an exit code; the root command prints it. The result of a
+// A command returns an error made by [Fail], which has an exit code; the root command prints the error. The result of a
 // command is a [Report], which [App.Print] writes in the format of -o: as a [Page] for people, or encoded for programs.
 //
 // # What it does not do

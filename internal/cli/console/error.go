@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// The exit codes are stable; the help of the root command lists them.
+// The exit codes are stable; the help of the root command lists the exit codes.
 const (
 	ExitOK        = 0
 	ExitFailed    = 1 // a failure that has no other code

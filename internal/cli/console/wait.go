@@ -50,7 +50,7 @@ func (n *negated) Type() string { return "bool" }
 // IsBoolFlag returns true, so that users can give the flag without a value.
 func (n *negated) IsBoolFlag() bool { return true }
 
-// ChangeFlags are the flags of commands that change something. These flags state whether the command asks for
+// ChangeFlags are the flags of commands that change something. ChangeFlags state whether the command asks for
 // confirmation, whether it only shows the change, and whether it waits until the change is done.
 type ChangeFlags struct {
 	WaitFlags

@@ -121,7 +121,7 @@ func runInCluster(ctx context.Context, a *console.App, o options) error {
 }
 
 // door is the handler of all requests: of probes, of the sign-in, and of the pages for people who have signed in. While
-// the provider does not answer, the handler returns a page that says that nobody can sign in.
+// the OpenID Connect provider does not answer, the handler returns a page which says that nobody can sign in.
 type door struct {
 	index   *fleetindex.Index
 	host    string // the only accepted header Host, but for probes

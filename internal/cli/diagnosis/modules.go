@@ -19,7 +19,8 @@ type ModuleRow struct {
 	Channel string `json:"channel,omitempty"`
 	Pinned  string `json:"pinned,omitempty"`  // the version that the module is pinned to
 	Version string `json:"version,omitempty"` // the installed version
-	// The former and the new version while the version changes. The former version is "" if there was none.
+	// From and To are the former and the new version while the version changes. The former version is "" if the module
+	// had no version before.
 	From     string                       `json:"from,omitempty"`
 	To       string                       `json:"to,omitempty"`
 	State    v1beta2.State                `json:"state"`
@@ -30,8 +31,8 @@ type ModuleRow struct {
 	Resource string                       `json:"resource,omitempty"`
 }
 
-// ListModules returns the modules that a runtime requests, and the modules that it does not request any more but still
-// has. The modules are sorted by name.
+// ListModules returns the modules that a runtime requests, and the modules that the runtime still has but does not
+// request any more. The modules are sorted by name.
 func ListModules(k *v1beta2.Kyma) ModuleList {
 	all := ModuleList{}
 	for _, name := range connection.ModuleNames(k) {

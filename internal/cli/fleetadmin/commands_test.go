@@ -202,7 +202,7 @@ func TestRuntimeAdd(t *testing.T) {
 }
 
 // TestOwner checks that the cluster of another owner is refused before anything is written, that a takeover asks for
-// confirmation, and that a removal leaves such a cluster unchanged.
+// confirmation, and that a removal does not change the cluster of another owner.
 func TestOwner(t *testing.T) {
 	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "kyma-system", UID: "u",
 		Annotations: map[string]string{v1beta2.AnnotationOwner: ownership.Owner{ControlPlane: "other",
@@ -328,7 +328,7 @@ func TestRuntimeRemove(t *testing.T) {
 	}
 }
 
-// TestReadCommands checks lists and reports, and which input they refuse.
+// TestReadCommands checks lists and reports, and which input these commands refuse.
 func TestReadCommands(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
 	for _, c := range []fixture.Case{

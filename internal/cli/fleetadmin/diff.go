@@ -147,8 +147,8 @@ func (d differences) err(asked bool) error {
 	return console.Fail(console.ExitNotReady, "%s would change", console.Count(len(d.Changes), "object"))
 }
 
-// versionToCompare returns the version that klm diff compares with the installed one. The version is the value of --to,
-// or the version of a channel.
+// versionToCompare returns the version that klm diff compares with the installed version. The version is the value of
+// --to, or the version of a channel.
 func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (string, error) {
 	all := s.VersionsOf(o.module)
 	if o.to != "" {

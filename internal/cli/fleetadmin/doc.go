@@ -6,8 +6,8 @@
 //
 // # How it works
 //
-// There is one file for each command. A command that changes an object first checks the change. The command then writes
-// only the field in question, and waits until the status shows that the change is done.
+// The package has one file for each command. A command that changes an object first checks the change. After the check,
+// the command writes only the field in question, and waits until the status shows that the change is done.
 //
 // # What it does not do
 //

@@ -191,7 +191,7 @@ func TestNoManager(t *testing.T) {
 		t, commands, s.Kubeconfig)
 }
 
-// decoded returns a Lease in the form in which the server stores it.
+// decoded returns a Lease in the form in which the server stores the Lease.
 func decoded(t *testing.T, o client.Object) *unstructured.Unstructured {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)

@@ -155,8 +155,8 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 // may have other names, because an access Secret is found by its label.
 func accessSecret(name string) string { return name + "-access" }
 
-// saveAccessSecret creates the access Secret of a runtime. If an earlier attempt has created it, saveAccessSecret
-// updates it.
+// saveAccessSecret creates the access Secret of a runtime. If an earlier attempt has created the Secret,
+// saveAccessSecret updates the Secret.
 func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, kubeconfig []byte) error {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -184,8 +184,8 @@ func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, k
 }
 
 // checkKubeconfig returns an error if the control plane cannot use a kubeconfig for a runtime. The reasons are: the
-// kubeconfig is not acceptable, it does not work, its cluster is the control plane itself, or its user lacks
-// permissions.
+// kubeconfig is not acceptable, the kubeconfig does not work, its cluster is the control plane itself, or its user
+// lacks permissions.
 func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connection.Cluster,
 	o addOptions, kubeconfig []byte) error {
 	file := o.file

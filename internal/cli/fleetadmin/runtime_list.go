@@ -54,7 +54,7 @@ klm runtime list -o custom-columns=NAME:.name,WHY:.reason --watch`,
 }
 
 // listRuntimesOf prints the runtimes of several control planes that the filters accept. If a control plane cannot be
-// read, the others are printed, and the error names it.
+// read, the runtimes of the other control planes are printed, and the error names this control plane.
 func listRuntimesOf(ctx context.Context, a *console.App, contexts []string, l *console.Listing) error {
 	lists := make([]runtimeList, len(contexts))
 	failed := connection.EachControlPlane(ctx, a, contexts, func(i int, c *connection.Cluster) error {
@@ -82,7 +82,7 @@ func arrange(l *console.Listing, all runtimeList) (runtimeList, error) {
 	return console.Arrange[runtimeRow](l, all, nil)
 }
 
-// listRuntimes prints the runtimes that the filters accept, or shows them and their changes.
+// listRuntimes prints the runtimes that the filters accept, or shows these runtimes and their changes.
 func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l *console.Listing) error {
 	all := runtimeList{}
 	if !l.Watch {
@@ -119,7 +119,7 @@ type runtimeList []runtimeRow
 
 // runtimeRow is the row of one runtime in the list.
 type runtimeRow struct {
-	// Context is the context of the control plane; "" if only one was listed.
+	// Context is the context of the control plane; "" if only one control plane was listed.
 	Context string        `json:"context,omitempty"`
 	Name    string        `json:"name"`
 	State   v1beta2.State `json:"state"`
@@ -128,7 +128,7 @@ type runtimeRow struct {
 	Paused  bool          `json:"paused,omitempty"`
 	Agent   string        `json:"agent,omitempty"`
 	Created time.Time     `json:"created,omitzero"`
-	// Kubernetes is the version of Kubernetes in the runtime; "" if it is not known.
+	// Kubernetes is the version of Kubernetes in the runtime; "" if the version is not known.
 	Kubernetes string `json:"kubernetesVersion,omitempty"`
 	Reason     string `json:"reason,omitempty"`
 	Message    string `json:"message,omitempty"`

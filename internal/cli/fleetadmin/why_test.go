@@ -26,8 +26,8 @@ func TestWhyCode(t *testing.T) {
 	}
 }
 
-// TestWatchWhy checks that klm why --watch shows the report again after a change, and ends without an error when it is
-// interrupted.
+// TestWatchWhy checks that klm why --watch shows the report again after a change, and ends without an error when the
+// command is interrupted.
 func TestWatchWhy(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
 	out := fixture.NewBuffer()

@@ -61,8 +61,8 @@ klm calendar -o jsonpath={.freezes[*].name}`,
 	return c
 }
 
-// read returns the report about one control plane, or about several. If one of several control planes cannot be read,
-// read returns the report about the others and an error that names it.
+// read returns the report about one control plane, or about several control planes. If one of several control planes
+// cannot be read, read returns the report about the other control planes, and an error that names this control plane.
 func read(ctx context.Context, a *console.App, o options) (*report, error) {
 	zone, err := calendar.Zone(o.zone)
 	if err != nil {

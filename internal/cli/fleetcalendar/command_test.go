@@ -39,7 +39,8 @@ func runtimeWith(name, region string, change func(*v1beta2.Kyma)) *v1beta2.Kyma 
 	return k
 }
 
-// policies returns two RolloutPolicies: one with a freeze in the past and one that begins in the middle of a stage.
+// policies returns two RolloutPolicies: the first policy has a freeze in the past, and the second policy has a freeze
+// that begins in the middle of a stage.
 func policies() []client.Object {
 	return []client.Object{
 		&v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "standard", Namespace: "kcp-system"},
@@ -184,7 +185,7 @@ func TestCalendar(t *testing.T) {
 }
 
 // TestContexts checks the calendar of several control planes: numbers are added up, rows name their control plane, and
-// a control plane that cannot be read does not hide the others.
+// a control plane that cannot be read does not hide the other control planes.
 func TestContexts(t *testing.T) {
 	eu := fixture.NewServer(t, objects()...)
 	us := fixture.NewServer(t, objects()...)
@@ -238,7 +239,7 @@ func TestFormats(t *testing.T) {
 	fixture.GoldenFormats(t, "calendar", r)
 }
 
-// forbid makes the server refuse to read these resources.
+// forbid makes the server refuse to read the given resources.
 func forbid(resources ...string) func(*fixture.Server) {
 	return func(s *fixture.Server) {
 		s.Intercept = func(w http.ResponseWriter, r *http.Request) bool {

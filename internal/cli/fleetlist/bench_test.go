@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// BenchmarkChunk measures how klm status processes one chunk of 500 Kymas: 2.7 MB take 38 ms of a processor, so 10,000
-// Kymas take 0.8 s of one, or less than half a second of two.
+// BenchmarkChunk measures how klm status processes one chunk of 500 Kymas: 2.7 MB take 38 ms of one processor, so
+// 10,000 Kymas take 0.8 s on one processor, or less than half a second on two processors.
 func BenchmarkChunk(b *testing.B) {
 	k := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{})
 	k.Status.Modules = nil

@@ -1,5 +1,5 @@
 // Package fleetlist lists and watches all Kymas of a control plane, quickly and with little memory. The package also
-// has the filters of such lists, and the common part of the commands that change several runtimes.
+// has the filters of the lists, and the common part of the commands that change several runtimes.
 //
 // # Use
 //
@@ -7,16 +7,17 @@
 //
 // # How it works
 //
-// A fleet is read in pages of 500. A page is split into its objects without decoding them (json.go). Fields that
+// A fleet is read in pages of 500. A page is split into its objects without decoding the objects (json.go). Fields that
 // are not needed are removed. The remaining fields are decoded on all processors into [Member], which has only the
-// fields that are shown. While one page is decoded, the next one is requested.
+// fields that are shown. While one page is decoded, the next page is requested.
 //
-// [ListBrief] reads the columns of kubectl get instead (table.go). The API server then sends 2 MB instead of 60 MB for
-// 10,000 Kymas.
+// [ListBrief] does not read whole Kymas, but the columns of kubectl get (table.go). For 10,000 Kymas, the API server
+// sends 2 MB for these columns instead of 60 MB for whole Kymas.
 //
-// A [Verb] checks the changes of all selected runtimes, asks once, and then makes the changes, several at a time.
+// A [Verb] checks the changes of all selected runtimes, asks once for confirmation, and then makes the changes, several
+// at the same time.
 //
 // # What it does not do
 //
-// The package stores no Kymas: the caller stores the Kymas that it shows.
+// The package stores no Kymas: the caller stores the Kymas that the caller shows.
 package fleetlist

@@ -79,8 +79,8 @@ func TestLean(t *testing.T) {
 	}
 }
 
-// FuzzSplit checks that a list is split into the objects that encoding/json reads from it, and that any other text is
-// an error.
+// FuzzSplit checks that splitList finds the same objects in a list as encoding/json, and that any other text is an
+// error.
 func FuzzSplit(f *testing.F) {
 	for _, seed := range []string{`{"items":[{"a":"b"},[],1,null,"\\"],"metadata":{"continue":"x"}}`,
 		`{"a":{"items":[1]},"items":null}`, `{"items":[{"managedFields":[{}]}]}`, `{"":0,"items":[`} {

@@ -6,11 +6,11 @@
 //
 // # How it works
 //
-// The command lists the Kymas page by page, and counts them (tally.go). The command reads the whole status only of the
-// worst runtimes. With several contexts, each control plane is counted by itself, and the reports are added up
+// The command lists the Kymas page by page, and counts the runtimes (tally.go). The command reads the whole status only
+// of the worst runtimes. With several contexts, each control plane is counted by itself, and the reports are added up
 // (merge.go).
 //
 // # What it does not do
 //
-// The command changes nothing, and judges nothing itself: states and reasons are those that the manager has written.
+// The command changes nothing, and judges nothing itself: the manager has written the states and reasons.
 package fleetstatus

@@ -13,7 +13,7 @@ import (
 
 // fleetReport is the report of klm status.
 type fleetReport struct {
-	// Manager is nil if it was not read, or if there are several control planes.
+	// Manager is nil if the state of the manager was not read, or if there are several control planes.
 	Manager *liveness.Report `json:"manager,omitempty"`
 	// ControlPlanes has one entry for each context of --contexts.
 	ControlPlanes []planeReport  `json:"controlPlanes,omitempty"`
@@ -24,7 +24,7 @@ type fleetReport struct {
 	Agents        *agentCount    `json:"agents,omitempty"`
 	States        []runtimeCount `json:"states"`
 	Channels      []runtimeCount `json:"channels"`
-	// Kubernetes counts the runtimes by minor version of Kubernetes, where it is known.
+	// Kubernetes counts the runtimes by minor version of Kubernetes, if the version is known.
 	Kubernetes []runtimeCount `json:"kubernetesVersions,omitempty"`
 	Modules    []moduleCount  `json:"modules"`
 	Reasons    []runtimeCount `json:"reasons"`
@@ -55,7 +55,7 @@ type moduleCount struct {
 
 // worstRuntime describes one runtime in the list of runtimes that are not Ready.
 type worstRuntime struct {
-	// Context is the context of the control plane; "" if only one was read.
+	// Context is the context of the control plane; "" if only one control plane was read.
 	Context string        `json:"context,omitempty"`
 	Name    string        `json:"name"`
 	State   v1beta2.State `json:"state"`

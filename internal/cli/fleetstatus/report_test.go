@@ -61,7 +61,8 @@ func TestReports(t *testing.T) {
 	fixture.GoldenFormats(t, "status_contexts.txt", merge([]string{"eu", "ap", "us"}, []*fleetReport{eu, nil, us}, 3))
 }
 
-// TestMerge checks that the report about one control plane equals the merged report about two halves of it.
+// TestMerge checks that the report about one control plane equals the merged report about the two halves of its
+// runtimes.
 func TestMerge(t *testing.T) {
 	var whole tally
 	halves := [2]tally{}

@@ -85,7 +85,8 @@ func read(ctx context.Context, c *connection.Cluster, l *console.Listing, worst 
 	return r, nil
 }
 
-// statusOf prints the report about several control planes. If a control plane cannot be read, the others are counted.
+// statusOf prints the report about several control planes. If a control plane cannot be read, the runtimes of the other
+// control planes are counted.
 func statusOf(ctx context.Context, a *console.App, contexts []string, l *console.Listing, worst int,
 	exitCode bool) error {
 	reports := make([]*fleetReport, len(contexts))
@@ -108,8 +109,8 @@ func statusOf(ctx context.Context, a *console.App, contexts []string, l *console
 	return cmp.Or(err, sum.err(exitCode))
 }
 
-// watchStatus shows the fleet, and shows it again after each change, until ctx ends. The Leases of the manager are read
-// at an interval, because a fleet without a manager has no changes.
+// watchStatus shows the counts of the fleet, and shows the counts again after each change, until ctx ends. The Leases
+// of the manager are read at an interval, because a fleet without a manager has no changes.
 func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, l *console.Listing, worst int) error {
 	const leaseInterval = 10 * time.Second
 	observed := liveness.Read(ctx, c)

@@ -8,8 +8,8 @@
 // # How it works
 //
 // The owner is recorded in the cluster. Package ownership decides whether a Kyma may use the cluster; klm and the
-// manager both call it. The command klm runtime take only annotates the Kyma in the control plane: the manager writes
-// the record.
+// manager call the same functions of this package. The command klm runtime take only annotates the Kyma in the control
+// plane: the manager writes the record.
 //
 // # What it does not do
 //

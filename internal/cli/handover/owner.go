@@ -17,9 +17,9 @@ import (
 var remoteRef = apply.Ref{Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version,
 	Kind: v1beta2.KindKyma, Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName}
 
-// VerifyOwner decides whether a Kyma may use a cluster, by the same rules as the manager. uid is the UID of the Kyma,
-// or "" if it does not exist yet. With take, the Kyma may take the cluster over. If the Kyma is refused, the error is a
-// *[ownership.Refusal].
+// VerifyOwner decides whether a Kyma may use a cluster, by the same rules as the manager. The parameter uid is the UID
+// of the Kyma, or "" if the Kyma does not exist yet. If the parameter take is true, the Kyma may take the cluster over.
+// If the Kyma is refused, the error is a *[ownership.Refusal].
 func VerifyOwner(ctx context.Context, controlPlane *connection.Cluster, name string, uid types.UID,
 	r *connection.Cluster, take bool) (ownership.Found, error) {
 	here, err := controlPlane.UID(ctx)

@@ -42,7 +42,7 @@ func TestImageValues(t *testing.T) {
 	}
 }
 
-// TestFlags checks which input klm refuses before it sends a request, and the files that it writes without a cluster.
+// TestFlags checks which input klm refuses before the first request, and the files that klm writes without a cluster.
 func TestFlags(t *testing.T) {
 	const none = "/no/kubeconfig"
 	for _, c := range []fixture.Case{

@@ -6,13 +6,14 @@
 //
 // # How it works
 //
-// The objects are those of deploy/chart. The objects are applied with package apply, and listed in a ConfigMap beside
-// the manager, so that an upgrade and klm uninstall can remove objects that are no longer needed; see inventory.go. The
-// ConfigMap also has the values of the installation, which the next one keeps; see values.go.
+// The objects come from the chart in deploy/chart. The objects are applied with package apply, and listed in a
+// ConfigMap beside the manager, so that an upgrade and klm uninstall can remove objects that are no longer needed; see
+// inventory.go. The ConfigMap also contains the values of the installation. The next installation keeps these values;
+// see values.go.
 //
 // # What it does not do
 //
-// The package removes neither CRDs nor namespaces, and touches nothing that Helm has installed.
+// The package removes neither CRDs nor namespaces, and does not change objects that Helm has installed.
 package installer
 
 import (

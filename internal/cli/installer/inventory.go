@@ -23,11 +23,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// The inventory is a ConfigMap in the namespace of the manager. klm install lists in it the objects that it installs.
-// With this list, klm install can delete objects that the next version does not have, and klm uninstall can delete all
-// objects. The inventory also has the values of the installation. New objects are added to the inventory before they
-// are applied. Deleted objects are removed from the inventory after their deletion. The next call of klm install or klm
-// uninstall can therefore finish an interrupted one.
+// The inventory is a ConfigMap in the namespace of the manager. klm install lists its installed objects in the
+// inventory. With this list, klm install can delete objects that the next version does not have, and klm uninstall can
+// delete all objects. The inventory also has the values of the installation. New objects are added to the inventory
+// before they are applied. Deleted objects are removed from the inventory after their deletion. Therefore the next call
+// of klm install or klm uninstall can finish an interrupted call.
 
 const (
 	// inventoryName is the name of the ConfigMap.
@@ -41,15 +41,16 @@ const (
 // inventory is the content of the ConfigMap.
 type inventory struct {
 	refs []apply.Ref
-	// values are the values of the installation, or nil if the klm that has written the inventory stored none.
+	// values are the values of the installation, or nil if the version of klm that has written the inventory stored no
+	// values.
 	values values
 }
 
 // nameLabel is the label of every object of the chart except CRDs and the namespace.
 const nameLabel = "app.kubernetes.io/name"
 
-// isKept reports whether klm never deletes an object. Namespaces and CRDs are kept, because deleting one of them would
-// delete all Kymas.
+// isKept reports whether klm never deletes an object. Namespaces and CRDs are kept, because the deletion of such an
+// object would delete all Kymas.
 func isKept(r apply.Ref) bool {
 	return r.Keep || r.Kind == "Namespace" && r.Group == "" || r.Kind == "CustomResourceDefinition"
 }
@@ -59,8 +60,8 @@ func withoutKept(refs []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), isKept)
 }
 
-// encodeInventory encodes the objects that klm may delete. decodeInventory is the reverse function. decodeInventory
-// leaves out kept objects that somebody has added to the inventory.
+// encodeInventory encodes the objects that klm may delete. decodeInventory is the inverse function. decodeInventory
+// leaves out objects that klm never deletes, also if a user has added such objects to the inventory.
 func encodeInventory(refs []apply.Ref) (string, error) {
 	all := []v1beta2.Resource{}
 	for _, r := range withoutKept(refs) {
@@ -133,8 +134,8 @@ func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error
 		client.FieldOwner(connection.FieldOwner), client.ForceOwnership), "writing the inventory")
 }
 
-// ensureNamespace applies the namespace if the chart has it. The inventory is written into this namespace before all
-// other objects.
+// ensureNamespace applies the namespace if the chart contains the namespace. The inventory is written into this
+// namespace before all other objects.
 func (in *installer) ensureNamespace(ctx context.Context) error {
 	for _, o := range in.objects {
 		if o.GetKind() == "Namespace" && o.GetName() == in.Namespace {
@@ -147,8 +148,8 @@ func (in *installer) ensureNamespace(ctx context.Context) error {
 }
 
 // removable returns the objects of refs that exist and belong to the manager. Other objects are never deleted, for two
-// reasons. Everybody who may edit ConfigMaps in the namespace of the manager can edit the inventory. Another
-// installation may have taken over an object.
+// reasons. First, every user who may edit ConfigMaps in the namespace of the manager can edit the inventory. Second,
+// another installation may have taken over an object.
 func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error) {
 	var found []apply.Ref
 	for _, ref := range refs {
@@ -166,10 +167,11 @@ func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.R
 	return found, nil
 }
 
-// helmRelease returns the name of the Helm release that an object belongs to, or "" if the object belongs to none.
+// helmRelease returns the name of the Helm release to which an object belongs, or "" if the object belongs to no
+// release.
 func helmRelease(o client.Object) string { return o.GetAnnotations()["meta.helm.sh/release-name"] }
 
-// liveManager returns the metadata of the manager's Deployment in the cluster, or nil if there is none.
+// liveManager returns the metadata of the manager's Deployment in the cluster, or nil if the Deployment does not exist.
 func (in *installer) liveManager(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
 	manager := &metav1.PartialObjectMetadata{}
 	manager.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"})
@@ -183,7 +185,7 @@ func (in *installer) liveManager(ctx context.Context) (*metav1.PartialObjectMeta
 	return manager, nil
 }
 
-// remove deletes objects and waits until none of them exists.
+// remove deletes objects and waits until all these objects are deleted.
 func (in *installer) remove(ctx context.Context, refs []apply.Ref, report func(string)) error {
 	reported := ""
 	progress := apply.DeletionProgress{}

@@ -108,7 +108,7 @@ func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
 }
 
 // objectsToUninstall returns the objects that exist and must be deleted. objectsToUninstall returns an error if there
-// are none, or if the manager was installed by Helm.
+// are no such objects, or if the manager was installed by Helm.
 func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error) {
 	if manager, err := in.liveManager(ctx); err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []ap
 }
 
 // removeAll deletes the manager first. removeAll waits until the pods of the manager have stopped, so that the manager
-// can release its leases. Then removeAll deletes the other objects.
+// can release its leases. After that, removeAll deletes all other objects.
 func (in *installer) removeAll(ctx context.Context, refs []apply.Ref, report func(string)) error {
 	isManager := func(r apply.Ref) bool { return r.Kind == "Deployment" }
 	isInventory := func(r apply.Ref) bool { return r.Name == inventoryName }

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// defaultConfig is the path of the module-config that commands read if they have no argument.
+// defaultConfig is the path of the module-config for commands without an argument.
 const defaultConfig = "module-config.yaml"
 
 func buildCommand(a *console.App) *cobra.Command {

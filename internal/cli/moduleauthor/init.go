@@ -27,7 +27,7 @@ klm module init example.com/module/greeter --directory greeter --team example/bl
 	return c
 }
 
-// skeleton is the report of klm module init: the files that it has written.
+// skeleton is the report of klm module init: the list of the written files.
 type skeleton []author.Written
 
 func (s skeleton) Names() []string {

@@ -97,7 +97,8 @@ func (l lintReport) Show(p *console.Page) {
 // shownFindings is the number of findings of each level that are shown.
 const shownFindings = 20
 
-// showFindings shows the findings. Findings of several objects with the same text are one line.
+// showFindings shows the findings. If several objects have a finding with the same text, these findings are shown in
+// one line.
 func (l lintReport) showFindings(p *console.Page) {
 	type line struct {
 		level       content.Level

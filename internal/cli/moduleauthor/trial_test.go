@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 )
 
-// TestImageFlags checks that one --image becomes a flag for each repository in which the tested versions have the
-// image.
+// TestImageFlags checks the flags for one flag --image: the result has a flag for each repository in which the tested
+// versions have the image.
 func TestImageFlags(t *testing.T) {
 	trial := &trial.Trial{
 		Module: &author.Module{Images: []string{"127.0.0.1:5000/team/operator:2.0.0",

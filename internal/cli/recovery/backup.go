@@ -86,8 +86,8 @@ func backup(ctx context.Context, a *console.App, c *connection.Cluster, file str
 	return a.Print(report)
 }
 
-// createFile creates the file, which must not exist. With force createFile creates a temporary file, and commit
-// replaces the file by the temporary file. The mode of both is 0600.
+// createFile creates the file, which must not exist. If force is true, createFile creates a temporary file, and the
+// function commit replaces the file by the temporary file. The file and the temporary file have the mode 0600.
 func createFile(file string, force bool) (out *os.File, commit func() error, err error) {
 	if force {
 		if out, err = os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*"); err != nil {
@@ -142,8 +142,8 @@ func write(ctx context.Context, a *console.App, c *connection.Cluster, to io.Wri
 	return out.Flush()
 }
 
-// list calls visit for each object of a kind in the namespace of the control plane. All pages of a list have the same
-// resource version.
+// list calls the function visit once for each object of a kind in the namespace of the control plane. All pages of a
+// list have the same resource version.
 func list(ctx context.Context, c *connection.Cluster, kind schema.GroupVersionKind,
 	visit func(*unstructured.Unstructured) error) error {
 	if kind.Kind == "Namespace" {

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// refuseLive returns an error while a manager works in the namespace: while one of its Leases is valid.
+// refuseLive returns an error while a manager works in the namespace, which means: while one of its Leases is valid.
 func refuseLive(ctx context.Context, a *console.App, c *connection.Cluster) error {
 	page := &unstructured.UnstructuredList{}
 	page.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("LeaseList"))
@@ -40,7 +40,7 @@ func refuseLive(ctx context.Context, a *console.App, c *connection.Cluster) erro
 	return nil
 }
 
-// leaderLease is the name of the Lease of the leader. The reference implementation uses the same name.
+// leaderLease is the name of the Lease of the leader. Kyma's lifecycle-manager uses the same name.
 const leaderLease = "893110f7.kyma-project.io"
 
 // isOfManager reports whether a Lease belongs to a manager.
@@ -54,7 +54,7 @@ func isValid(l *coordinationv1.Lease, now time.Time) bool {
 	return holder != nil && *holder != "" && l.Spec.RenewTime != nil && now.Before(end(l))
 }
 
-// end returns the time at which a Lease expires unless it is renewed.
+// end is a function that returns the time at which a Lease expires without a renewal.
 func end(l *coordinationv1.Lease) time.Time {
 	duration := time.Minute
 	if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {

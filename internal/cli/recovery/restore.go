@@ -130,7 +130,7 @@ type writer struct {
 	uids map[string]types.UID // guarded by mu: by name of the Kyma
 }
 
-// run restores all objects, one kind after the other.
+// run restores all objects, one kind after another.
 func (w *writer) run(ctx context.Context, f *os.File) error {
 	kind := ""
 	group, groupCtx := newGroup(ctx)
@@ -211,8 +211,8 @@ func (w *writer) write(ctx context.Context, d document) error {
 	return nil
 }
 
-// own makes a Kyma the owner of its Manifest, as the manager does when it creates a Manifest. A Manifest that a user
-// has created has no owner.
+// own makes a Kyma the owner of its Manifest, as the manager does for a new Manifest. A Manifest that a user has
+// created has no owner.
 func (w *writer) own(ctx context.Context, o *unstructured.Unstructured) error {
 	labels := o.GetLabels()
 	if o.GetKind() != v1beta2.KindManifest || labels[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager {

@@ -1,5 +1,5 @@
 // Package removal counts the objects that the removal of modules deletes from a runtime, so that klm can show the
-// numbers before it asks for confirmation.
+// numbers before klm asks for confirmation.
 //
 // # Use
 //
@@ -9,15 +9,16 @@
 //
 // # How it works
 //
-// In the control plane, the objects of a module are in the inventory of its Manifest. A runtime has no inventory: the
-// objects are found by the label that every object of a module has, by one list of metadata for each kind that the
-// cluster serves. Custom resources of users are found by package customresource, which the manager uses, too.
+// In the control plane, the objects of a module are in the inventory of its Manifest. A runtime has no inventory of a
+// module: klm finds the objects by the label that every object of a module has, with one list of metadata for each kind
+// that the cluster serves. Package customresource finds the custom resources of users. The manager uses the same
+// package.
 //
-// A number that cannot be determined is never shown as zero: the text contains the reason why it is not known. Requests
-// are limited in number and time.
+// A number that cannot be determined is never shown as zero: the text contains the reason why the number is not known.
+// Requests are limited in number and time.
 //
 // # What it does not do
 //
-// The package deletes nothing. The package does not look into the namespaces that a module contains: if there are other
-// objects in them, the removal waits, and the status names these objects.
+// The package deletes nothing. The package does not search the namespaces that a module contains for other objects. If
+// there are other objects, the removal waits, and the status names these objects.
 package removal

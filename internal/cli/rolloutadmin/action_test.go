@@ -18,7 +18,7 @@ func waiting() *v1beta2.ModuleRollout {
 	return o
 }
 
-// TestActionsFor checks that an approval is offered only if it has an effect.
+// TestActionsFor checks that an approval is offered only if the approval has an effect.
 func TestActionsFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*v1beta2.ModuleRollout)

@@ -1,5 +1,5 @@
-// Package rolloutadmin has the commands of klm for the people who release modules to a fleet in stages: they show
-// rollouts, and stop, approve and end them.
+// Package rolloutadmin has the commands of klm for the persons who release modules to a fleet in stages: commands that
+// show, stop, approve and end rollouts.
 //
 // # Use
 //

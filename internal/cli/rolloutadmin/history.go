@@ -73,7 +73,7 @@ type moveRow struct {
 	Version  string    `json:"version"`
 	At       time.Time `json:"at"`
 	By       string    `json:"by,omitempty"` // "" if it is not known
-	// Urgency is Hotfix or Emergency, "" for a normal move, and Reason the reason for it.
+	// Urgency is Hotfix or Emergency, or "" for a normal move. Reason is the reason for the urgency.
 	Urgency v1beta2.RolloutUrgency `json:"urgency,omitempty"`
 	Reason  string                 `json:"reason,omitempty"`
 	// Outcome is "" while the rollout is under way.

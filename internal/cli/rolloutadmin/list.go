@@ -74,7 +74,7 @@ type rolloutRow struct {
 	Stage    string                `json:"stage,omitempty"`
 	Runtimes v1beta2.RolloutCounts `json:"runtimes"`
 	Message  string                `json:"message,omitempty"`
-	// ETA is the time at which the last runtime is expected to have the version; zero if it is not known.
+	// ETA is the time at which the last runtime is expected to have the version; zero if the time is not known.
 	ETA     time.Time `json:"eta,omitzero"`
 	Created time.Time `json:"created,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
@@ -82,7 +82,8 @@ type rolloutRow struct {
 	Urgency v1beta2.RolloutUrgency `json:"urgency,omitempty"`
 }
 
-// listRollouts returns the rows of rollouts: first the active ones, then the ended ones, the most recently ended first.
+// listRollouts returns the rows of rollouts: first the active rollouts, then the ended rollouts, the most recently
+// ended rollout first.
 func listRollouts(rollouts []v1beta2.ModuleRollout) rolloutList {
 	all := rolloutList{}
 	for i := range rollouts {

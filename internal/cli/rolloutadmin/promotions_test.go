@@ -18,8 +18,8 @@ func withoutRegular(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleReleaseMeta {
 	return r
 }
 
-// TestPromotions checks the list of promotions with the reasons why they wait, and the commands that approve, hold or
-// resume them.
+// TestPromotions checks the list of promotions with the reasons why these promotions wait, and the commands that
+// approve, hold or resume promotions.
 func TestPromotions(t *testing.T) {
 	release := func(hold bool, annotation string) *v1beta2.ModuleReleaseMeta {
 		r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "sample"},

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// rollouts returns three rollouts: a halted one, a paused one of another module, and one that has ended.
+// rollouts returns three rollouts: a halted rollout, a paused rollout of another module, and an ended rollout.
 func rollouts() []client.Object {
 	halted := rolloutIn(v1beta2.RolloutHalted)
 	halted.Status.Blockers = []v1beta2.RolloutBlocker{
@@ -122,7 +122,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestWatch checks that a rollout is shown again when it has changed, and that the exit code depends on its outcome.
+// TestWatch checks that a rollout is shown again after each change, and that the exit code depends on the outcome of
+// the rollout.
 func TestWatch(t *testing.T) {
 	const path = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modulerollouts/sample-regular-r2"
 	for name, c := range map[string]fixture.Case{

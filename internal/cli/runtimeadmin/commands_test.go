@@ -18,8 +18,8 @@ import (
 
 const kyma = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas/default"
 
-// newRuntime starts a runtime with the catalog of package fixture, whose Kyma requests these modules. A control plane
-// installs every requested module at once in the version of its channel.
+// newRuntime starts a runtime with the catalog of package fixture, whose Kyma requests the given modules. A control
+// plane installs every requested module at once in the version of its channel.
 func newRuntime(t *testing.T, modules ...v1beta2.Module) *fixture.Server {
 	t.Helper()
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "kyma-system"},
@@ -60,7 +60,7 @@ func newRuntime(t *testing.T, modules ...v1beta2.Module) *fixture.Server {
 	return s
 }
 
-// TestCommands checks how each command changes spec.modules, and which input it refuses without a change.
+// TestCommands checks how each command changes spec.modules, and which input each command refuses without a change.
 func TestCommands(t *testing.T) {
 	sample := v1beta2.Module{Name: "sample"}
 	plain, fast := map[string]any{"name": "sample"}, map[string]any{"name": "sample", "channel": "fast"}

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestDefer checks which annotation klm module defer writes, and which input it refuses.
+// TestDefer checks which annotation klm module defer writes, and which input this command refuses.
 func TestDefer(t *testing.T) {
 	const all, one = v1beta2.AnnotationNotBefore, v1beta2.AnnotationNotBeforeModulePrefix + "sample"
 	for name, c := range map[string]struct {

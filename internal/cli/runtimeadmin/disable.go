@@ -93,7 +93,7 @@ func disableModule(ctx context.Context, a *console.App, module string, deleteRes
 	return a.Print(moduleDone{diagnosis.ModuleRow{Name: module}, fmt.Sprintf("module %s is removed", module)})
 }
 
-// showRemoval prints what the removal of a module deletes, and what it waits for.
+// showRemoval prints the objects that the removal of a module deletes, and the objects for which the removal waits.
 func showRemoval(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma, module string,
 	deleteResources bool) error {
 	p := a.Page()
@@ -130,7 +130,7 @@ func countRemoval(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma, m
 	return removal.OfModule(ctx, objects, k, module), nil
 }
 
-// setName adds a module to an annotation of the Kyma that is a list of modules, or removes it.
+// setName adds a module to an annotation of the Kyma that is a list of modules, or removes the module from the list.
 func setName(ctx context.Context, c *connection.Cluster, key, module string, listed bool) error {
 	for try := 1; ; try++ {
 		k, err := c.Kyma(ctx, c.OwnKyma)
@@ -154,8 +154,8 @@ func setName(ctx context.Context, c *connection.Cluster, key, module string, lis
 	}
 }
 
-// nameIn changes an annotation of a Kyma that is a list of modules, and reports whether the annotation has changed.
-// The other names in the list stay.
+// nameIn changes an annotation of a Kyma that is a list of modules, and reports whether the annotation has changed. All
+// other names in the list stay.
 func nameIn(k *v1beta2.Kyma, key, module string, listed bool) bool {
 	var names []string
 	for name := range strings.SplitSeq(k.Annotations[key], ",") {

@@ -61,8 +61,8 @@ klm support-dump --runtime runtime-a --file runtime-a.tar.gz`,
 	return c
 }
 
-// dumpedKinds are the kinds of the objects in the archive. With --runtime, Kymas are selected by name. Manifests and
-// Secrets are then selected by label.
+// dumpedKinds are the kinds of the objects in the archive. With --runtime, Kymas are selected by name. With --runtime,
+// Manifests and Secrets are selected by label.
 var dumpedKinds = []struct {
 	file  string
 	kind  schema.GroupVersionKind
@@ -85,8 +85,8 @@ var dumpedKinds = []struct {
 		Kind: "CustomResourceDefinition"}, 0},
 }
 
-// writeDump writes the archive. An error of one kind is written to problems.txt in the archive, and the other kinds are
-// still written.
+// writeDump writes the archive. If one kind cannot be read, the error is written to problems.txt in the archive, and
+// all other kinds are still written.
 func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file, only string) (err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // the user names the file
 	if err != nil {

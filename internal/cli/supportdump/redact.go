@@ -3,7 +3,7 @@ package supportdump
 import "github.com/kyma-fleet/lifecycle-manager/internal/text"
 
 // redactObject returns a copy of an object without secret values. The copy also has no managedFields and no last
-// applied configuration, because support does not need them.
+// applied configuration, because support does not need these fields.
 func redactObject(object map[string]any) map[string]any {
 	clean, _ := redact("", object).(map[string]any)
 	meta, _ := clean["metadata"].(map[string]any)

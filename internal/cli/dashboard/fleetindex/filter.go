@@ -58,7 +58,7 @@ func (f *Filter) Matches(m *fleetlist.Member) bool {
 		(f.selector.Empty() || f.selector.Matches(labels.Set(m.Metadata.Labels))) && m.Matches(f.Listing)
 }
 
-// Apply returns those of the runtimes that meet all conditions of the filter.
+// Apply returns the runtimes that meet all conditions of the filter.
 func (f *Filter) Apply(members []*fleetlist.Member) []*fleetlist.Member {
 	if !f.IsSet() {
 		return members

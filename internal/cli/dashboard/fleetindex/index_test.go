@@ -28,8 +28,8 @@ func names(s *Snapshot) (all []string) {
 	return all
 }
 
-// TestSnapshots checks that a snapshot never changes, that a list replaces the members only when it is complete, and
-// that a delta contains the differences.
+// TestSnapshots checks that a snapshot never changes, that a list replaces the members only when the list is complete,
+// and that a delta contains the differences.
 func TestSnapshots(t *testing.T) {
 	x := New()
 	x.Put(member("b", "1", "Ready"), member("a", "1", "Ready"), member("c", "1", "Error"))
@@ -129,8 +129,8 @@ func TestPublish(t *testing.T) {
 	})
 }
 
-// TestMaintenance checks that the maintenance policy is part of the snapshot, and that reading the same policy again is
-// no change.
+// TestMaintenance checks that the maintenance policy is part of the snapshot, and that a second read of an unchanged
+// policy is no change.
 func TestMaintenance(t *testing.T) {
 	read := func() Maintenance {
 		p, err := channel.ParsePolicy([]byte(`{"rules":[{"match":{"region":"^eu"},"windows":[{"days":["Sat"],` +

@@ -68,7 +68,7 @@ func BenchmarkIndex(b *testing.B) {
 }
 
 // BenchmarkViewers measures the processor time for 50 viewers with different names while the fleet changes every
-// second. It also measures the time from a change to its event.
+// second. BenchmarkViewers also measures the time from a change to its event.
 func BenchmarkViewers(b *testing.B) {
 	const viewers = 50
 	now := time.Now()

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// maintenanceOf returns a policy with windows for the regions of a synthetic fleet, except one.
+// maintenanceOf returns a policy with windows for all regions of a synthetic fleet except one region.
 func maintenanceOf(t testing.TB) fleetindex.Maintenance {
 	t.Helper()
 	p, err := channel.ParsePolicy([]byte(`{"rules":[

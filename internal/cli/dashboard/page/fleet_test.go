@@ -16,7 +16,7 @@ import (
 // moduleNames are the modules of a synthetic fleet.
 var moduleNames = []string{"api-gateway", "btp-operator", "eventing", "istio", "keda", "serverless", "telemetry"}
 
-// memberAt returns runtime i of a synthetic fleet. A few of these runtimes are not Ready.
+// memberAt returns runtime i of a synthetic fleet. A few runtimes of this fleet are not Ready.
 func memberAt(i int, now time.Time) *fleetlist.Member {
 	m := &fleetlist.Member{}
 	m.Metadata.Name = fmt.Sprintf("runtime-%05d", i)

@@ -7,7 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/releases"
 )
 
-// objectTable returns the objects of a module that are in the runtime, as its Manifest has recorded them.
+// objectTable returns the objects of a module that are in the runtime, as the Manifest of the module has recorded these
+// objects.
 func (r *request) objectTable(m *v1beta2.Manifest) (table, error) {
 	t := table{Caption: "Objects", Columns: []column{{Title: "Kind", Key: "kind"}, {Title: "Namespace",
 		Key: "namespace"}, {Title: "Name", Key: "object"}, {Title: "API", Key: "api"}, {Title: "State", Key: "state"},

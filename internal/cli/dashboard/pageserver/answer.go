@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Answer is the answer to a request for a page; it can be sent several times.
+// Answer is the answer to a request for a page; the same answer can be sent several times.
 type Answer struct {
 	status        int
 	kind, tag     string
@@ -36,7 +36,7 @@ func Problem(status int, message string) *Answer {
 	return &Answer{status: status, kind: "text/plain; charset=utf-8", plain: []byte(message + "\n"), IsPersonal: true}
 }
 
-// WithTag adds an ETag, so that the body is not sent again to a client that already has it.
+// WithTag adds an ETag, so that the body is not sent again to a client that already has the body.
 func (a *Answer) WithTag() *Answer {
 	sum := sha256.Sum256(a.plain)
 	a.tag = `"` + hex.EncodeToString(sum[:8]) + `"`

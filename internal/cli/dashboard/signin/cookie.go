@@ -37,7 +37,7 @@ func (s *SignIn) cookie(name string, lifetime time.Duration) http.Cookie {
 		SameSite: http.SameSiteLaxMode}
 }
 
-// sealer encrypts cookies, and authenticates them together with their name.
+// sealer encrypts cookies, and authenticates each cookie together with its name.
 type sealer struct{ aead cipher.AEAD }
 
 func newSealer(key []byte) (sealer, error) {
@@ -74,7 +74,7 @@ func (s sealer) write(w http.ResponseWriter, c http.Cookie, value any) error {
 	return nil
 }
 
-// read finds the cookie of the request by its name, and decrypts it into value.
+// read finds the cookie of the request by its name, and decrypts the cookie into the parameter value.
 func (s sealer) read(r *http.Request, name string, value any) error {
 	c, err := r.Cookie(name)
 	if err != nil {
