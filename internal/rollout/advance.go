@@ -51,7 +51,8 @@ type Result struct {
 	Admitted []string
 	// InFlight are the names of all runtimes that are being updated, or admitted.
 	InFlight []string
-	// Next is the time after which Advance has to be called again without a change. 0: only after a change.
+	// Next is the time after which Advance has to be called again without a change. If Next is 0, Advance has to be
+	// called again only after a change.
 	Next time.Duration
 }
 
@@ -139,8 +140,9 @@ type tally struct {
 	pending int
 	// idle is the number of updates that use no slot.
 	idle int
-	// control is the number of waiting runtimes that worked when the rollout began. failing is the number of these
-	// runtimes that have failed since then. silent is the number of these runtimes that cannot be used.
+	// The control group has the waiting runtimes that worked when the rollout began. control is the number of runtimes
+	// in the control group, failing is how many of them have failed since then, and silent is how many of them cannot
+	// be used.
 	control, failing, silent int
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// DeferralLimit returns the time until which admins of runtimes may defer a rollout, or zero. r is the rollout, or nil
-// if it was not made yet. If r is nil, policy is the policy from which the rollout will be made, or nil if there is
-// none.
+// DeferralLimit returns the time until which admins of runtimes may defer a rollout, or zero. The parameter r is the
+// rollout, or nil if it was not made yet. If r is nil, policy is the policy from which the rollout will be made, or nil
+// if there is none.
 func DeferralLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) time.Time {
 	most := time.Duration(0)
 	switch {
@@ -28,9 +28,9 @@ func DeferralLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now 
 }
 
 // HoldOf returns the suspension or the freeze of a policy that holds a rollout now, or nil. HoldOf also returns the
-// time until this changes without an event, or 0. policy is the policy that is [InForce] for the rollout. If no policy
-// is in force any more, a suspension or a freeze stays until a person resumes the rollout, because deleting a policy
-// must not end it.
+// time until a freeze begins or ends, or 0. The parameter policy is the policy that is [InForce] for the rollout. If no
+// policy is in force any more, a suspension or a freeze stays until a person resumes the rollout, because deleting a
+// policy must not end its suspensions and freezes.
 func HoldOf(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout, now time.Time) (*v1beta2.RolloutBlocker,
 	time.Duration) {
 	if policy == nil {

@@ -76,9 +76,9 @@ type Recorded struct {
 //	7  it is lower, and going back is safe            it is the proven one now; runtimes with the former one follow
 //	8  otherwise                                      a new rollout; the active one is superseded
 //
-// A version that was taken back after a halt stays in the spec of the release. As long as it is there, Record uses the
-// proven version instead of the version in spec in all rows of this table. If a person then sets the channel back to
-// the proven version, the remaining runtimes are taken back, too.
+// A version that was taken back after a halt stays in the spec of the release. While the spec has this version, Record
+// uses the proven version instead of the version in spec in all rows of this table. If a person then sets the channel
+// back to the proven version, the remaining runtimes are taken back, too.
 func Record(c Channel) Recorded {
 	target, found := c.Release.Current(c.Name)
 	was := c.Release.ChannelStatus(c.Name)
@@ -194,7 +194,8 @@ func (r *Recorded) setBack(c Channel, target string) {
 
 // takesBack reports whether the active rollout is halted and takes runtimes back without an action by a person.
 // takesBack returns true only if no person has paused or resumed the rollout or moved the channel. If a rollout has the
-// phase TakenBack and is still the active one, a manager process ended it and stopped before it recorded that.
+// phase TakenBack and is still the active one, a manager process ended the rollout and stopped before it recorded the
+// end.
 func (c *Channel) takesBack(s *v1beta2.ChannelStatus) bool {
 	r := c.Active
 	return r != nil && r.Spec.TakesBack() && !r.Status.HaltedAt.IsZero() &&
@@ -269,12 +270,12 @@ func (r *Recorded) useUrgency(c Channel, target string) {
 	}
 }
 
-// initial returns the first status of a channel. Normally the version in spec is the proven one. If runtimes have a
-// version lower than the one in spec, the status of the release was lost, or the manager that moved the channel was of
-// a release that recorded no moves. In both cases the most frequent lower version is the proven version, and initial
-// makes a rollout from the proven version to the version in spec. If runtimes have already begun with the version in
-// spec in a rollout, the new rollout is paused: a person who deletes the status of a release must not bypass gates. The
-// new rollout is never urgent, so that deleting the status repeats no urgency either.
+// initial returns the first status of a channel. Normally the version in the spec of the release is the proven version.
+// If runtimes have a version lower than the one in spec, the status of the release was lost, or the manager that moved
+// the channel was of a release that recorded no moves. In both cases the most frequent lower version is the proven
+// version, and initial makes a rollout from the proven version to the version in spec. If runtimes have already begun
+// with the version in spec in a rollout, the new rollout is paused: a person who deletes the status of a release must
+// not bypass gates. The new rollout is never urgent, so that deleting the status repeats no urgency either.
 func initial(c Channel, target string) Recorded {
 	c.Urgency = urgency.Urgency{}
 	counts := map[string]int{}

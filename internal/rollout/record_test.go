@@ -179,7 +179,8 @@ func TestBecomesUrgent(t *testing.T) {
 }
 
 // TestOnlyFailed checks that runtimes in which the version works keep it, and that runtimes in which it fails are taken
-// back. A runtime whose update is in progress waits for its result.
+// back. If the update of a runtime is in progress, the coordinator waits for its result before it takes the runtime
+// back.
 func TestOnlyFailed(t *testing.T) {
 	policy := &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1beta2.RolloutPolicySpec{
 		Stages: []v1beta2.RolloutStage{{Name: "all"}}}}

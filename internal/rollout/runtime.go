@@ -101,7 +101,7 @@ const (
 	Excused
 )
 
-// judgement is the verdict on one runtime.
+// judgement is the verdict on one runtime, with the effects on slots, stages and holds.
 type judgement struct {
 	verdict Verdict
 	// heldBy is the reason code of a failure of the control plane that keeps the update from completing, or "" if there

@@ -129,8 +129,8 @@ func (n *run) moduleToDelete(m *v1beta2.Manifest) plan.Module {
 }
 
 // awaitAdmission waits until the modules of this runtime may be removed, because only a limited number of runtimes may
-// lose their modules at the same time. A deletion that has already begun needs no admission. The status is saved after
-// this step.
+// lose their modules at the same time. A deletion that has already begun needs no admission. The status of the Kyma is
+// saved after the step awaitAdmission.
 func (n *run) awaitAdmission(ctx context.Context) (err error) {
 	const recheckInterval = 10 * time.Minute // a fallback: the admission enqueues the Kyma earlier
 	if n.manifests, err = n.listManifests(ctx); err != nil {

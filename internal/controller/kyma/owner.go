@@ -56,7 +56,7 @@ func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *ru
 	return found, err
 }
 
-// verifyRemote is verifyOwner for the reconcile of a Kyma.
+// verifyRemote calls verifyOwner in the reconcile of a Kyma.
 func (n *run) verifyRemote(ctx context.Context, remote *v1beta2.Kyma) (err error) {
 	if n.owner, err = n.verifyOwner(ctx, n.kyma, n.runtime, remote); !runtimes.IsOthers(err) {
 		return err

@@ -17,8 +17,8 @@ import (
 // modules are stored in an annotation of the Kyma in the control plane. If the requested channel and modules equal the
 // spec of the Kyma in the control plane, the annotation is removed.
 
-// lastRequestLimit is the maximum size of this annotation in bytes. All annotations of an object together may have 256
-// KiB. For 250 modules, the annotation has about 40 KiB.
+// lastRequestLimit is the maximum size of the annotation with the last request, in bytes. All annotations of an object
+// together may have 256 KiB. For 250 modules, the annotation has about 40 KiB.
 const lastRequestLimit = 128 << 10
 
 // rememberRequest stores what the Kyma in the runtime requests, before the next steps act on the request.

@@ -35,8 +35,9 @@ func (n *run) report(out loop.Outcome) {
 			s.MandatoryModules = plan.InstalledMandatory(n.modules, s.MandatoryModules)
 		}
 	case out.Err != nil && n.kyma.DeletionTimestamp.IsZero():
-		// In this case the runtime cannot be reached, so the states of its modules are not known. The status entries of
-		// the modules keep their references to Manifests and templates, because these objects are in the control plane.
+		// If a step fails before the modules are resolved, for example because the runtime cannot be reached, the
+		// states of the modules are not known. The status entries of the modules keep their references to Manifests and
+		// templates, because these objects are in the control plane.
 		for i := range s.Modules {
 			if e := &s.Modules[i]; e.State != v1beta2.StateUnmanaged {
 				e.State, e.Reason, e.Message = v1beta2.StateError, out.Reason(), out.Err.Error()

@@ -39,7 +39,8 @@ import (
 const (
 	// moduleIndex finds Kymas by the names of the modules that they have or request.
 	moduleIndex = "kyma.modules"
-	// waitingIndex finds the Kymas that wait for a maintenance window. The only key of the index is v1beta2.ValueTrue.
+	// waitingIndex finds the Kymas that wait for a maintenance window. In this index, each of these Kymas has the key
+	// v1beta2.ValueTrue, and all others have no key.
 	waitingIndex = "kyma.waiting"
 )
 

@@ -22,7 +22,7 @@ import (
 
 // memory is the data about one Manifest that is kept between two reconciles. If the memory is lost, a reconcile sends
 // more reads, and patches that change nothing. At most one reconcile of a Manifest runs at a time, and it may use all
-// fields. Other goroutines may use only cluster and the fields below mu.
+// fields. Other goroutines may use only the field cluster and the fields that are declared after mu.
 type memory struct {
 	progress       apply.Progress         // the requests that were sent to the runtime, and their results
 	deletion       apply.DeletionProgress // the deletions that were requested

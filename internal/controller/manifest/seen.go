@@ -42,8 +42,8 @@ type seenState struct {
 	readiness readiness
 }
 
-// validity is the time for which the readiness of an object counts: of a ready object, and of an object that is
-// expected to change.
+// validity has two times: how long a recorded readiness may be used if the object is ready, and how long if the object
+// is not ready and an event is expected.
 type validity struct{ ready, expected time.Duration }
 
 // evaluator is a function that returns the readiness of the module's custom resource. The second result of the function
@@ -120,7 +120,7 @@ func (m *memory) seeSent(ref apply.Ref) {
 		v1beta2.OperationManifestWaiting})
 }
 
-// noteMissing records that the custom resource does not exist. The next reconcile creates it.
+// noteMissing records that the custom resource does not exist. The next reconcile creates the custom resource.
 func (m *memory) noteMissing(resource apply.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,7 +143,7 @@ func (m *memory) setNeeded(refs []apply.Ref, resource apply.Ref) {
 	}
 }
 
-// startSending records that objects will be sent. The states in events are recorded from now on.
+// startSending records that objects will be sent. After startSending, the states in events are recorded.
 func (m *memory) startSending() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,7 +160,8 @@ func (m *memory) startObserving() {
 	}
 }
 
-// setShown records the state that the last reconcile has reported. Nothing is kept for a module that is Ready.
+// setShown records the state that the last reconcile has reported. For a module that is Ready, no readiness of objects
+// is kept in memory.
 func (m *memory) setShown(state v1beta2.State) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -131,8 +131,8 @@ func TestSeenIsDropped(t *testing.T) {
 	}
 }
 
-// TestSentWithoutVersion checks that an object is read if another client has changed it while it was sent. An earlier
-// state never counts.
+// TestSentWithoutVersion checks that an object is read if another client has changed it while it was sent. A state that
+// was recorded before the object was sent must not count.
 func TestSentWithoutVersion(t *testing.T) {
 	m := newSeenMemory()
 	m.see(seenWorkload, 6, readiness{state: v1beta2.StateReady})

@@ -45,8 +45,8 @@ func summarize(m *v1beta2.Manifest, out loop.Outcome, o observed) (state v1beta2
 }
 
 // quietPeriod is a period after the start of an installation or a deletion, in which progress is not saved in the
-// status. The Kyma controller uses the same period. An installation that ends within this period costs two writes of
-// the status. A deletion that ends within this period costs one write.
+// status. The Kyma controller uses a period of the same length (plan.SlowModuleDelay). An installation that ends within
+// quietPeriod costs two writes of the status. A deletion that ends within quietPeriod costs one write.
 const quietPeriod = 10 * time.Second
 
 // isMinor reports whether the status s need not be saved, because it differs only in the progress of a new installation

@@ -70,7 +70,7 @@ func TestIsMinor(t *testing.T) {
 }
 
 // TestIsMinorDeletion checks which changes of the status are minor during a deletion. In a fast deletion, only the
-// first change has to be saved at once. If the deletion is blocked, that is saved at once.
+// first change has to be saved at once. If the deletion is blocked, the status is saved at once.
 func TestIsMinorDeletion(t *testing.T) {
 	cases := map[string]struct {
 		reason string

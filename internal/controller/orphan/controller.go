@@ -97,8 +97,8 @@ type Reconciler struct {
 	memories loop.Memory[string, memory] // by name of the Kyma
 }
 
-// memory is the data about one Kyma that is kept in memory between two reconciles. If this data is lost, the next
-// search is delayed.
+// memory is the data about one Kyma that is kept in memory between two reconciles. If the memory of a Kyma is lost, the
+// next search in its runtime is delayed.
 type memory struct {
 	due          time.Time      // the time of the next search in the runtime
 	missingSince time.Time      // the time since which the Kyma is missing; zero if the Kyma exists
@@ -182,7 +182,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: max(m.due.Sub(now), time.Millisecond)}, nil
 }
 
-// memoryOf returns the memory of a Kyma. Only one reconcile at a time uses this memory.
+// memoryOf returns the memory of a Kyma. Only one reconcile at a time uses the memory of a Kyma.
 func (r *Reconciler) memoryOf(kyma string) *memory {
 	return r.memories.GetOrCreate(kyma, func() *memory { return &memory{counted: map[string]int{}} })
 }

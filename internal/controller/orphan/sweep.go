@@ -156,7 +156,7 @@ func ignoreRuntimeErrors(err error) error {
 
 // findOrphans returns the objects of the given kinds in a runtime that have our label and whose source does not exist.
 // The parameter source is a function that returns the name and the kind of the source of an object in the control
-// plane. A nil kind means that the object cannot be an orphan.
+// plane. If the kind that source returns is nil, the object cannot be an orphan.
 func (r *Reconciler) findOrphans(
 	ctx context.Context, rt *runtimes.Runtime, kinds []schema.GroupVersionKind,
 	source func(*apply.ObjectMetadata) (types.NamespacedName, client.Object),

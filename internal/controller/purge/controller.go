@@ -12,8 +12,8 @@
 // deleted their custom resources, and until operators have removed their finalizers. If a Kyma still exists at the end
 // of its grace period, its deletion is probably blocked. The grace period starts when the first Manifest of the Kyma is
 // deleted. The grace period may start later than the deletion of the Kyma, because only a limited number of Kymas are
-// deleted at the same time. At the end of the grace period, this controller handles each Manifest that is being deleted
-// in these steps:
+// deleted at the same time. At the end of the grace period, the purge controller handles each Manifest that is being
+// deleted in these steps:
 //
 //	1  read the objects of the inventory, to determine which of them exist
 //	2  delete the custom resources of the CRDs in the inventory, and the module's own custom resource
@@ -105,8 +105,8 @@ type Reconciler struct {
 	memories loop.Memory[string, memory] // by name of the Kyma
 }
 
-// memory is the data about one purge that is kept in memory between two reconciles. If this data is lost, the next
-// reconcile sends more reads, and events have less detail.
+// memory is the data about one purge that is kept in memory between two reconciles. If the memory of a purge is lost,
+// the next reconcile sends more reads, and events have less detail.
 type memory struct {
 	kyma     *v1beta2.Kyma          // as last read
 	runtime  *runtimes.Runtime      // the connection that the other fields belong to; nil without a connection
@@ -224,9 +224,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "watch", Do: n.requeue})
 }
 
-// removeFormerFinalizer removes the finalizer that early releases of the reference implementation set on every Kyma. As
-// long as the Kyma controller has not removed its own finalizer, removeFormerFinalizer does nothing. This project does
-// not set the finalizer FinalizerPurge, and no other controller removes it.
+// removeFormerFinalizer removes the finalizer that early releases of the Kyma project's lifecycle-manager set on every
+// Kyma. As long as the Kyma controller has not removed its own finalizer, removeFormerFinalizer does nothing. This
+// project does not set the finalizer FinalizerPurge, and no other controller removes it.
 func (n *run) removeFormerFinalizer(ctx context.Context) error {
 	if controllerutil.ContainsFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil
@@ -350,8 +350,8 @@ func (n *run) requeueSince(begin time.Time) error {
 	return loop.RecheckAfter(max(after, time.Millisecond))
 }
 
-// memoryOf returns the data that stays in memory for the Kyma between reconciles. If the connection was replaced, all
-// of this data is dropped, except the reported texts.
+// memoryOf returns the data that stays in memory for the Kyma between reconciles. If the connection was replaced,
+// memoryOf drops all data except the reported texts.
 func (n *run) memoryOf(rt *runtimes.Runtime) *memory {
 	m := n.memories.Update(n.kyma.Name, func(old *memory) *memory {
 		if old != nil && old.runtime == rt {

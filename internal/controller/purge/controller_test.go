@@ -444,7 +444,7 @@ func TestFailingWebhooksArePurged(t *testing.T) {
 			"its webhook hook.example.com does not answer, which blocked Thing.example.com a/own") {
 		t.Errorf("recorded %q, want the deleted configuration and the reason", e)
 	}
-	// For a short time, the runtime still calls the webhook; this is not reported.
+	// The API server of the runtime still calls the deleted webhook for a short time, and no event reports these calls.
 	s.hook = "hook.example.com"
 	r.reconcile(t)
 	if e := takeEvents(recorder); e != nil || s.has(hookPath) {
@@ -457,7 +457,7 @@ func TestFailingWebhooksArePurged(t *testing.T) {
 		s.has(thingPath+"own") || s.has(configPath) {
 		t.Errorf("recorded %q, want the deletion of the rest", e)
 	}
-	// If a runtime still calls the webhook after that time, this is reported.
+	// If the API server still calls the deleted webhook after webhookCachePeriod, an event reports it.
 	s.add(thingPath+"mine", []string{"example.com/nobody"})
 	s.hook = "hook.example.com"
 	r.memories.Get("k").webhooks[s.hook] = time.Now().Add(-webhookCachePeriod)

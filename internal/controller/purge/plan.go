@@ -270,7 +270,7 @@ func refsOf(left []apply.Remaining) []apply.Ref {
 	return refs
 }
 
-// without returns those elements of refs that others does not contain.
+// without returns the elements of the parameter refs that the parameter others does not contain.
 func without(refs, others []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), func(
 		r apply.Ref) bool {

@@ -101,8 +101,8 @@ func isNotFound(err error) bool {
 	return slices.Contains([]string{apply.ObjectNotFound, apply.KindUnknown, apply.NamespaceNotFound}, loop.Reason(err))
 }
 
-// isRuntimeError reports whether an error concerns the whole runtime. After such an error, other requests to the
-// runtime would fail too.
+// isRuntimeError reports whether an error concerns the whole runtime. After an error that concerns the whole runtime,
+// other requests to the runtime would fail, too.
 func isRuntimeError(err error) bool {
 	if err == nil {
 		return false

@@ -54,9 +54,9 @@ type TombstoneOptions struct {
 
 // Tombstones completes deletions that were given up, as soon as their runtimes can be reached again. A tombstone
 // (package tombstone) replaces the Kyma and its Manifests, which no longer exist. Tombstones does not wait for users to
-// delete their custom resources. Operators have the time finalizerGracePeriod to remove their finalizers. Apart from
-// that, Tombstones deletes the same objects as a purge. When all modules are deleted, Tombstones deletes the objects in
-// the runtime that do not belong to modules.
+// delete their custom resources. Operators have the time finalizerGracePeriod to remove their finalizers. Tombstones
+// deletes the same objects as a purge. When all modules are deleted, Tombstones deletes the objects in the runtime that
+// do not belong to modules.
 //
 // The first row that matches decides what is done with a tombstone:
 //

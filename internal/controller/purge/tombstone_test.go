@@ -53,7 +53,7 @@ const (
 	ourCRDPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kymas.operator.kyma-project.io"
 )
 
-// accessTo returns the access Secret for the runtime that a test server plays.
+// accessTo returns the access Secret for the runtime that a test server simulates.
 func accessTo(t *testing.T, host string) *corev1.Secret {
 	t.Helper()
 	config := clientcmdapi.Config{

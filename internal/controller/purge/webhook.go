@@ -102,9 +102,9 @@ func (n *run) deleteWebhook(ctx context.Context, webhook string, blocked []webho
 	return deleted, nil
 }
 
-// annotateManifest adds an annotation to a Manifest whose objects the purge deletes. Without this annotation, the
-// Manifest controller would create the objects again, because it keeps the operator running while custom resources
-// exist.
+// annotateManifest adds an annotation to a Manifest whose objects the purge deletes. Without the annotation, the
+// Manifest controller would create the deleted objects again, because it keeps the operator running while custom
+// resources exist.
 func (n *run) annotateManifest(ctx context.Context, t *target, deleted apply.Ref) error {
 	annotations := map[string]string{v1beta2.AnnotationPurged: deleted.String()}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})

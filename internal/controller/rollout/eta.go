@@ -24,8 +24,8 @@ type forecast struct {
 }
 
 // foresee sets the time at which the last runtime is expected to have the version, and the expected times of the
-// stages. A forecast reads the whole fleet. Therefore it is made at most once per forecastInterval, and only for
-// rollouts with stages.
+// stages. A forecast reads the whole fleet. Therefore foresee makes a forecast at most once per forecastInterval, and
+// only for rollouts with stages.
 func (p *pass) foresee(ctx context.Context, r *v1beta2.ModuleRollout, next *v1beta2.ModuleRolloutStatus,
 	policy *v1beta2.RolloutPolicy, runtimes []rollout.Runtime) {
 	is := forecast{p.now, next.Stage.Name, next.Phase}
@@ -63,9 +63,9 @@ func (p *pass) foresee(ctx context.Context, r *v1beta2.ModuleRollout, next *v1be
 	}
 }
 
-// expect sets the expected times of stages. The caller does so only together with another change of the status, because
-// a forecast changes a little each time. A stage that waits for an event without a known time, such as a gate, gets no
-// expected time.
+// expect sets the expected times of stages. The caller sets the expected times only together with another change of the
+// status, because a forecast changes a little each time. A stage that waits for an event without a known time, such as
+// a gate, gets no expected time.
 func expect(next *v1beta2.ModuleRolloutStatus, found []plan.Stage, now time.Time) {
 	for i := range next.Stages {
 		s := &next.Stages[i]

@@ -113,7 +113,8 @@ type beside struct {
 	inFleet  int             // number of updates of all of them
 }
 
-// flightsBeside returns the updates of the other active rollouts. policy is the policy in force for the rollout.
+// flightsBeside returns the updates of the other active rollouts. The parameter policy is the policy in force for the
+// rollout.
 func (p *pass) flightsBeside(ctx context.Context, r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy) (beside,
 	error) {
 	is := beside{busy: map[string]bool{}}

@@ -21,8 +21,8 @@ import (
 // notifyInterval is the time after which a webhook that did not answer is notified again.
 const notifyInterval = 5 * time.Minute
 
-// promote judges the promotions between the channels of the module, and records them in their next statuses. promote
-// returns the promotions that move a channel now.
+// promote judges the promotions between the channels of the module, and records the results in the next statuses of the
+// channels. promote returns the promotions that move a channel now.
 func (p *pass) promote(ctx context.Context, statuses []v1beta2.ChannelStatus) []*v1beta2.ChannelStatus {
 	var moves []*v1beta2.ChannelStatus
 	next := p.release.DeepCopy()

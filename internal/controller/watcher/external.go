@@ -346,8 +346,8 @@ func equalObjects(before, after any) bool {
 }
 
 // watchErrorHandler returns the handler for errors of a watch. If a permission is missing, which only a person can
-// grant, the handler stores this error in the snapshot. If the kind does not exist, this is not an error. If the kind
-// of a watch does not exist any more, its CRD may have been deleted, so the handler triggers a check of the CRD.
+// grant, the handler stores this error in the snapshot. If the kind of a watch does not exist any more, the handler
+// stores no error: the CRD may have been deleted, so the handler triggers a check of the CRD.
 func (k *externalKind) watchErrorHandler(doing string, notify func()) cache.WatchErrorHandlerWithContext {
 	return func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {

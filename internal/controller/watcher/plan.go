@@ -153,7 +153,7 @@ func planVirtualService(w *v1beta2.Watcher, invalid string, with istio) plan {
 		}
 		names = append(names, g.namespace+"/"+g.name)
 		for _, h := range g.hosts {
-			// The part before the slash restricts the namespaces that may use a host.
+			// In a host of an Istio Gateway, the part before the slash restricts the namespaces that may use the host.
 			hosts = append(hosts, h[strings.Index(h, "/")+1:])
 		}
 	}

@@ -27,7 +27,8 @@ import (
 // Lookups return the objects that decide whether a runtime may begin with its update. Rollout and HasPolicy are both
 // required. If a lookup fails, its caller must discard the decisions that were made with it.
 type Lookups struct {
-	// Rollout returns a ModuleRollout by its name, or nil if there is none. The caller must not change it.
+	// Rollout returns a ModuleRollout by its name, or nil if there is none. The caller must not change the
+	// ModuleRollout.
 	Rollout func(name string) *v1beta2.ModuleRollout
 	// HasPolicy reports whether a RolloutPolicy is for a module and channel.
 	HasPolicy func(module, channel string) bool

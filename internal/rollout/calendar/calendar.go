@@ -247,7 +247,7 @@ type Windows struct {
 	Context string `json:"context,omitempty"`
 	// Rule is the place in the maintenance policy, such as rules[3] or default.
 	Rule string `json:"rule"`
-	// Runtimes is the number of these runtimes, and Names are some of their names.
+	// Runtimes is the number of runtimes with these windows, and Names are some of their names.
 	Runtimes int      `json:"runtimes"`
 	Names    []string `json:"names,omitempty"`
 	// Begins and Ends are the times of the first window in the month, or of the next window after the month.
@@ -257,14 +257,14 @@ type Windows struct {
 	Hours int `json:"hours"`
 }
 
-// Unresolved are runtimes for which the maintenance policy has no window: updates that need a downtime do not start
-// there.
+// Unresolved are runtimes for which the maintenance policy has no window: updates that need a downtime do not start in
+// these runtimes.
 type Unresolved struct {
 	// Context is the name of the control plane in a calendar of several control planes.
 	Context string `json:"context,omitempty"`
-	// Reason states why.
+	// Reason states why the maintenance policy has no window.
 	Reason string `json:"reason"`
-	// Runtimes is the number of these runtimes, and Names are some of their names.
+	// Runtimes is the number of runtimes without a window, and Names are some of their names.
 	Runtimes int      `json:"runtimes"`
 	Names    []string `json:"names,omitempty"`
 }

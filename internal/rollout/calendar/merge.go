@@ -12,8 +12,9 @@ type Part struct {
 	Calendar *Calendar
 }
 
-// Merge adds up the calendars of several control planes. All of them are calendars of the month m. Each row names its
-// control plane; names of freezes and policies outside of rows begin with the name of their control plane.
+// Merge adds up the calendars of several control planes. All calendars must be of the month in the parameter m. Each
+// row names its control plane; names of freezes and policies outside of rows begin with the name of their control
+// plane.
 func Merge(m Month, parts []Part) *Calendar {
 	sum := &Calendar{Month: m, Days: daysOf(m)}
 	for _, p := range parts {

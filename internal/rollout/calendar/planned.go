@@ -220,7 +220,8 @@ type Deferral struct {
 	To      string `json:"to"`
 	// Until is the time at which the deferral ends, at the latest at the limit of the policy.
 	Until time.Time `json:"until"`
-	// Runtimes is the number of these runtimes, and Names are some of them.
+	// Runtimes is the number of runtimes whose admins have deferred the rollout, and Names are the names of some of
+	// them.
 	Runtimes int      `json:"runtimes"`
 	Names    []string `json:"names,omitempty"`
 }

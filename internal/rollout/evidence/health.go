@@ -16,7 +16,7 @@ func IsWell(s v1beta2.State) bool { return s == v1beta2.StateReady || s == v1bet
 func IsFailing(m *v1beta2.Manifest) bool { return m != nil && !IsWell(m.Status.State) }
 
 // IsBroken reports whether a module is not Ready for at least the deadline within which a runtime has to become Ready.
-// An update of such a module is no evidence about the version.
+// The update of a broken module is no evidence about the new version.
 func IsBroken(m *v1beta2.Manifest, deadline time.Duration, now time.Time) bool {
 	if m == nil || IsWell(m.Status.State) {
 		return false

@@ -35,12 +35,14 @@ type Late struct {
 	Message string `json:"message,omitempty"`
 }
 
-// A forecast simulates the coordinator, with the same limits. A forecast makes two assumptions. Every update takes the
-// same time and succeeds. Approvals pass at once, and so do gates that need a request. The simulation has these rules:
+// A forecast simulates the coordinator, with the same limits. A forecast assumes that every update takes the same time
+// and succeeds. A forecast also assumes that approvals, and gates that need a request, pass at once. The simulation has
+// these rules:
 //
 //   - A runtime begins with its update when its stage has begun, its window is open, no freeze lasts and a slot is
 //     free.
-//   - A stage is proven when enough of its runtimes that could begin are updated. Then the soak of the stage follows.
+//   - A stage is proven when enough of its runtimes that could begin are updated. The soak of the stage begins when the
+//     stage is proven.
 //   - A stage does not wait for runtimes whose window is closed.
 type forecast struct {
 	*Plan
@@ -151,8 +153,8 @@ func (f *forecast) endOfFreeze(at time.Time) time.Time {
 	return at
 }
 
-// findBegin sets the first time, not before at, at which the runtime of a candidate can begin. findBegin returns false
-// if there is no such time within the horizon.
+// findBegin sets the first time, not before the parameter at, at which the runtime of a candidate can begin. findBegin
+// returns false if there is no such time within the horizon.
 func (f *forecast) findBegin(c *candidate, at time.Time) bool {
 	const most = 100
 	if isDeferral(c.Blocker) {

@@ -12,8 +12,8 @@
 // Judge collects all blockers of a promotion, so that people see all of them at once. The manager and klm call Judge
 // with the same inputs.
 //
-// If a person moves the channel to another version than the promoted one, this move is a hold. The hold lasts until a
-// person releases it. If a person moves the channel to the promoted version, the promotion is not held.
+// If a person moves the channel to another version than the promoted one, this move holds the promotion. The hold lasts
+// until a person releases it. If a person moves the channel to the promoted version, the promotion is not held.
 //
 // # What it does not do
 //
@@ -68,7 +68,8 @@ type Result struct {
 	Status *v1beta2.ChannelPromotion
 	// Promotion is the promotion of the policy, or nil if there is none.
 	Promotion *v1beta2.RolloutPromotion
-	// Next is the time after which Judge has to be called again without a change. 0: only after a change.
+	// Next is the time after which Judge has to be called again without a change. If Next is 0, Judge has to be called
+	// again only after a change.
 	Next time.Duration
 }
 
@@ -360,7 +361,7 @@ func (j *judge) owners() {
 		j.next.Version, j.Release.Name, j.To, j.next.Version))
 }
 
-// Order has the orders of persons about the promotion into a channel.
+// Order has what a person has ordered for the promotion into a channel: a hold, or the release of a hold.
 type Order struct {
 	// Hold is the reason for a hold, "" if nobody holds it.
 	Hold string

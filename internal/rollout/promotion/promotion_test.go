@@ -275,8 +275,8 @@ func TestMissing(t *testing.T) {
 // TestModel simulates persons who move channels, hold and release promotions, and a manager that records and promotes,
 // in random order. A promotion never ends a person's hold and never lowers a version. A promotion never uses a
 // withdrawn version, nor a version that was not proven for long enough. A promotion never undoes a move that the
-// manager has not recorded yet. TestModel detected each of these mutations of the code. The number is the first check
-// (a run of 80 steps) that failed, with -rapid.seed=1:
+// manager has not recorded yet. TestModel detected each of these mutations of the code. The number in each row is the
+// first check (a run of 80 steps) that failed, with -rapid.seed=1:
 //
 //	hold     a hold ends with the next move            31
 //	hold     a move by a person is no hold             31

@@ -82,7 +82,7 @@ func SetLine(value, channel, line string) string {
 	return strings.Join(kept, "\n")
 }
 
-// Lines returns the lines of a release about a channel.
+// Lines returns the lines about a channel in the annotation urgency of a release.
 func Lines(release *v1beta2.ModuleReleaseMeta, channel string) []string {
 	var all []string
 	for line := range strings.Lines(release.Annotations[v1beta2.AnnotationUrgency]) {

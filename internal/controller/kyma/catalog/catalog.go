@@ -235,9 +235,9 @@ func (r *record) suspect(key objectKey) {
 }
 
 // findOutdated returns the objects that differ between the former catalog copy and the desired one, want, if it is
-// known which objects the runtime has. If this is not known, findOutdated reports that the objects in the runtime have
-// to be listed. This process knows the objects that the runtime has in two cases: it has sent or compared the former
-// catalog copy, or it has just created the CRDs.
+// known which objects the runtime has. If it is not known which objects the runtime has, the result unknown is true,
+// and the objects in the runtime have to be listed. This process knows the objects that the runtime has in two cases:
+// it has sent or compared the former catalog copy, or it has just created the CRDs.
 func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unknown bool) {
 	var has map[objectKey]string
 	c.edit(t, func(r *record) {
@@ -262,9 +262,10 @@ func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unkno
 }
 
 // update sends the objects that differ from the catalog copy, and deletes the objects that are no longer in the catalog
-// copy. If all is set, update compares all objects; otherwise it handles the suspects and the outdated objects only.
-// suspects are objects that another client may have changed, so update also removes fields that other clients have
-// added. outdated are objects whose content differs in the new catalog copy, so update only applies or deletes them.
+// copy. If the parameter all is true, update compares all objects. If all is false, update handles only the objects in
+// suspects and outdated. suspects are objects that another client may have changed, so update also removes fields that
+// other clients have added. outdated are objects whose content differs in the new catalog copy, so update only applies
+// or deletes them.
 func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool,
 	outdated []objectKey, all bool) error {
 	if err := c.audit(ctx, t, want, suspects); err != nil {

@@ -180,8 +180,8 @@ func IsOurs(m *v1beta2.Manifest) bool {
 }
 
 // manifestOf returns the Manifest of a module, or nil if there is none. If a module has several Manifests, manifestOf
-// prefers a Manifest that is not being deleted. If there are several such Manifests, manifestOf prefers one for which
-// IsMandatory returns the value of mandatory.
+// prefers a Manifest that is not being deleted. Among several Manifests that are not being deleted, manifestOf prefers
+// one that is mandatory if the parameter mandatory is true, and one that is not mandatory otherwise.
 func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory bool) *v1beta2.Manifest {
 	var found *v1beta2.Manifest
 	best := -1

@@ -93,8 +93,8 @@ func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest, ma
 	return all
 }
 
-// find does for one module what Find does for all. lostStatus is true if the Kyma has no status although its runtime
-// was in use.
+// find decides for one module whether the control plane has lost its state; Find calls it for every module. The
+// parameter lostStatus is true if the Kyma has no status although its runtime was in use.
 func find(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStatus bool) *Module {
 	known, seen := entryOf(kyma, name), entryOf(remote, name)
 	entry, isNewer := known, false

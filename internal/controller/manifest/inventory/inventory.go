@@ -13,7 +13,7 @@
 // The inventory lists the objects of a Manifest before they are applied. Until all objects were applied, new entries
 // are pending: it is not known whether the Manifest has created the objects. From the response to the PATCH of an
 // object, package apply determines whether the PATCH has created the object. An object that existed before is marked as
-// adopted. An object of another Manifest that contains the same object is marked as shared.
+// adopted. An object that belongs to another Manifest, and that this Manifest contains, too, is marked as shared.
 //
 // The package reads from the cache of the control plane whether another Manifest exists, and which module that Manifest
 // belongs to. Manifests of other runtimes are ignored: if an object in this runtime names one of them, the object was
@@ -57,7 +57,7 @@ func Of(refs []apply.Ref) []v1beta2.Resource {
 	return entries
 }
 
-// Missing returns those objects of refs that others does not contain.
+// Missing returns the objects in the parameter refs that the parameter others does not contain.
 func Missing(refs, others []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs),
 		func(r apply.Ref) bool { return slices.ContainsFunc(others, r.SameObject) })

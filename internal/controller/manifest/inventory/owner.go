@@ -116,8 +116,8 @@ func (o Others) Wanted(ref apply.Ref) string {
 }
 
 // ToDelete returns refs without the objects that stay in the cluster when they are removed from a module: objects that
-// existed before the module, and objects that another Manifest contains too. If this cannot be determined, ToDelete
-// returns all of refs.
+// existed before the module, and objects that another Manifest contains too. If it cannot be determined which objects
+// stay, ToDelete returns all objects in the parameter refs.
 func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.Ref) []apply.Ref {
 	others, _ := p.Others(ctx, m) // without the others, more objects count
 	return slices.DeleteFunc(slices.Clone(refs),

@@ -10,14 +10,14 @@
 // # How it works
 //
 // Almost every Manifest is installed on the runtime of its Kyma. A Manifest with spec.target control-plane is installed
-// on the cluster of the manager. For this cluster there is a second pool with one connection, which all such Manifests
-// share. The second pool needs no access Secret. The requests of this pool are sent as another ServiceAccount. So a
-// module has only the rights that an administrator has granted to that ServiceAccount, and none of the rights of the
-// manager.
+// on the cluster of the manager. For the control plane there is a second pool with one connection, which all Manifests
+// with target control-plane share. The second pool needs no access Secret. Requests through the second pool are sent as
+// another ServiceAccount. So a module on the control plane has only the rights that an administrator has granted to
+// that ServiceAccount, and none of the rights of the manager.
 //
 // The cluster of a Manifest does not change: status.target shows where its objects are. If somebody changes spec.target
-// while there are objects, the Manifest waits. Without this rule, the inventory would list objects of one cluster, and
-// would be used on another cluster.
+// while there are objects, the Manifest waits. If the Manifest did not wait, its inventory would list objects of one
+// cluster, and would be used on another cluster.
 //
 // The control plane also has the objects of the manager itself.
 //
@@ -82,7 +82,8 @@ func Of(m *v1beta2.Manifest, pool *runtimes.Pool, c *ControlPlane) Cluster {
 	return Cluster{Target: v1beta2.TargetControlPlane, pool: c.Pool, name: connectionName, reserved: &c.Reserved}
 }
 
-// IsControlPlane reports whether the cluster is the control plane, as an addition to the runtime.
+// IsControlPlane reports whether the module is installed on the control plane instead of the runtime of its Kyma. In
+// in-cluster mode, IsControlPlane returns false.
 func (c Cluster) IsControlPlane() bool { return c.Target == v1beta2.TargetControlPlane }
 
 // Recorded returns the value that status.target of a Manifest has for this cluster: TargetControlPlane for the control
