@@ -86,7 +86,7 @@ type Waiting struct {
 	Message string
 }
 
-// Reasons of an object in Result.Waiting.
+// The reasons why an object can be in Result.Waiting.
 const (
 	// CRDNotEstablished: a CustomResourceDefinition of the same bundle defines the kind of the object, but the cluster
 	// does not serve the kind yet. The API server usually serves the kind within a second.
@@ -119,8 +119,8 @@ type item struct {
 	adopted  bool   // the object is applied with AnnotationAdopted
 }
 
-// setAdopted sets whether the object is applied with AnnotationAdopted. The value changes the content hash of the item,
-// because AnnotationAdopted is a part of what is sent.
+// setAdopted sets whether the object is applied with AnnotationAdopted. setAdopted also changes the content hash of the
+// item, because the annotation is part of the content that is sent.
 func (i *item) setAdopted(adopted bool) {
 	if i.adopted != adopted {
 		i.adopted, i.content = adopted, i.content^adoptedContent
@@ -128,7 +128,7 @@ func (i *item) setAdopted(adopted bool) {
 }
 
 // adoptedContent is a bit that is flipped in the content hash of an object if the object is applied with
-// AnnotationAdopted. So the same object has different hashes with and without this annotation.
+// AnnotationAdopted. So an object has different content hashes with and without AnnotationAdopted.
 const adoptedContent = 1 << 63
 
 // overlay returns the labels and annotations that override the labels and annotations of the object.
@@ -218,8 +218,8 @@ func refOf(o *render.Object, namespace string) Ref {
 	return Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Namespace: namespace, Name: o.Name}
 }
 
-// fingerprint returns a text with the owner and the overlay of the Set. The text is part of the content hash of every
-// object, because a changed owner or overlay changes what is sent for every object.
+// fingerprint returns a text with the owner and the overlay of the Set. The result of fingerprint is part of the
+// content hash of every object, because a changed owner or overlay changes the content of every PATCH.
 func (s Set) fingerprint() string {
 	var b strings.Builder
 	b.WriteString(s.owner())
@@ -233,14 +233,14 @@ func (s Set) fingerprint() string {
 }
 
 // Inventory returns the Refs of the objects of a Set in the order of its bundle. Apply with the same Set would create
-// or update exactly the objects of these Refs. The caller has to record the Refs before it calls Apply. Kinds that are
-// neither built in nor defined by the bundle need one discovery request per group and version. The discovery response
-// is cached.
+// or update exactly the objects whose Refs Inventory returns. The caller has to record the Refs before it calls Apply.
+// Kinds that are neither built in nor defined by the bundle need one discovery request per group and version. The
+// discovery response is cached.
 //
 // Some objects cannot exist in the cluster, for example because the cluster does not serve their kind. Inventory leaves
-// these objects out, and Apply does not create them. If Inventory leaves out objects, it returns the Refs of all other
-// objects, together with the error of JoinFailures, mostly with reason KindUnknown. If discovery fails, Inventory
-// returns no Refs.
+// out objects that cannot exist in the cluster, and Apply does not create such objects. If Inventory leaves out
+// objects, it returns the Refs of all other objects, together with the error of JoinFailures, mostly with reason
+// KindUnknown. If discovery fails, Inventory returns no Refs.
 func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	items, failed, err := c.resolveObjects(ctx, set)
 	if err != nil {
@@ -339,8 +339,8 @@ func (a *applyCall) applyPhase(ctx context.Context, phase int, items []item) err
 	})
 }
 
-// mustWait reports whether an object has to wait before it is sent. Each row of the table has one cause of waiting and
-// the reason that mustWait returns for it.
+// mustWait reports whether an object has to wait before it is sent. Each row of the table below has a cause of waiting
+// and the reason that mustWait returns for this cause.
 //
 //	a CRD drops a version in which objects are stored          DependencyFailed
 //	its namespace is in this bundle and does not exist         DependencyFailed

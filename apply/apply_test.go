@@ -102,8 +102,8 @@ func TestApplyOrder(t *testing.T) {
 	if err != nil || len(result.Failed) != 0 {
 		t.Fatalf("applying: %v, failed %v", err, result.Failed)
 	}
-	// The test server has stored the new CRD but does not serve its kind yet. Apply finds this with one discovery
-	// request, and the custom resource has to wait.
+	// The test server has stored the new CRD but does not serve its kind yet. With one discovery request, Apply finds
+	// out that the kind is not served, and the custom resource has to wait.
 	want := [][]string{
 		patches(namespacePath, definitionPath), patches(accountPath, configPath, rolePath, servicePath),
 		patches(bindingPath),

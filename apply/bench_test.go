@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// answer50 is the response of an API server to a PATCH that requests only metadata. The benchmarks use answer50 for
-// each of 50 objects.
+// answer50 is the response of an API server to a PATCH that requests only metadata. In the benchmarks, the transport
+// responds with answer50 to the PATCH of each of 50 objects.
 const answer50 = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"c","namespace":"default","uid":"0c0c4ef3-6d07-4a4e-8c1e-2f0a6f1f4a57","resourceVersion":"1234567","generation":1,"creationTimestamp":"2026-01-02T03:04:05Z","labels":{"app.kubernetes.io/component":"x","operator.kyma-project.io/managed-by":"kyma"},"annotations":{"operator.kyma-project.io/owned-by":"kcp-system/x"},"managedFields":[{"manager":"declarative.kyma-project.io/applier","operation":"Apply","apiVersion":"apps/v1","time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{"f:operator.kyma-project.io/owned-by":{}},"f:labels":{"f:app.kubernetes.io/component":{},"f:operator.kyma-project.io/managed-by":{}}},"f:spec":{"f:replicas":{},"f:selector":{},"f:template":{"f:metadata":{"f:labels":{"f:app":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"manager\"}":{".":{},"f:args":{},"f:image":{},"f:name":{},"f:resources":{"f:limits":{"f:cpu":{},"f:memory":{}}}}}}}}}}]}}`
 
 // wire is a transport that responds to every request at once and without a network, so a benchmark measures only the

@@ -25,9 +25,9 @@ import (
 type ClusterOptions struct {
 	// MaxConcurrentRequests is the maximum number of concurrent requests over all callers. 0 means 8.
 	MaxConcurrentRequests int
-	// RequestTimeout is the timeout of one request in the API server. 0 means 10 s. A working API server responds at
-	// the end of this timeout that the request could not be completed. If the API server has not responded 2 s after
-	// the end of the timeout, the API server is considered unreachable.
+	// RequestTimeout is the timeout of one request in the API server. 0 means 10 s. At the end of RequestTimeout, a
+	// working API server responds that the request could not be completed. If an API server has not responded 2 s after
+	// the end of RequestTimeout, the API server is considered unreachable.
 	RequestTimeout time.Duration
 	// KeepNamespaces are namespaces that are never deleted. If KeepNamespaces is nil, its value is kyma-system. The
 	// namespaces that Kubernetes itself needs, such as kube-system, are never deleted, whatever the value of
@@ -40,7 +40,7 @@ type ClusterOptions struct {
 	// user can grant the missing right.
 	ForbiddenAdvice string
 	// Kinds, if set, stores the kinds that CustomResourceDefinitions in bundles define. Several Clusters share one
-	// Kinds, so each of these kinds is in memory once. A Cluster needs no discovery request for a kind in Kinds.
+	// Kinds, so the kinds of bundles are in memory only once. A Cluster needs no discovery request for a kind in Kinds.
 	Kinds *Kinds
 	// IsTooLarge, if set, reports whether an error of the HTTP client means that a response is larger than the client
 	// accepts. Lists are then requested in smaller pages.

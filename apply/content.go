@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Before a namespace is deleted, the package searches for other objects in the namespace. These constants limit the
-// search and its message.
+// Before a namespace is deleted, the package searches for other objects in the namespace. maxListed and namesShown
+// limit this search and the message about the objects.
 const (
 	maxListed  = 50 // objects of a kind
 	namesShown = 3  // of each kind in the message

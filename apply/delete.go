@@ -76,8 +76,8 @@ type Teardown struct {
 	// Ref.Keep, and the namespaces and CRDs that objects with Ref.Keep need.
 	Kept []Ref
 	// Left are the objects that this call left in the cluster, because they do not belong only to the installation. The
-	// caller can remove the Refs in Left from the inventory. If the caller keeps these Refs, later calls with the same
-	// DeletionProgress return the objects in Deleted. Left is empty without Ownership.
+	// caller can remove the Refs in Left from the inventory. If the inventory keeps the Refs in Left, later calls with
+	// the same DeletionProgress return the objects in Deleted. Left is empty without Ownership.
 	Left []Left
 	// Remaining are the objects that still exist. Each entry states what its object waits for.
 	Remaining []Remaining
@@ -160,10 +160,11 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProg
 // in the cluster and are in Teardown.Left. A namespace is not deleted while it contains objects that are not in refs.
 //
 // If nobody is known to have changed an object since it was applied, DeleteOwned sends only a DELETE for the object.
-// The API server rejects this DELETE if the object has changed all the same. DeleteOwned reads every other object
-// before it sends the DELETE. Before the deletion of a namespace, DeleteOwned also sends one list request for each
-// namespaced kind. Each call of DeleteOwned reads an object of another installation again, because the other
-// installation may hand the object over to this installation.
+// The DELETE contains the known resourceVersion, so the API server rejects the DELETE if the object has changed all the
+// same. If an object may have changed since it was applied, DeleteOwned reads the object before it sends the DELETE.
+// Before the deletion of a namespace, DeleteOwned also sends one list request for each namespaced kind. Each call of
+// DeleteOwned reads an object of another installation again, because the other installation may hand the object over to
+// this installation.
 func (c *Cluster) DeleteOwned(ctx context.Context, refs []Ref, progress *DeletionProgress,
 	own *Ownership) (Teardown, error) {
 	if progress == nil {
@@ -297,7 +298,8 @@ func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *L
 	if sent {
 		left, err := d.readRemaining(ctx, ref)
 		// If the object exists after an earlier DELETE and is not being deleted, another client has created the object
-		// again, or the DELETE was lost. Such an object gets one more DELETE.
+		// again, or the DELETE was lost. An object that was created again, or whose DELETE was lost, gets one more
+		// DELETE.
 		if sent = err != nil || left == nil || !left.Since.IsZero(); sent {
 			return d.recordAnswer(ref, left, err)
 		}

@@ -16,10 +16,10 @@
 //
 // Apply sends one server-side apply PATCH for each object, unless Progress contains the object with the same content.
 // The first PATCH is without force. If another field manager has set one of the fields to another value, the API server
-// returns the conflicting fields and managers. In that case, a second PATCH with force takes over these fields; see
-// Result.TakenOver. No other requests are needed to apply an object. The scope and the plural of a kind come from a
-// built-in table, from the CustomResourceDefinitions of the bundle, or from one cached discovery request per group and
-// version. Objects are applied in phases. Within a phase, objects are applied in parallel:
+// returns the conflicting fields and managers. After such a conflict, a second PATCH with force takes over the
+// conflicting fields; see Result.TakenOver. No other requests are needed to apply an object. The scope and the plural
+// of a kind come from a built-in table, from the CustomResourceDefinitions of the bundle, or from one cached discovery
+// request per group and version. Objects are applied in phases. Within a phase, objects are applied in parallel:
 //
 //	foundation     namespaces, CustomResourceDefinitions
 //	configuration  service accounts, roles, ConfigMaps, Secrets, Services and all other kinds
@@ -42,10 +42,10 @@
 // create an object but cannot change one.
 //
 // A new CustomResourceDefinition may drop a version in which objects are stored, or may change the scope of its kind.
-// Apply needs no request of its own to detect this, because the API server compares every PATCH of a
-// CustomResourceDefinition with status.storedVersions and rejects such a change. The resulting error has reason
-// StoredVersionDropped or FieldImmutable. After StoredVersionDropped, Apply sends only namespaces and other
-// CustomResourceDefinitions: so the former version of a module keeps its configuration and its rights.
+// Apply sends no additional request to detect a dropped version or a changed scope, because the API server rejects a
+// PATCH of a CustomResourceDefinition that drops a version in status.storedVersions or changes the scope. The resulting
+// error has reason StoredVersionDropped or FieldImmutable. After StoredVersionDropped, Apply sends only namespaces and
+// other CustomResourceDefinitions: so the former version of a module keeps its configuration and its rights.
 //
 // Progress records data from the responses of the API server: generation, resourceVersion, UID and a hash of the fields
 // that the field manager owns. With this data, ObserveEvent recognises events of own writes, and FindDrift has to read

@@ -54,18 +54,20 @@ func (d Drifted) String() string {
 const maxFields = 10
 
 // FindDrift returns the objects of a Set that are missing or differ from the Set. FindDrift sends one GET for each
-// object and writes nothing. If the parameter only has Refs, FindDrift compares only the objects of these Refs.
-// FindDrift relies on the field ownership that the API server records. When another client changes or removes a field
-// that we applied, the API server removes the field from our managed fields. So a field that is still in our managed
-// fields has the value that we applied. Fields that the Set does not contain (defaults, status, fields of other
-// clients) are never drift. FindDrift compares an object in one of two ways.
+// object and writes nothing. If the parameter only is not empty, FindDrift compares only the objects to which the Refs
+// in this parameter refer. FindDrift relies on the field ownership that the API server records. When another client
+// changes or removes a field that we applied, the API server removes the field from our managed fields. So if a field
+// is still in our managed fields, no other client has changed the value that we applied. Fields that the Set does not
+// contain (defaults, status, fields of other clients) are never drift. FindDrift compares an object either by ownership
+// only or by ownership and values:
 //
 //   - If the Progress p records that the object was applied with the same content, FindDrift compares only the field
 //     ownership and does not read the spec. A Secret is always compared field by field, because the API server records
 //     no owner for the keys of stringData.
-//   - If the Progress p has no record of this content, FindDrift compares the field ownership and the value of each
-//     field. The field ownership shows which item of a live list corresponds to which item of the Set. Values that the
-//     API server writes in another form (quantities, stringData of Secrets) are equal if they have the same meaning.
+//   - If the Progress p does not record that the object was applied with the same content, FindDrift compares the field
+//     ownership and the value of each field. The field ownership shows which item of a live list corresponds to which
+//     item of the Set. Values that the API server writes in another form (quantities, stringData of Secrets) are equal
+//     if they have the same meaning.
 //
 // FindDrift does not send a dry-run PATCH for each object. A dry-run PATCH needs a second request to show whether
 // anything would change, needs the right to write, is a write in audit logs, and fails if webhooks do not support it.
@@ -163,8 +165,9 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	}
 	fields := compareOwned(wanted, live, m.fieldsOwnedBy(set.owner()), it.policy.ignore, false)
 	if len(fields) == 0 && byRecord {
-		// The hash of the field ownership differs from the record, but no field with a value was lost. So the change
-		// concerns a field whose desired value is empty ("", 0 or false). The first comparison leaves out such fields.
+		// The hash of the field ownership differs from the record, but no field with a value was lost. So the lost
+		// field is a field whose desired value is empty ("", 0 or false). The call of compareOwned without zeros leaves
+		// out fields with empty values.
 		fields = compareOwned(wanted, nil, m.fieldsOwnedBy(set.owner()), it.policy.ignore, true)
 	}
 	if len(fields) == 0 && !byRecord {

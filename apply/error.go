@@ -366,7 +366,7 @@ func hasCause(status *metav1.Status, cause metav1.CauseType) bool {
 // isAuthorization reports whether a 403 Forbidden means a missing right and not a rejection by admission.
 // isAuthorization has to compare the message, because the API server sends the same details for a missing right and for
 // a rejection by admission. The message about a missing right contains the word User and the name of the user after
-// "forbidden: ". The message about a rejection by admission has no user there.
+// "forbidden: ". The message about a rejection by admission does not contain "forbidden: " followed by a user.
 func isAuthorization(status *metav1.Status) bool {
 	return strings.Contains(status.Message, `forbidden: User "`) ||
 		strings.Contains(status.Message, `forbidden: user "`)
@@ -438,8 +438,8 @@ func immutableFields(status *metav1.Status) (fields []string, message string) {
 }
 
 // droppedVersions returns a message with the stored versions that the rejected new CustomResourceDefinition does not
-// contain. If the response names no such version, droppedVersions returns "". The API server checks stored versions
-// before it writes, so a separate read of the stored versions would only cost requests.
+// contain. If the response names no missing stored version, droppedVersions returns "". The API server checks stored
+// versions before it writes, so a separate read of the stored versions would only cost requests.
 func droppedVersions(status *metav1.Status) string {
 	var versions []string
 	for _, c := range causes(status) {

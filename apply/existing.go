@@ -24,9 +24,10 @@ const maxConcurrentChanges = 4
 
 // isOwn reports whether the object is known to belong to the installation: because it was applied before, or because
 // the inventory contains it. The parameter before is the record of the object in Progress. isOwn returns false for an
-// adopted or shared object until the inventory records the object as adopted or shared. Until then, Apply reads the
-// object before each PATCH. A PATCH without a read would not contain AnnotationAdopted and so would remove this
-// annotation from an adopted object. Without the annotation, the object would be deleted with the module.
+// adopted or shared object until the inventory records the object as adopted or shared. While isOwn returns false,
+// Apply reads the object before each PATCH. Without reading the object first, Apply would send a PATCH without
+// AnnotationAdopted, which would remove this annotation from an adopted object. An adopted object without
+// AnnotationAdopted would be deleted with the module.
 func (i *item) isOwn(before record) bool {
 	if before.unsure || before.guarded && i.recorded.Pending {
 		return false
@@ -114,9 +115,9 @@ func (a *applyCall) recordExisting(it *item, met Met, m *metadata) {
 }
 
 // share compares an object of another installation with the object that this installation would apply. If fields of the
-// two objects differ, share returns an error with reason OwnedByOtherModule. Whether they differ or not, share adds
-// this installation to AnnotationCoOwners of the object, so that the object is handed over to this installation when
-// its owner is removed.
+// two objects differ, share returns an error with reason OwnedByOtherModule. Even if fields differ, share adds this
+// installation to AnnotationCoOwners of the object, so that the object is handed over to this installation when its
+// owner is removed.
 func (a *applyCall) share(ctx context.Context, it *item) (w writeResult, again bool, err error) {
 	m, live, err := a.readObject(ctx, it)
 	own := a.set.Ownership
@@ -209,9 +210,9 @@ func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) (fiel
 	return fields, allLost, nil
 }
 
-// namePaths returns the paths of the labels and annotations that name the installation. differsFromOther leaves these
-// paths out of its comparison. So an object that the owner has taken over from a former owner, with the labels and
-// annotations of the former owner, does not count as different.
+// namePaths returns the paths of the labels and annotations that name the installation. differsFromOther does not
+// compare the labels and annotations that namePaths returns. So an object that the owner has taken over from a former
+// owner, with the labels and annotations of the former owner, does not count as different.
 func namePaths(over render.Overlay) []fieldPath {
 	var paths []fieldPath
 	add := func(field, key string) {

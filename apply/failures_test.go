@@ -48,8 +48,8 @@ func TestJoinFailures(t *testing.T) {
 	}
 }
 
-// TestFindDriftErrorBounded checks that the text of an error of FindDrift has a limited length. The text becomes part
-// of the message of a status condition, for which the CRDs allow 32,768 bytes.
+// TestFindDriftErrorBounded checks that the text of an error of FindDrift has a limited length. The text of the error
+// becomes part of the message of a status condition, for which the CRDs allow 32,768 bytes.
 func TestFindDriftErrorBounded(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})

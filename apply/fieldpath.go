@@ -102,8 +102,8 @@ func (s step) matchesItem(item any) bool {
 	return true
 }
 
-// covers reports whether the field path p selects the field at the path other, or a field that contains it. For
-// example, spec covers spec and spec.replicas.
+// covers reports whether the field path p is equal to the path other or is the path of a parent field. For example,
+// spec covers spec and spec.replicas.
 func (p fieldPath) covers(other fieldPath) bool {
 	if len(other) < len(p) {
 		return false
@@ -149,7 +149,8 @@ func (p fieldPath) removeFrom(tree any) any {
 
 // ownedChild finds the child that the step of a field path selects in the ownership tree own. ownedChild returns the
 // key of the child in own, and whether own contains the child. The parameter at is the node of the object to which the
-// tree own belongs. ownedChild uses the node to find a list item by members that are not its keys; the node may be nil.
+// tree own belongs. With the node of the object, ownedChild finds a list item even if the step selects the item by
+// members that are not its keys. The node may be nil.
 func (s step) ownedChild(own owned, at any) (string, bool) {
 	if _, ok := own["f:"+s.key]; ok && s.members == nil {
 		return "f:" + s.key, true

@@ -13,8 +13,9 @@ import (
 
 // TestBuiltins compares the table of built-in kinds with the kinds that client-go knows.
 func TestBuiltins(t *testing.T) {
-	// The variable left has the kinds that the table of built-in kinds may lack, because bundles do not contain objects
-	// of these kinds: subresources, reviews, objects that only the control plane writes, and removed kinds.
+	// The table of built-in kinds may lack the kinds in the variable left, because bundles contain no objects of these
+	// kinds. The kinds in the variable left are subresources, reviews, kinds that only the control plane writes, and
+	// removed kinds.
 	left := map[string][]string{
 		"":                          {"Binding", "ComponentStatus", "RangeAllocation"},
 		"apps":                      {"Scale"},

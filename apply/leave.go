@@ -11,13 +11,14 @@ import (
 type Marks struct{ Labels, Annotations []string }
 
 // LeaveToUser removes from the objects of an installation all labels and annotations that name the installation.
-// LeaveToUser changes nothing else in the objects, and deletes no object. An object that another installation contains
-// too is handed over to that installation. LeaveToUser returns the objects that belong to another installation now.
+// LeaveToUser does not change the spec of the objects, and deletes no object. An object that another installation
+// contains too is handed over to that installation. LeaveToUser returns the objects that belong to another installation
+// now.
 //
 // If the installation applies the objects again later, they belong to the installation, because they still have fields
-// of its field manager. From an object that existed before the installation, LeaveToUser also removes the fields of the
-// field manager. The installation adopts an object without fields of its field manager again when the installation
-// applies the object.
+// of its field manager. LeaveToUser also removes the entry of the field manager from the managed fields of an object
+// that existed before the installation. If the object existed before and the installation applies the object again
+// later, the installation adopts it again.
 //
 // LeaveToUser sends two requests for each object, and three for an object that existed before. Call LeaveToUser again
 // after an error.

@@ -10,10 +10,11 @@ import (
 
 // ListOwned returns the objects in the cluster that belong to an installation, in the order of their kinds. An object
 // belongs to an installation if AnnotationOwnedBy of the object has the name of the installation. ListOwned also
-// returns objects of other installations if AnnotationCoOwners of the object contains the name. The Refs of objects of
-// other installations have the flag Shared. Only objects that match the label selector and that the field manager has
-// applied are returned. ListOwned does not return a ReplicaSet or another object that a controller of the cluster has
-// created with copied labels and annotations, because no field manager has applied such an object.
+// returns an object of another installation if AnnotationCoOwners of the object contains the name of the given
+// installation. The Refs of objects of other installations have the flag Shared. Only objects that match the label
+// selector and that the field manager has applied are returned. ListOwned does not return a ReplicaSet or another
+// object that a controller of the cluster has created with copied labels and annotations, because no field manager has
+// applied such an object.
 //
 // ListOwned is used to restore an inventory that was lost. ListOwned is expensive: it sends two discovery requests, and
 // one list of metadata for each kind. Kinds that the credentials may not list are left out, because they cannot be

@@ -13,8 +13,8 @@ const (
 	// AnnotationCoOwners is a sorted list of the names of other installations that contain the object too, separated by
 	// commas. The first installation in the list gets the object when the owner of the object is uninstalled.
 	AnnotationCoOwners = "operator.kyma-project.io/co-owners"
-	// AnnotationAdopted is "true" on an object that existed before the installation. Such an object is released and not
-	// deleted when the installation is removed.
+	// AnnotationAdopted is "true" on an object that existed before the installation. When the installation is removed,
+	// an adopted object is released and not deleted.
 	AnnotationAdopted = "operator.kyma-project.io/adopted"
 )
 
@@ -46,7 +46,7 @@ type Ownership struct {
 	IgnoreAdoptionOfObjects bool
 	// Recorded is the inventory of the installation, with the flags of each Ref. If the Ref of an object in Recorded
 	// has neither the flag Pending nor the flag Shared, the object belongs to the installation. Apply sends one PATCH
-	// for such an object, without reading it first.
+	// for an object of the installation, without reading the object first.
 	Recorded []Ref
 	// Find returns the title of another installation, and whether it exists. An installation counts as existing if its
 	// existence cannot be determined. Find must not send a request to the cluster. If Find is nil, no other
@@ -59,7 +59,7 @@ type Ownership struct {
 	// LeaveToUser.
 	Manager string
 	// Applied is the Progress of the installation. Applied is used only by DeleteOwned: an object that nobody has
-	// changed since it was applied is deleted without reading it. It may be nil.
+	// changed since it was applied is deleted without reading it. Applied may be nil.
 	Applied *Progress
 }
 

@@ -9,11 +9,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// These annotations of an object in a bundle change how the object is applied and deleted. The package reads these
-// annotations only from the object in the bundle and from the Overlay; the Overlay overrides the bundle. Annotations of
-// the live object are ignored, because the author of the module decides what the module may do to a cluster. If one of
-// the annotations has an unknown value or an invalid field path, the object fails with reason ObjectRefused. An object
-// with an invalid annotation stays in the inventory and is not changed.
+// The annotations from AnnotationApplyPolicy to AnnotationAdoption change how an object in a bundle is applied and
+// deleted. The package reads the annotations only from the object in the bundle and from the Overlay; the Overlay
+// overrides the bundle. Annotations of the live object are ignored, because the author of the module decides what the
+// module may do to a cluster. If an annotation for applying or deleting an object has an unknown value or an invalid
+// field path, the object fails with reason ObjectRefused. An object with an invalid annotation stays in the inventory
+// and is not changed.
 const (
 	// AnnotationApplyPolicy is "enforce" or "create-only". With "enforce", the default, the object in the cluster is
 	// kept equal to the object in the bundle. With "create-only", the object is created if it does not exist and is
@@ -23,7 +24,7 @@ const (
 	// AnnotationIgnorePaths is a list of field paths, separated by commas. The ignored fields are written when the
 	// object is created and are not changed afterwards; a difference in an ignored field is never drift. A path is a
 	// sequence of keys, separated by dots. In a path, brackets enclose the keys of a list item, a key that contains
-	// dots, or an item of a list of plain values, as in this example.
+	// dots, or an item of a list of plain values, as the following example shows.
 	//
 	//	spec.replicas,spec.template.spec.containers[name=manager].image,data[app.yaml],metadata.annotations[example.com/a]
 	//

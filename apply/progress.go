@@ -54,8 +54,8 @@ type inFlightEvents struct {
 // save memory, because fleets are large.
 func (r Ref) hashKey() uint64 { return maphash.Comparable(seed, r.identity()) }
 
-// seed is the random seed of all hashes in a Progress. Hashes cannot be compared with those of another process, so a
-// Progress is never stored.
+// seed is the random seed of all hashes in a Progress. Because of the random seed, the hashes of a Progress have no
+// meaning in another process, so a Progress is never stored.
 var seed = maphash.MakeSeed()
 
 func hashText(text string) uint64 {
@@ -78,10 +78,10 @@ func parseResourceVersion(resourceVersion string) uint64 {
 // mean that the event does not contain this value.
 //
 // For kinds with a generation, ObserveEvent also returns true for a change of only labels or annotations, because an
-// event does not show whether the labels or the status changed. FindDrift detects such a change later. While the object
-// is being applied, ObserveEvent records the event and returns true, so that the caller ignores the event. When the API
-// server has responded, the response is compared with the recorded event. If another client has written the object
-// during the request, Apply returns the object in Result.Waiting.
+// event does not show whether the labels or the status changed. FindDrift later detects changes of only labels or
+// annotations. While the object is being applied, ObserveEvent records the event and returns true, so that the caller
+// ignores the event. When the API server has responded, the response is compared with the recorded event. If another
+// client has written the object during the request, Apply returns the object in Result.Waiting.
 func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

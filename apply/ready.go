@@ -339,7 +339,8 @@ func podProblem(pod *corev1.Pod) (reason string, failed bool) {
 
 // containerProblem returns the problem of one container. A container in a crash loop runs for a short time between two
 // crashes. containerProblem reports a running container as failed if the container has failed at least twice and is not
-// ready. Otherwise the result for a container in a crash loop would alternate between failed and not failed.
+// ready. If containerProblem considered only the present state, its result for a container in a crash loop would
+// alternate between failed and not failed.
 func containerProblem(c *corev1.ContainerStatus) (reason string, failed bool) {
 	waiting, last := c.State.Waiting, c.LastTerminationState.Terminated
 	if c.State.Terminated != nil {

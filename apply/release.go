@@ -62,8 +62,8 @@ func (d *deleteCall) untilDecided(ctx context.Context, ref Ref, decide func(Ref,
 }
 
 // changesByItself reports whether the cluster itself writes objects of a kind after they were applied, for example
-// their status. For an object of such a kind, DeleteOwned has to read the resourceVersion before the DELETE: the API
-// server would reject a DELETE with the resourceVersion that the object had when it was applied.
+// their status. If changesByItself returns true, DeleteOwned has to read the object before the DELETE: the API server
+// would reject a DELETE with the resourceVersion that the object had when it was applied.
 func changesByItself(ref Ref) bool {
 	switch roleOf(ref.groupKind()) {
 	case roleWorkload, roleCRD, roleAdmission, roleCustom:
@@ -175,7 +175,7 @@ func (d *deleteCall) handOver(ctx context.Context, ref Ref, res resource, m *met
 
 // release removes the fields of our field manager from an object that existed before the installation. To remove the
 // fields, release applies an object without content. If the API server rejects the object without content, because it
-// requires a field that nobody else owns, the method removes only our labels and annotations.
+// requires a field that nobody else owns, release removes only our labels and annotations.
 func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
 	message := ref.String() + " existed before the module: it stays, without the fields of the module"
 	err := d.applyNothing(ctx, ref, res, m)
@@ -210,7 +210,8 @@ func (d *deleteCall) applyNothing(ctx context.Context, ref Ref, res resource, m 
 		return err
 	}
 	// If the object still has annotations of this package after the apply request, another field manager or a merge
-	// patch of this package has written the annotations too. They are removed by a merge patch.
+	// patch of this package has written the annotations too. A merge patch removes the annotations that are left after
+	// the apply request.
 	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), &after, map[string]any{
 		"annotations": map[string]any{AnnotationOwnedBy: nil, AnnotationCoOwners: nil, AnnotationAdopted: nil}}))
 	return err

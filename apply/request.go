@@ -332,8 +332,8 @@ type metadata struct {
 	// Annotations has only the annotations that show to whom the object belongs.
 	Annotations ownerAnnotations `json:"annotations"`
 
-	// foreign is true if the object belongs to another installation. The package sets foreign; no response of an API
-	// server contains it.
+	// foreign is true if the object belongs to another installation. The package sets the field foreign; no response of
+	// an API server contains the field.
 	foreign bool
 }
 

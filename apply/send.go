@@ -146,11 +146,11 @@ func (i *item) urlPath() string {
 
 // tryCreate sends a PATCH that can create the object but cannot change an existing object. The PATCH contains
 // resourceVersion 1. No existing object has resourceVersion 1, so the API server rejects the PATCH with a conflict if
-// the object exists. After such a conflict, the second result is true.
+// the object exists. If the API server rejects the PATCH because the object exists, the second result is true.
 func (a *applyCall) tryCreate(ctx context.Context, it *item) (w writeResult, found bool, err error) {
 	body := a.encode(it)
-	// The JSON of an object begins with apiVersion, kind and metadata. So the first occurrence of "metadata":{ is the
-	// metadata of the object itself.
+	// The JSON of an object begins with apiVersion, kind and metadata. So the first occurrence of "metadata":{ in the
+	// JSON is the metadata of the object itself and not of a pod template.
 	const start = `"metadata":{`
 	if at := bytes.Index(body.data, []byte(start)); at >= 0 {
 		body.data = slices.Insert(body.data, at+len(start), []byte(`"resourceVersion":"1",`)...)
@@ -302,8 +302,8 @@ func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 		return hashBytes(raw)
 	}
 	var wanted any
-	// An ignored path may select a list item by a member that is not a key of the list. Such an item can be found only
-	// in the decoded object, not in the managed fields.
+	// An ignored path may select a list item by a member that is not a key of the list. An item that is selected by
+	// other members can be found only in the decoded object, not in the managed fields.
 	_ = utiljson.Unmarshal(i.object.AppendJSON(nil, "", render.Overlay{}), &wanted)
 	for _, path := range i.policy.ignore {
 		path.removeFromOwned(own, wanted)

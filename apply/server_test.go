@@ -34,9 +34,9 @@ type server struct {
 	version  int
 	accepts  map[string]string // last Accept header by request line
 	bodies   map[string]string // last body by request line
-	// held has the name of the other field manager for each field that another field manager owns. The first key is the
-	// path of the object, and the second key is the path of the field (".spec.replicas"). The server rejects a PATCH
-	// without force that contains a field in held.
+	// held has the name of the other field manager for each field that another field manager owns. The first key of
+	// held is the URL path of the object, and the second key is the path of the field (".spec.replicas"). The server
+	// rejects a PATCH without force that contains a field in held.
 	held map[string]map[string]string
 }
 

@@ -25,8 +25,9 @@ const (
 	StateProcessing State = "Processing"
 	StateWarning    State = "Warning"
 	StateError      State = "Error"
-	// StateDeleting can only be reported by a custom resource. In this case, the State of the StateResult is
-	// Processing, because the custom resource is about to be created again or its deletion is blocked.
+	// StateDeleting can only be reported by a custom resource. For a custom resource that reports StateDeleting, the
+	// State of the StateResult is Processing, because the custom resource is about to be created again or its deletion
+	// is blocked.
 	StateDeleting State = "Deleting"
 )
 
@@ -74,9 +75,9 @@ type StateEvaluator struct {
 	order    []string                 // keys of programs, oldest first; guarded by mu
 }
 
-// These constants limit the memory and the processor time that the state rules of modules need. maxCost is measured in
-// the cost units of CEL. The evaluation of a hundred conditions costs about a thousand cost units of CEL. An evaluation
-// that reaches maxCost takes about 50 ms.
+// maxPrograms, maxExpression, maxRules and maxCost limit the memory and the processor time that the state rules of
+// modules need. maxCost is measured in the cost units of CEL. The evaluation of a hundred conditions costs about a
+// thousand cost units of CEL. An evaluation that reaches maxCost takes about 50 ms.
 const (
 	maxPrograms   = 512
 	maxExpression = 8 << 10
@@ -125,7 +126,7 @@ func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules 
 	return resultForWord(ref, cr, state), nil
 }
 
-// resultForWord returns the StateResult for a state that is given as text, such as "Ready". The text comes from
+// resultForWord returns the StateResult for a state that is given as text, such as "Ready". The state comes from
 // .status.state, from an expression or from a rule.
 func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateResult {
 	switch state := State(word); state {

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/manifest"
 )
 
-// This example finds charts by a range of versions, in a repository and in a registry.
+// A Repository finds a chart by a range of versions, in a chart repository or in a registry.
 func ExampleRepository() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(

@@ -120,7 +120,7 @@ func contains(refs []apply.Ref, ref apply.Ref) bool {
 	return false
 }
 
-// union returns the Refs of the list updated, followed by those Refs of the list old that are not in the list updated.
+// union returns all Refs of the first list, followed by those Refs of the second list that are not in the first list.
 func union(updated, old []apply.Ref) []apply.Ref {
 	out := append([]apply.Ref{}, updated...)
 	for _, ref := range old {
@@ -131,7 +131,7 @@ func union(updated, old []apply.Ref) []apply.Ref {
 	return out
 }
 
-// without returns those Refs of the list refs that are not in the list deleted.
+// without returns those Refs of the first list that are not in the second list.
 func without(refs, deleted []apply.Ref) []apply.Ref {
 	out := []apply.Ref{}
 	for _, ref := range refs {

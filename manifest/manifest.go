@@ -1,6 +1,6 @@
 // Package manifest installs charts on a cluster, checks the installations and uninstalls them. The package needs
 // neither Helm's releases nor the custom resources of this project, such as Kyma and Manifest. The package is for
-// authors of other operators, and combines packages render and apply as in this example.
+// authors of other operators, and combines packages render and apply. The following example shows all functions.
 //
 //	info := manifest.InstallInfo{
 //		ChartInfo: manifest.ChartInfo{

@@ -49,7 +49,7 @@ func digestOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// shopAt is a chart repository with several versions of one chart. This repository requires a password.
+// shopAt is a chart repository with several versions of one chart. The chart repository of shopAt requires a password.
 type shopAt struct {
 	*httptest.Server
 	asked atomic.Int32

@@ -44,7 +44,7 @@ const (
 	RenderCrashed        = input.RenderCrashed
 )
 
-// These are the defaults of Limits and Capabilities.
+// The constants are the default values of Limits and Capabilities.
 const (
 	DefaultMaxBytes    = input.DefaultMaxBytes
 	DefaultMaxFiles    = input.DefaultMaxFiles

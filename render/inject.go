@@ -25,8 +25,8 @@ type Injection struct {
 	Version string
 	// Data has the data for each marked Secret, by the name of the Secret.
 	Data map[string]map[string][]byte
-	// Source describes where Data comes from. The message of an Error with reason InjectionFailed contains it, in the
-	// form "there is no data for it among <Source>".
+	// Source describes where Data comes from. The message of an Error with reason InjectionFailed contains Source, in
+	// the form "there is no data for it among <Source>".
 	Source string
 }
 

@@ -499,10 +499,10 @@ func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
 }
 
 // ReadManifests returns the objects of an OCI layer that contains manifests. For charts and Kustomize directories see
-// Load. The layer is plain YAML or JSON, or a tar archive. Each of these formats can be compressed with gzip or zstd.
-// ReadManifests detects the format of the layer by its content. In an archive, ReadManifests reads all regular files
-// whose name ends in .yaml, .yml or .json and does not begin with "._", in the order of their paths. If the archive
-// contains only one regular file, this file may have any name. Nothing is written to a disk.
+// Load. The layer is plain YAML or JSON, or a tar archive. The plain text and the tar archive can be compressed with
+// gzip or zstd. ReadManifests detects the format of the layer by its content. In an archive, ReadManifests reads all
+// regular files whose name ends in .yaml, .yml or .json and does not begin with "._", in the order of their paths. If
+// the archive contains only one regular file, this file may have any name. Nothing is written to a disk.
 //
 // The errors are those of Parse, and errors with these reasons:
 //   - InvalidArchive

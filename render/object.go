@@ -29,8 +29,8 @@ type Object struct {
 	crd                 *CRD
 
 	// data is the whole object as JSON, without its namespace. AppendJSON inserts labels, annotations and the
-	// namespace. The fields maps, name and tail are the offsets in data between which AppendJSON inserts them, as this
-	// example shows.
+	// namespace. The fields maps, name and tail are offsets in data at which AppendJSON inserts labels, annotations and
+	// the namespace, as the example shows.
 	//
 	//	{"apiVersion":"v1","kind":"Pod","metadata":{ "annotations":{…},"labels":{…}, "name":"a" ,"finalizers":[…]},"spec":…}
 	//	                                            ^maps                             ^name      ^tail

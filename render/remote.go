@@ -26,8 +26,8 @@ type Runner interface {
 type runnerKey struct{}
 
 // WithRunner returns a context in which charts and Kustomize directories are rendered by a Runner. Without a Runner in
-// the context, RenderObjects renders in the process of the caller. In that case, an artefact can end this process, for
-// example by an endless recursion, so the caller must trust the artefact.
+// the context, RenderObjects renders in the process of the caller. An artefact that is rendered in the process of the
+// caller can end the process, for example by an endless recursion, so the caller must trust the artefact.
 func WithRunner(ctx context.Context, r Runner) context.Context {
 	return context.WithValue(ctx, runnerKey{}, r)
 }

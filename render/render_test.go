@@ -278,9 +278,9 @@ func TestBuildDeterministic(t *testing.T) {
 	}
 }
 
-// TestDigestIsStable fails if the same input results in other bytes than before. In that case, increase
-// input.EncodingVersion: digests are recorded in Manifests, and a digest that an older manager recorded must not match
-// different bytes.
+// TestDigestIsStable fails if the same input results in other bytes than before. If the test fails because the encoding
+// was changed on purpose, increase input.EncodingVersion: digests are recorded in Manifests, and a digest that an older
+// manager recorded must not match different bytes.
 func TestDigestIsStable(t *testing.T) {
 	bundle := build(t, deployment+"---\n"+object("a", "data: {x: '<1>'}\n"), Options{
 		Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"},

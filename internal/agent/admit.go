@@ -24,8 +24,8 @@ const (
 	maxReviewBytes = 8 << 20
 	// The API server calls the webhook before it stores the change. An event that is sent at once would arrive before
 	// the API server has stored the change. Therefore events are delayed by admitDelay. If other webhooks delay the
-	// change for longer, the event still arrives too early. Therefore each event is sent a second time after
-	// admitRepeat.
+	// change by more than admitDelay, the event still arrives too early. Therefore each event is sent a second time
+	// after admitRepeat.
 	admitDelay, admitRepeat = 200 * time.Millisecond, 3 * time.Second
 )
 
@@ -94,7 +94,7 @@ func (v *review) decide() verdict {
 	return report
 }
 
-// subject returns the object that the AdmissionReview is about. For DELETE, this is the old object.
+// subject returns the object that the AdmissionReview is about; if the operation is DELETE, it is the old object.
 func (v *review) subject() *admitted {
 	if v.Request.Operation == "DELETE" {
 		return &v.Request.OldObject
@@ -123,7 +123,7 @@ func equal(a, b json.RawMessage) bool {
 	return reflect.DeepEqual(values[0], values[1])
 }
 
-// ServeHTTP answers a call of the admission webhook immediately, and allows it. The event is sent after the answer.
+// ServeHTTP answers a call of the admission webhook immediately and allows it; the event about the call is sent later.
 func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	a.metrics.admissions.Inc()

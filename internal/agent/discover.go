@@ -16,7 +16,7 @@ import (
 type served struct {
 	version string // version that the watch uses
 	kind    string
-	// preferred is the version that the API server prefers. If the watch list has no version, events contain it.
+	// preferred is the version that the API server prefers. Events contain it if the watch list has no version.
 	preferred string
 	// hasStatus is true if the kind has a status subresource.
 	hasStatus bool
@@ -38,7 +38,7 @@ type answer struct {
 	err  error
 }
 
-// cacheTTL is the time for which discovery is cached. It is short, so that the agent soon finds the kinds of a new CRD.
+// cacheTTL is the time for which discovery is cached. cacheTTL is short, so that the kinds of a new CRD are found soon.
 const cacheTTL = time.Second
 
 // get reads JSON from a path of the API server.

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 )
 
-// The metric label error_reason has these values, and further values that package outbox sets.
+// reasonSubresource and reasonAddress are values of the metric label error_reason. Package outbox has further values.
 const (
 	reasonSubresource = "invalid-subresource"
 	reasonAddress     = "missing-address-or-contract"

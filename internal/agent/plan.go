@@ -44,8 +44,8 @@ func (p plan) hasSameWatch(q plan) bool {
 
 // plans returns the watches for a watch list: one watch for each group, version and resource. If several entries select
 // different objects of one resource, the watch includes the objects of all these entries, and a filter for each entry
-// selects its objects. An entry for version * needs no watch of its own if another entry names a version of the same
-// resource. Both entries then share one watch, because a resource has the same objects in all versions.
+// selects its objects. An entry for version * shares the watch of another entry that names a version of the resource,
+// because a resource has the same objects in all versions.
 func plans(list protocol.Watchlist) []plan {
 	type resource struct{ group, version, name string }
 	named := map[resource]string{} // version of the watch that entries for version * share
@@ -109,8 +109,8 @@ func widest(scopes []scope) (namespace, name, selector string) {
 }
 
 // union returns a label selector that matches every object that at least one of the selectors matches. Label selectors
-// have no "or" between labels, so the result may match a few more objects. A label is in the result only if every
-// selector requires the label. The result allows all values of the label that at least one selector requires.
+// have no "or" between labels, so the result may match a few more objects. union combines only labels that every
+// selector requires. For each such label, the result allows the values of all selectors.
 func union(scopes []scope) string {
 	var wanted map[string]map[string]bool // required values by label; nil means any value
 	for n, s := range scopes {

@@ -366,7 +366,7 @@ func TestStreamIntroduces(t *testing.T) {
 			s.api.set("t1", c.labels, false)
 			s.api.set("t2", nil, false)
 			wanted, other := things, things
-			// The second target has another selector. So the query of the watch includes more objects, and the agent
+			// Because a second target has another selector, the query of the watch includes more objects, and the agent
 			// itself has to select the objects for each target.
 			wanted.Selector, other.Manager, other.Selector = c.watch, "other", "never=1"
 			s.apply(t, wanted, other)

@@ -25,9 +25,9 @@ func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, er
 }
 
 // VerifyUnsigned applies the trust policy to a source that cannot have a supported signature, such as a chart in a
-// chart repository or a folder. The parameter location is the host and the path, in the format of the rules. The
-// parameter why states why the source cannot be verified; the error message contains it. If the policy is enforced for
-// the location, VerifyUnsigned returns an error with reason SignatureMissing.
+// chart repository or a folder. The parameter location is the host and the path of the source, in the format of the
+// prefixes in the rules. The parameter why states why the source cannot be verified; the error message contains it. If
+// the policy is enforced for the location, VerifyUnsigned returns an error with reason SignatureMissing.
 func (r *Registry) VerifyUnsigned(location, why string) (trust.Signature, error) {
 	rule := r.opts.Trust.Current().RuleFor(trust.SubjectOf(location))
 	if rule.Mode == trust.Off {

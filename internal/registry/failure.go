@@ -18,8 +18,8 @@ import (
 func ClassifyError(doing, ref string, err error) error { return classifyError(doing, ref, err) }
 
 // classifyError classifies an error of the transport. The end of the caller's context is not an error of the registry.
-// The list below has the classes of errors. An error of class 1 is an *ocm.Error already, and an error of class 2 gets
-// no reason code.
+// The list below has the classes of errors with the resulting reason codes. An error that is already an *ocm.Error
+// stays unchanged, and an error because the caller cancelled its context gets no reason code.
 //
 //  1. already classified       -> unchanged
 //  2. cancelled by the caller  -> unchanged, without a reason

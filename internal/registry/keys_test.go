@@ -18,8 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// These are names of the wire format. The names are repeated here because other tools read and write them: if a
-// constant changes, a test must fail.
+// The constants are names in signatures and manifests that other tools read and write. The names are repeated in this
+// test, so that a test fails if a constant of the package changes.
 const (
 	wantRsaType              = "application/vnd.ocm.signature.rsa"
 	wantPemType              = "application/x-pem-file"
@@ -46,7 +46,8 @@ type keyPair struct {
 	pem     string
 }
 
-// keyPairs has one keyPair of each kind. All tests share these pairs, because generating RSA keys is slow.
+// keyPairs has one keyPair of each kind. All tests share the key pairs in keyPairs, because generating RSA keys is
+// slow.
 var keyPairs = sync.OnceValue(func() map[string]keyPair {
 	made := map[string]keyPair{}
 	add := func(name string, private crypto.Signer, err error) {

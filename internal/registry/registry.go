@@ -19,8 +19,8 @@
 // are cached by digest until their memory is needed, and their digest is checked again on each read. The digest of a
 // tag is cached for one minute. An error is cached for three seconds: otherwise ten thousand clusters with the same
 // missing module would cause ten thousand requests. Concurrent callers that need the same content share one pull. A
-// pull has a timeout of 30 seconds. A pull continues when its first caller is cancelled, so that a cancelled context
-// never makes another caller fail.
+// pull has a timeout of 30 seconds. If the context of the caller that started a pull is cancelled, the pull continues,
+// so that other callers that wait for the pull do not fail.
 //
 // # Writing
 //
@@ -42,10 +42,11 @@
 // by the signed digest, and image references get the signed digest.
 //
 // A layer that is referenced by a digest has no signature of its own. A layer without a signature of its own is
-// admitted if a verified component version references it. Either the component version was verified since the process
-// started, or the package verifies the component version in [Layer.Version] now. Therefore the same layers are admitted
-// before and after a restart of the process. If a layer is referenced by a tag, the tag must point to a component
-// version with a signature, or to an image with a cosign signature.
+// admitted if a verified component version references it. The component version that references the layer was either
+// verified since the process started, or the package verifies the component version in [Layer.Version] before it admits
+// the layer. Because the package can verify [Layer.Version] at any time, it admits the same layers before and after a
+// restart of the process. If a layer is referenced by a tag, the tag must point to a component version with a
+// signature, or to an image with a cosign signature.
 //
 // Each digest is verified once per version of the policy, for all callers. If an artefact is refused, the refusal is
 // cached for three seconds. If a registry does not respond, the error describes the registry, and no artefact is
@@ -155,8 +156,8 @@ type Layer struct {
 	// <Repo>/<Component>.
 	Component string
 	// Version is the version of the component. Version is needed only if the trust policy requires a signature and Ref
-	// is a digest. A layer has no signature of its own. Instead of a signature of the layer, the signature of the
-	// component version to which the layer belongs is verified.
+	// is a digest. A layer has no signature of its own. Instead, the package verifies the signature of the component
+	// version to which the layer belongs.
 	Version string
 	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag selects the only layer of the image, or the layer
 	// whose annotation is the resource Name.

@@ -190,7 +190,8 @@ func simpleSigning(kind, digest string) string {
 }
 
 // signTag adds signatures in the format that cosign used until version 2. The parameter payload is signed, and the
-// parameter stored is pushed to the registry as the payload. A test for a forged signature passes different values.
+// parameter stored is pushed to the registry as the payload. For a forged signature, a test passes different values for
+// payload and stored.
 func (g *signing) signTag(repo, digest string, by []string, payload, stored string) {
 	g.Helper()
 	var layers []v1.Descriptor
@@ -622,7 +623,7 @@ func TestSignedImages(t *testing.T) {
 }
 
 // TestSignedSHA512 checks a layer that is signed with a SHA-512 digest, whereas the registry addresses the layer by its
-// SHA-256 digest. The layer must be accepted, and a changed layer must be refused.
+// SHA-256 digest. A layer with the signed SHA-512 digest must be accepted, and a changed layer must be refused.
 func TestSignedSHA512(t *testing.T) {
 	for name, content := range map[string]string{"Good": manifestYAML, "Changed": "evil"} {
 		g := newSigning(t)

@@ -23,9 +23,9 @@ var netDialer = net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Secon
 
 const (
 	// minProbeDelay and maxProbeDelay are the limits for the delay between two probes of a runtime that does not
-	// answer. Within these limits, the breaker waits before each probe for twice the time that has passed since the
-	// circuit breaker opened. Therefore the circuit breaker closes soon after a short outage, and during a long outage
-	// less than one probe a minute is sent.
+	// answer. Within the limits minProbeDelay and maxProbeDelay, the breaker waits before each probe for twice the time
+	// that has passed since the circuit breaker opened. Therefore the circuit breaker closes soon after a short outage,
+	// and during a long outage less than one probe a minute is sent.
 	minProbeDelay = 500 * time.Millisecond
 	maxProbeDelay = 80 * time.Second
 	// probeTimeout is the deadline of a probe.

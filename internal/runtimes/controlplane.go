@@ -2,11 +2,11 @@ package runtimes
 
 import "k8s.io/client-go/rest"
 
-// ForControlPlane returns the options of a Pool that has one connection to the control plane. This pool is for modules
-// that are installed on the control plane. The manager sends the requests of the Pool with its own credential in cfg,
-// and impersonates the given ServiceAccount. So modules have only the rights that an administrator has granted to that
-// ServiceAccount, and none of the rights of the manager. There is no agent in the control plane, so the Pool itself
-// watches the control plane, unless runtimes are polled.
+// ForControlPlane returns the options of a Pool that has one connection to the control plane. The pool for the control
+// plane is used for modules that are installed on the control plane. The manager sends the requests of the Pool with
+// its own credential in cfg, and impersonates the given ServiceAccount. So modules have only the rights that an
+// administrator has granted to that ServiceAccount, and none of the rights of the manager. There is no agent in the
+// control plane, so the Pool itself watches the control plane, unless runtimes are polled.
 func (o Options) ForControlPlane(cfg *rest.Config, namespace, serviceAccount string) Options {
 	o.Watch, o.Agents, o.InterestsChanged = o.Watch || o.Agents, false, nil
 	o.Cache, o.Live = nil, nil

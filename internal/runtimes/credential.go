@@ -71,7 +71,8 @@ func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error
 	err := p.opts.Cache.List(ctx, list, client.InNamespace(p.opts.Namespace),
 		client.MatchingFields{KymaNameIndex: kyma})
 	if err != nil {
-		// This error is not AccessSecretNotFound: if the control plane cannot be read, the runtime may still exist.
+		// If the access Secret cannot be read, the reason of the error must not be AccessSecretNotFound, because the
+		// runtime may still exist.
 		return credential{}, fmt.Errorf("looking for the access Secret of runtime %s: %w", kyma, err)
 	}
 	switch len(list.Items) {

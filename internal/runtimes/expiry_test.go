@@ -46,8 +46,8 @@ func TestExpiredCredential(t *testing.T) {
 	})
 }
 
-// TestWithdrawnCredential checks that the withdrawal of a credential is detected within one interval. This check costs
-// one request in each interval.
+// TestWithdrawnCredential checks that the withdrawal of a credential is detected within one interval. To detect a
+// withdrawn credential, one request is sent in each interval.
 func TestWithdrawnCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &refusing{after: time.Now().Add(10 * time.Hour)}

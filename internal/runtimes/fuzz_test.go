@@ -23,8 +23,8 @@ import (
 // The fuzz targets in this file decode responses of a runtime, with the same limits as a connection of the Pool. The
 // fuzz arguments start, repeated, end and n form the text of a response. The text begins with start, contains the text
 // repeated n times, and ends with end, so that a seed of few bytes makes a large response. A fuzz target fails if it
-// allocates more memory than allocationLimit permits. In this way, fuzzing searches for a response that needs much
-// memory when it is decoded, although package answer has estimated little memory for it.
+// allocates more memory than allocationLimit permits. With allocationLimit, fuzzing searches for a response that needs
+// much memory when it is decoded, although package answer has estimated little memory for it.
 
 // fuzzMemory is the value of answer.Options.Memory in the fuzz targets, in bytes.
 const fuzzMemory = 1 << 20

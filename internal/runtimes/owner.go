@@ -5,11 +5,12 @@ import (
 	"errors"
 )
 
-// A runtime may belong to another Kyma or another control plane. Therefore only the verifier can use a new connection
-// at first. The verifier, which is the controller of Kymas, gets the connection from Connect, reads the runtime, and
-// calls MarkOwned or Refuse. All other callers use Get. Until the verifier has called MarkOwned or Refuse, Get returns
-// an error, and asks the verifier to decide. MarkOwned and Refuse notify the subscribers of the runtime that its
-// connection has changed. If Options.VerifyOwner is not set, every connection counts as verified.
+// A runtime may belong to another Kyma or another control plane. Therefore, until the owner of a runtime is verified,
+// only the verifier can use the connection. The verifier, which is the controller of Kymas, gets the connection from
+// Connect, reads the runtime, and calls MarkOwned or Refuse. All other callers use Get. Until the verifier has called
+// MarkOwned or Refuse, Get returns an error, and asks the verifier to decide. MarkOwned and Refuse notify the
+// subscribers of the runtime that its connection has changed. If Options.VerifyOwner is not set, every connection
+// counts as verified.
 
 // ownerState is what is known about the owner of the runtime behind one connection. Pool.mu guards all fields.
 type ownerState struct {
@@ -31,8 +32,9 @@ func (s *ownerState) errorOf(kyma string) error {
 	return &Error{Code: OwnerNotVerified, Runtime: kyma, Message: "the owner of the runtime is not verified yet"}
 }
 
-// IsNotVerified reports whether an error means that the owner of a runtime is not verified yet. After such an error of
-// Get, the caller has to wait until the pool notifies it of a changed connection.
+// IsNotVerified reports whether an error means that the owner of a runtime is not verified yet. If Get returns an error
+// because the owner is not verified yet, the caller has to wait until the pool notifies the caller of a changed
+// connection.
 func IsNotVerified(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == OwnerNotVerified

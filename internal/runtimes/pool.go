@@ -60,8 +60,8 @@ type Options struct {
 	Live client.Reader
 	// Namespace is the namespace of the access Secrets.
 	Namespace string
-	// Self, if set, is the client configuration of the cluster on which the manager runs. A pool with Self has this
-	// cluster as the runtime of every Kyma.
+	// Self, if set, is the client configuration of the cluster on which the manager runs. If Self is set, the runtime
+	// of every Kyma is the cluster on which the manager runs.
 	Self *rest.Config
 	// Watch enables the watches that the pool runs for its subscribers.
 	Watch bool
@@ -93,7 +93,7 @@ type Options struct {
 	ForbiddenAdvice string
 	// UserAgent is the value of the User-Agent header in requests. Default lifecycle-manager.
 	UserAgent string
-	// BatchDelay is the time for which Missed and Listed events are collected before they are delivered. The delay is
+	// BatchDelay is the time for which Missed and Listed events are collected before they are delivered. BatchDelay is
 	// needed because a starting agent sends one Missed or Listed event for each resource at the same time. Default 300
 	// ms. If BatchDelay is negative, events are delivered at once.
 	BatchDelay time.Duration
@@ -193,8 +193,8 @@ func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 }
 
 // GetIfOpen is like Get, for callers that may not need a connection. If agents report changes and there is no
-// connection yet, GetIfOpen returns nil, nil. In this case GetIfOpen does not make the first connection, because that
-// would need a read of the access Secret. GetIfOpen returns the same errors as Get.
+// connection yet, GetIfOpen returns nil, nil. GetIfOpen does not make the first connection if agents report changes,
+// because a new connection would need a read of the access Secret. GetIfOpen returns the same errors as Get.
 func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
 	if !p.opts.Agents || p.opts.Watch || p.connectionIfOpen(kyma) != nil {
 		return p.Get(ctx, kyma)
@@ -216,7 +216,7 @@ func (p *Pool) Probe(kyma string) {
 }
 
 // recordFailedGet records that Get has failed. When a later call makes a connection, the pool notifies the subscribers,
-// so that they call Get again.
+// so that the subscribers whose Get has failed can call Get again.
 func (p *Pool) recordFailedGet(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -409,7 +409,8 @@ func (rt *Runtime) close() {
 	}
 	rt.transport.CloseIdleConnections()
 	// The TCP connection of a watch becomes idle only shortly after the watch has ended, so idle connections are closed
-	// once more after a second. If the TCP connection is still busy then, its idle timeout closes it.
+	// once more after a second. If the TCP connection of a watch is still busy after a second, the idle timeout closes
+	// the connection.
 	time.AfterFunc(time.Second, rt.transport.CloseIdleConnections)
 }
 

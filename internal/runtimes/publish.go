@@ -7,8 +7,9 @@ import (
 
 // Publish delivers an event to all subscribers with a matching interest. The event comes from a watch outside of the
 // pool, for example from an agent. Missed and Listed events of the same resource are delayed and combined, see
-// Options.BatchDelay. All events except Missed and Listed events are delivered without a delay. Before such an event,
-// Publish delivers the events that are still delayed. An event without Resource is delivered to all subscribers.
+// Options.BatchDelay. All events except Missed and Listed events are delivered without a delay. Before Publish delivers
+// an event without a delay, it delivers the Missed and Listed events that are still delayed. An event without Resource
+// is delivered to all subscribers.
 //
 // The events of one runtime are delivered in the order of the calls to Publish, by one goroutine at a time. If another
 // goroutine is delivering events already, Publish returns before its own event is delivered.
@@ -48,8 +49,8 @@ func (p *Pool) deliverBatch(kyma string) {
 }
 
 // deliver calls the subscribers with the events in the outbox. Only one goroutine at a time delivers the events of a
-// runtime. If deliver finds that another goroutine delivers events, it leaves its events to the other goroutine. So the
-// order of events is kept, and no lock is held during the calls of Notify.
+// runtime. If deliver finds that another goroutine delivers events, deliver leaves its events to the other goroutine.
+// So the order of events is kept, and no lock is held during the calls of Notify.
 func (p *Pool) deliver(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

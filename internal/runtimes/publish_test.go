@@ -322,8 +322,8 @@ func TestHasInterests(t *testing.T) {
 	}
 }
 
-// TestPublishKeepsTheOrder publishes an event while another goroutine delivers a batch of delayed events. The new event
-// must be delivered after all events of the batch.
+// TestPublishKeepsTheOrder publishes an event while another goroutine delivers a batch of delayed events. The event
+// that is published later must be delivered after all events of the batch.
 func TestPublishKeepsTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newAgentPool(t, Options{Agents: true, BatchDelay: time.Second})

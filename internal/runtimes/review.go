@@ -11,16 +11,16 @@ import (
 
 // A credential may lose rights, or its account may be deleted, while no request is sent to the runtime. If an agent
 // reports changes, it also reports changes of the objects that determine the rights of the credential: the
-// ServiceAccount of the token, ClusterRoles and ClusterRoleBindings. After a change of one of these objects, the
-// manager sends a review of the rights: one SelfSubjectRulesReview, whose answer has all rights of the credential, or
-// 401 if the credential is not valid any more. RoleBindings and Roles are not watched; their changes are detected by
-// the review in each interval.
+// ServiceAccount of the token, ClusterRoles and ClusterRoleBindings. After a change of the ServiceAccount, a
+// ClusterRole or a ClusterRoleBinding, the manager sends a review of the rights: one SelfSubjectRulesReview, whose
+// answer has all rights of the credential, or 401 if the credential is not valid any more. RoleBindings and Roles are
+// not watched; their changes are detected by the review in each interval.
 
 const (
-	// rightsDelay is the time between the change of a role or binding and the review. The delay is needed because an
+	// rightsDelay is the time between the change of a role or binding and the review. The review is delayed because an
 	// API server still uses the former rights for a short time after the change of a role or binding.
 	rightsDelay = 3 * time.Second
-	// accountDelay is the time between the change of a ServiceAccount and the review. The delay is needed because an
+	// accountDelay is the time between the change of a ServiceAccount and the review. The review is delayed because an
 	// API server accepts a token for 10 s after its last check without checking it again.
 	accountDelay = 12 * time.Second
 	// maxEarlyReviews is the number of reviews that changes of roles, bindings or accounts may cause before the rate of
@@ -106,8 +106,8 @@ func (r *reviews) sendFirstReview() {
 	})
 }
 
-// reviewAfter sends a review after a delay. Several changes within this delay cause only one review. If maxEarlyReviews
-// is used up, the review is sent later, but at most one checkInterval later.
+// reviewAfter sends a review after a delay. Several changes within this delay cause only one review. If changes have
+// already caused maxEarlyReviews reviews, the next review is sent later, but at most one checkInterval later.
 func (r *reviews) reviewAfter(delay time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,10 +159,10 @@ func (r *reviews) stop() {
 }
 
 // WatchCredential makes the agent of a runtime report changes of the objects that determine the rights of the
-// credential. After a change of one of these objects, the pool sends a review of the rights, which is one request. The
-// first call of WatchCredential for a connection also sends a review. The pool calls the function changed when the
-// rights of the credential have changed, and when the connection was made, replaced, broken or restored. If there are
-// no agents, WatchCredential does nothing.
+// credential. After a change of such an object, the pool sends a review of the rights of the credential, which is one
+// request. The first call of WatchCredential for a connection also sends a review. The pool calls the function changed
+// when the rights of the credential have changed, and when the connection was made, replaced, broken or restored. If
+// there are no agents, WatchCredential does nothing.
 func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 	if rt.reviews == nil {
 		return
@@ -194,9 +194,9 @@ func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 func (p *Pool) UnwatchCredential(kyma string) { p.Unsubscribe(kyma, credentialKey) }
 
 // credentialInterests returns interests in the objects that determine the rights of the credential: ClusterRoles,
-// ClusterRoleBindings and the ServiceAccount of the token. The agent needs the right to watch these objects. The
-// manager can grant the agent only rights that its own credential has, so credentialInterests leaves out objects that
-// the credential may not watch.
+// ClusterRoleBindings and the ServiceAccount of the token. The agent needs the right to watch the objects that
+// determine the rights of the credential. The manager can grant the agent only rights that its own credential has, so
+// credentialInterests leaves out objects that the credential may not watch.
 func (rt *Runtime) credentialInterests() (all []Interest) {
 	rt.reviews.mu.Lock()
 	has := rt.reviews.has

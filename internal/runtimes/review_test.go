@@ -82,8 +82,8 @@ func TestReviews(t *testing.T) {
 	})
 }
 
-// TestFirstReview checks that the first review is repeated until it is answered. If the API server does not allow
-// reviews, its answer counts too: the first review is not repeated.
+// TestFirstReview checks that the first review is repeated until it is answered. If the API server answers that it does
+// not allow reviews, the first review is not repeated.
 func TestFirstReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &reviewed{}

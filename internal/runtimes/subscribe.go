@@ -39,7 +39,7 @@ type Interest struct {
 	Resource schema.GroupVersionResource
 	Kind     string
 	// Namespace and Name limit the interest to one namespace and one object. If Namespace is empty, the interest
-	// includes all namespaces; if Name is empty, it includes objects with any name.
+	// includes all namespaces; if Name is empty, the interest includes objects with any name.
 	Namespace, Name string
 	// Labels is a label selector. "" selects objects with any labels.
 	Labels string
@@ -57,8 +57,8 @@ type Event struct {
 	// when it starts, and again after it has missed changes.
 	Listed  bool
 	Objects []metav1.PartialObjectMetadata
-	// Interest is the interest of the subscriber that the event matches. It shows the resource and the kind of the
-	// changed objects.
+	// Interest is the interest of the subscriber that the event matches. Interest contains the resource and the kind of
+	// the changed objects.
 	Interest Interest
 	// Object is the metadata of the changed object.
 	Object *metav1.PartialObjectMetadata
@@ -70,8 +70,8 @@ type Event struct {
 	States map[types.NamespacedName]*unstructured.Unstructured
 }
 
-// Subscribe adds or replaces a subscriber. Subscribe sends no request, so it also works if the runtime cannot be
-// reached. If the interests are the same as before, Subscribe is cheap.
+// Subscribe adds or replaces a subscriber. Subscribe sends no request, so a caller can subscribe even if the runtime
+// cannot be reached. If the interests are the same as before, Subscribe is cheap.
 func (p *Pool) Subscribe(kyma string, s Subscriber) {
 	p.mu.Lock()
 	e := p.entryLocked(kyma)
@@ -106,8 +106,8 @@ func (p *Pool) notifyInterestsChanged(kyma string) {
 	}
 }
 
-// removeSubscriber removes a subscriber. If the pool's entry for the runtime then has neither subscribers nor a
-// connection, removeSubscriber removes the entry, too.
+// removeSubscriber removes a subscriber. When the pool's entry for a runtime has neither subscribers nor a connection
+// any more, removeSubscriber removes the entry, too.
 func (p *Pool) removeSubscriber(kyma, key string) (hadInterests bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,8 +155,9 @@ func (p *Pool) HasInterests(kyma, key string) bool {
 // have equal lists.
 const maxSharedLists = 4096
 
-// ShareInterests returns the same slice for all callers that pass an equal list of interests. This saves memory.
-// Callers must not change the returned slice.
+// ShareInterests returns the same slice for all callers that pass an equal list of interests. ShareInterests saves
+// memory, because runtimes with the same modules have equal lists of interests. Callers must not change the returned
+// slice.
 func (p *Pool) ShareInterests(interests []Interest) []Interest {
 	var key strings.Builder
 	for _, i := range interests {

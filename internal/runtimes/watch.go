@@ -24,8 +24,8 @@ func (rt *Runtime) setSubscriber(s Subscriber) {
 	}
 }
 
-// These are limits of the list that is read at the start of a watch. If a list exceeds these limits, it is reported as
-// incomplete.
+// maxListPages, maxListObjects and maxListBytes limit the list that is read at the start of a watch. A list that
+// exceeds one of the limits is reported as incomplete.
 const (
 	maxListPages   = 100
 	maxListObjects = 20_000
@@ -35,8 +35,8 @@ const (
 	maxLists = 2
 )
 
-// These are the media types of lists and watches. The media types are those of JSON, because package answer counts JSON
-// values.
+// listType and watchType are the media types of lists and watches. The media types request JSON, because package answer
+// counts JSON values.
 const (
 	listType  = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	watchType = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

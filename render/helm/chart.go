@@ -140,7 +140,7 @@ func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 
 // Render renders a chart to objects. The second result lists the content that is left out, one sentence for each item.
 // A chart that calls functions whose result differs each time is rendered twice, with different results of these
-// functions. Both renderings must give the same objects.
+// functions. If the two renderings result in different objects, Render returns an error.
 func Render(ctx context.Context, files []input.File, settings Settings) (
 	[]*unstructured.Unstructured, []string, error) {
 	first, err := renderDraw(ctx, files, settings, firstDraw)

@@ -45,7 +45,7 @@ type ClientConfig struct {
 	// CreateNamespace, DisableHooks and SkipCRDs are copied to Settings.
 	CreateNamespace, DisableHooks, SkipCRDs bool
 	// Wait means that the caller waits until the objects are ready. WaitForJobs means that the caller waits for Jobs,
-	// too. Timeout is the maximum waiting time. This package does not wait: the caller has to do that.
+	// too. Timeout is the maximum waiting time. Package helm does not wait for objects or Jobs: the caller has to wait.
 	Wait, WaitForJobs bool
 	Timeout           time.Duration
 	// Version is the version of the chart, exact or a range. Devel allows pre-releases. The caller uses Version and
@@ -280,8 +280,9 @@ func duration(value any) (d time.Duration, ok bool) {
 	return d, ok && d >= 0
 }
 
-// These constants limit an expression in the syntax of --set. The index of a list item must be limited because Helm's
-// parser allocates all items up to the index: for "a[999999999]=x" it would allocate a billion items.
+// maxExpressionBytes and maxIndexDigits limit an expression in the syntax of --set. The index of a list item must be
+// limited because Helm's parser allocates all items up to the index: for "a[999999999]=x" it would allocate a billion
+// items.
 const (
 	maxExpressionBytes = 64 << 10
 	maxIndexDigits     = 3 // maximum number of digits of an index

@@ -109,8 +109,8 @@ func (f *functions) randomFunctions(original template.FuncMap) template.FuncMap 
 		"genSignedCert", "genSignedCertWithKey"} {
 		table[name] = certificate(name)
 	}
-	// The template functions for dates in Sprig use the current time if their argument is not a date. Here they use the
-	// time of the draw.
+	// The template functions for dates in Sprig use the current time if their argument is not a date. In this package,
+	// the template functions for dates use a time of drawnTimes instead of the current time.
 	dated := func(date any) any {
 		switch date.(type) {
 		case time.Time, *time.Time, int64, int, int32:

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// These are limits for the number of values. Decoding needs up to 350 bytes of memory for a value of two bytes, so a
-// limit on bytes is not enough.
+// The number of values in an artefact is limited. Decoding needs up to 350 bytes of memory for a value of two bytes, so
+// a limit on bytes is not enough.
 const (
 	// MaxValues is the maximum number of values in all documents of one artefact: maps, lists, keys and scalars.
 	MaxValues = 1_000_000

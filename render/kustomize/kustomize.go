@@ -147,8 +147,8 @@ func (g *referenceChecker) checkFolder(dir string, depth int) error {
 	return nil
 }
 
-// checkFields checks the fields of a kustomization that refer to files and directories. In this check, the case of
-// field names is ignored, as in Kustomize.
+// checkFields checks the fields of a kustomization that refer to files and directories. checkFields ignores the case of
+// field names, as Kustomize does.
 func (g *referenceChecker) checkFields(file string, fields map[string]any, depth int) error {
 	for name, value := range fields {
 		switch strings.ToLower(name) {

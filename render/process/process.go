@@ -105,7 +105,7 @@ func Main() *Runner {
 }
 
 // limitsFailed is the beginning of the standard error of a process that could not limit itself or could not
-// communicate. Such an error is not a problem of the artefact.
+// communicate. An error that begins with limitsFailed is not caused by the artefact.
 const limitsFailed = "cannot render: "
 
 // serveRequest runs in the new process: it limits the process, reads a request and writes the response.

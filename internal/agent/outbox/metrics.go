@@ -2,7 +2,7 @@ package outbox
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// These are values of the label error_reason of the counter Metrics.Failed.
+// ReasonSetup and ReasonRequest are values of the label error_reason of the counter Metrics.Failed.
 const (
 	ReasonSetup   = "request-setup"
 	ReasonRequest = "failed-request"

@@ -15,10 +15,10 @@
 // of at least 500 ms. Events are delivered at least once: an event that could not be delivered is sent again, with
 // back-off, until the listener accepts or refuses it.
 //
-// The memory of a Queue is limited. If there are too many entries, one event replaces all entries of a resource. This
-// event names no single object: it means that any object of the resource may have changed. If the queue has no room
-// even for an event about the whole resource, the new event is lost. After a loss, the next heartbeat reports that
-// events were lost.
+// The memory of a Queue is limited. If there are too many entries, one event replaces all entries of a resource. An
+// event about a resource names no single object: it means that any object of the resource may have changed. If the
+// queue has no room even for an event about the whole resource, the new event is lost. After a loss, the next heartbeat
+// reports that events were lost.
 //
 // If an answer comes from another process of the listener than before, the events of the last minute are delivered
 // again, because the former process of the listener may have ended before it handled these events.
@@ -283,8 +283,8 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 
 // collapseLocked makes room in a lane: for one resource, a single event about the whole resource replaces the entries
 // for single objects. collapseLocked chooses the resource of the parameter k. If that resource has no entries,
-// collapseLocked chooses the resource with the most entries. The result is true if the queue now has room for an event
-// about the resource of the parameter k.
+// collapseLocked chooses the resource with the most entries. collapseLocked returns true if the queue now has room for
+// an event about the resource of the parameter k.
 func (q *Queue) collapseLocked(l *lane, k key) bool {
 	if q.dropLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
 		return true
@@ -440,8 +440,8 @@ func (q *Queue) finish(l *lane, e *entry, o Result) {
 }
 
 // retryLocked puts an entry back into the lane after a failed attempt. If other entries were delivered since the last
-// failure of this entry, only this entry is delayed by a back-off. If no other entry was delivered since, the whole
-// lane is paused.
+// failure of this entry, only this entry is delayed by a back-off. If no other entry was delivered since the last
+// failure, the whole lane is paused.
 func (q *Queue) retryLocked(l *lane, e *entry, o Result) {
 	now := time.Now()
 	if e.next != nil {

@@ -329,8 +329,8 @@ func TestQueueOverflow(t *testing.T) {
 	cases := map[string]struct {
 		reason         string
 		limit, objects int
-		// others is the number of objects of another kind. The test adds them first and makes their delivery fail, so
-		// that the lane is paused while the test adds the objects.
+		// others is the number of objects of another kind. The test first adds these other objects and makes their
+		// delivery fail, so that the lane is paused while the test adds further objects.
 		others            int
 		pending           int // at most
 		began, individual int // delivered in the end

@@ -14,8 +14,8 @@
 // times, so that equal input gives an equal digest.
 //
 // A [Descriptor] is the parsed form of schema v2 and of schema v3. The installation of a component and the verification
-// of its signatures ([Normalise]) use this same parsed value. Because there is only one parser, an attacker cannot
-// write a descriptor that is read in one way for the signature and in another way for the installation.
+// of its signatures ([Normalise]) use this same parsed value. Because descriptors have only one parser, an attacker
+// cannot write a descriptor that is read in one way for the signature and in another way for the installation.
 //
 // An [Error] has a reason code, such as [ArtifactNotFound], and one line of text without credentials. All packages that
 // read or write artefacts return this type of error.

@@ -10,7 +10,8 @@ import (
 	"github.com/cyberphone/json-canonicalization/go/src/webpki.org/jsoncanonicalizer"
 )
 
-// These algorithms convert a descriptor to bytes. A signature of a descriptor signs the digest of these bytes.
+// A normalisation algorithm converts a descriptor to bytes. A signature of a descriptor signs the digest of the
+// normalised bytes.
 const (
 	normalisation1       = "jsonNormalisation/v1"
 	normalisation2       = "jsonNormalisation/v2"
@@ -19,8 +20,8 @@ const (
 )
 
 // content is the description of a component, from a descriptor with either schema. The installation of a component and
-// the verification of its signatures use this same parsed value. Because there is only one parser, an attacker cannot
-// write a descriptor that is read in one way for the signature and in another way for the installation.
+// the verification of its signatures use this same parsed value. Because descriptors have only one parser, an attacker
+// cannot write a descriptor that is read in one way for the signature and in another way for the installation.
 type content struct {
 	Name         string          `json:"name"`
 	Version      string          `json:"version"`
@@ -63,7 +64,7 @@ type ElementDigest struct {
 
 // Normalise converts a descriptor to the bytes from which the signed digest is computed. The bytes do not contain
 // fields that may change when the component is copied between registries: access, repository contexts, and labels that
-// are not marked as signed. The algorithms differ as follows.
+// are not marked as signed. The normalisation algorithms differ as the following list shows.
 //
 //   - v1: objects are converted to lists of single fields; the schema is included;
 //     for schema v2, sources are omitted and extraIdentity is always included

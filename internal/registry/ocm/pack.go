@@ -26,7 +26,7 @@ const (
 
 // Archive is the input from which a component version is made: the content of a module and its metadata.
 type Archive struct {
-	// Name and Version are the name and the version of the component. Both are required.
+	// Name and Version are the name and the version of the component. Name and Version are required.
 	Name, Version string
 	// Provider is the provider of the component; empty means kyma-project.io.
 	Provider string

@@ -51,8 +51,8 @@ const (
 	Off Mode = "off"
 )
 
-// UnmarshalJSON accepts the value false and reads it as the mode "off". This is needed because YAML parsers convert the
-// unquoted word off to false.
+// UnmarshalJSON accepts the value false and reads it as the mode "off". UnmarshalJSON has to accept false, because YAML
+// parsers convert the unquoted word off to false.
 func (m *Mode) UnmarshalJSON(data []byte) error {
 	var text string
 	if string(data) == "false" {

@@ -26,7 +26,8 @@ type pair struct {
 	pem     string
 }
 
-// pairs has one key pair of each kind. They are created only once, because generating RSA keys is slow.
+// pairs has one key pair of each kind. All tests share the key pairs in the variable pairs, because generating RSA keys
+// is slow.
 var pairs = sync.OnceValue(func() map[string]pair {
 	made := map[string]pair{}
 	add := func(name string, private crypto.Signer, err error) {

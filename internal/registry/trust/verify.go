@@ -74,8 +74,8 @@ func (f *Verification) Note(format string, args ...any) {
 	f.reasons = append(f.reasons, ocm.FirstLine(fmt.Sprintf(format, args...)))
 }
 
-// Fail returns the error for an artefact without a valid signature. The message contains the keys of the rule and the
-// reasons why signatures were refused.
+// Fail returns the error for an artefact without a valid signature. The message of the error contains the keys of the
+// rule and the reasons why signatures were refused.
 func (f *Verification) Fail(ref string) *ocm.Error {
 	const most = 5 // maximum number of keys, and of reasons, so that the message is short
 	var keys []string
