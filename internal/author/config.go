@@ -216,8 +216,8 @@ func (r *configParser) addError(line int, format string, args ...any) {
 	r.findings = append(r.findings, content.NewFinding(content.Error, where, fmt.Sprintf(format, args...)))
 }
 
-// ParseConfig parses the text of a module-config. file is the path of the config. The returned error is of type
-// Problems and lists all errors.
+// ParseConfig parses the text of a module-config. The parameter file is the path of the config, for messages. The
+// returned error is of type Problems and lists all errors.
 func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 	r := &configParser{Config: &Config{file: file, lines: map[string]int{}, Scan: true}}
 	var document yaml.Node

@@ -15,8 +15,8 @@ import (
 
 // WriteConstructor writes a component constructor in the format of modulectl to file. From this constructor, the OCM
 // command line (ocm add componentversions) makes the same component version as this package. Paths in the constructor
-// are relative to its folder. The parameter template is the path of the ModuleTemplate. If content comes from a URL or
-// a folder, WriteConstructor writes this content as one file next to the constructor.
+// are relative to the folder of the constructor. The parameter template is the path of the ModuleTemplate. If content
+// comes from a URL or a folder, WriteConstructor writes this content as one file next to the constructor.
 func (m *Module) WriteConstructor(file, template string) error {
 	made, err := ocm.Pack(m.Archive())
 	if err != nil {
@@ -69,7 +69,7 @@ func (m *Module) WriteConstructor(file, template string) error {
 	return writeBeside(file, text)
 }
 
-// resourceInput returns the field input of a local resource, which has the path of the content.
+// resourceInput returns the field input of a local resource in the constructor, which contains the path of the content.
 func (m *Module) resourceInput(resource, file, template string) (fields, error) {
 	path, text := template, m.Template
 	switch resource {
@@ -97,7 +97,7 @@ func (m *Module) resourceInput(resource, file, template string) (fields, error) 
 		{"includeFiles", []string{name}}}, nil
 }
 
-// relative returns a path relative to the folder of file.
+// relative is a function that returns a path relative to the folder of a file.
 func relative(file, path string) (string, error) {
 	folder, err := filepath.Abs(filepath.Dir(file))
 	if err == nil {

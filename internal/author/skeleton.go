@@ -15,10 +15,10 @@ import (
 //go:embed all:skeleton
 var skeleton embed.FS
 
-// Written is a file of the skeleton that Init has handled.
+// Written describes a file of the skeleton: Init has written the file, or the file existed already.
 type Written struct {
 	File string `json:"file"`
-	// New is false if the file already existed. Existing files are not changed.
+	// The field New is false if the file already existed. Existing files are not changed.
 	New bool `json:"new"`
 }
 
@@ -64,7 +64,7 @@ func Init(folder, component, team string) ([]Written, error) {
 	return written, err
 }
 
-// createFile writes a file, unless the file exists. isNew is true if createFile has written the file.
+// createFile writes a file, unless the file exists. The result isNew is true if createFile has written the file.
 func createFile(path string, data []byte) (isNew bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // sources are for others
 		return false, fmt.Errorf("making a folder: %w", err)

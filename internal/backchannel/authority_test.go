@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// root is a certificate authority for tests.
+// root is a root certificate authority for tests.
 type root struct {
 	*x509.Certificate
 	key *ecdsa.PrivateKey

@@ -12,12 +12,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// small is a certificate that is the same in each run. A new certificate in each run would look like new coverage to
-// the fuzzer.
+// small is a small certificate that is the same in each run of the fuzzer. A new certificate in each run would look
+// like new coverage to the fuzzer.
 const small = "MIHFMHmgAwIBAgIBATAFBgMrZXAwDDEKMAgGA1UEAxMBYTAgFw0yMzExMTQyMjEzMjBaGA8yMDk2MTAwMjA3MDY0MFowDDEKMAgGA1UEAxMBYTAqMAUGAytlcAMhALLVgy0ZlRrAgA9sKyY5nFOglaSVJUV/2nUBqYPM7jnjMAUGAytlcANBAPEUV6IDIf/Y0EqsTYi57cyn/vCXUbeyW3BxkzMQg+kXtHwwr1EWkIm9Isrd7SmW8iJgysVQurXRvKeO+dMtgAw="
 
-// FuzzHeader parses fuzzed headers of an ingress. If a header is accepted, it can be formatted, and the result can be
-// parsed again.
+// FuzzHeader parses fuzzed headers of an ingress. If a header is accepted, the header can be formatted, and the result
+// can be parsed again.
 func FuzzHeader(f *testing.F) {
 	der, err := base64.StdEncoding.DecodeString(small)
 	if err != nil {
@@ -45,7 +45,7 @@ func FuzzHeader(f *testing.F) {
 }
 
 // FuzzRequest posts fuzzed bodies. The answer must have the right status, and the body must never be delivered for
-// another runtime.
+// another runtime than the runtime in the certificate.
 func FuzzRequest(f *testing.F) {
 	ca := newRoot(f, "ca")
 	header := clientcert.FormatHeader(ca.issue(f, certRequest{name: "a"}).Certificate)

@@ -15,8 +15,8 @@ type caller struct {
 	*clientcert.Certificate
 	// forwarder is the name of the listener process that forwarded the request, or "" if the request was not forwarded.
 	forwarder string
-	// The field sent is the certificate chain of the connection. The field header is the certificate chain in the
-	// header of the request. Only one of the fields sent and header is set.
+	// The field sent is the certificate chain that the client has sent for the connection. The field header is the
+	// certificate chain in the header of the request. Only one of the fields sent and header is set.
 	sent   []*x509.Certificate
 	header string
 }
@@ -75,7 +75,7 @@ func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 }
 
 // isPeer reports whether a certificate belongs to a peer: a peer may forward requests of runtimes. A certificate that
-// our authority issued for a runtime never belongs to a peer, whatever its common name is.
+// the type authority.Authority has issued for a runtime never belongs to a peer, whatever its common name is.
 func (l *Listener) isPeer(c *clientcert.Certificate) bool {
 	return c.ID.UID == "" && c.ID.CommonName != "" && slices.Contains(l.opts.Peers, c.ID.CommonName)
 }

@@ -38,7 +38,7 @@ func (b *bucket) take(r rate, now time.Time) (ok bool, wait time.Duration) {
 	return true, 0
 }
 
-// notification calls a callback at a limited rate: at once, or later if the rate is exceeded.
+// notification calls a callback at a limited rate: immediately, or later if the rate is exceeded.
 type notification struct {
 	bucket  bucket
 	pending bool

@@ -22,8 +22,8 @@ var update = flag.Bool("update", false, "write testdata/json.golden")
 
 // TestJSONContract compares the fields of all structs with JSON tags in the packages of klm with a file. Scripts read
 // the fields in the file from the output of -o json. If a field is renamed, is removed or gets another type, scripts
-// fail: announce such a change in docs/guide/upgrade.md, and then write the file again with -update. For a new field,
-// it is enough to write the file again with -update.
+// fail: announce such a change in docs/guide/upgrade.md, and then write the file again with -update. If a field is only
+// added, it is enough to write the file again with -update.
 func TestJSONContract(t *testing.T) {
 	const golden = "testdata/json.golden"
 	var lines []string

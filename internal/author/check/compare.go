@@ -108,7 +108,7 @@ func compareCRD(before, after *apiextensionsv1.CustomResourceDefinition) []conte
 	return findings
 }
 
-// comparison is the state of comparing two schemas of one CRD.
+// comparison contains the state of a comparison of two schemas of one CRD.
 type comparison struct {
 	where    string
 	findings []content.Finding
@@ -235,7 +235,7 @@ func (c *comparison) compareLimits(path string, grave content.Level, before, aft
 	}
 }
 
-// immutable has the fields that the API server does not allow to change, by kind.
+// immutable maps a kind to the fields that the API server does not allow to change.
 var immutable = map[string][]string{
 	"apps/Deployment": {"spec.selector"},
 	"apps/DaemonSet":  {"spec.selector"},

@@ -24,7 +24,7 @@ type Difference struct {
 	Findings []content.Finding `json:"findings,omitempty"`
 }
 
-// Compare returns the difference between the objects of two versions. from and to are the versions.
+// Compare returns the difference between the objects of two versions. The parameters from and to are these versions.
 func Compare(from, to string, before, after []*unstructured.Unstructured) Difference {
 	d := Difference{Findings: CompareObjects(from, to, before, after)}
 	old := map[string]*unstructured.Unstructured{}

@@ -24,7 +24,7 @@ func compareWithType(o *unstructured.Unstructured, typed runtime.Object) []strin
 	return c.mismatches
 }
 
-// fieldComparison is the state of comparing a tree of values with a Go type.
+// fieldComparison contains the state of a comparison of a tree of values with a Go type.
 type fieldComparison struct{ mismatches []string }
 
 func (c *fieldComparison) add(path, format string, args ...any) {

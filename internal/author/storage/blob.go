@@ -12,7 +12,7 @@ import (
 )
 
 // maxInMemory is the maximum size of a blob that is kept in memory, in bytes. Layers of images are usually larger than
-// this.
+// maxInMemory.
 const maxInMemory = 1 << 20
 
 // blob is one blob of an archive. A small blob is kept in memory, and a large blob is kept in a file.

@@ -15,8 +15,8 @@ type CopiedImage struct {
 	Resource string `json:"resource"`
 	// Image is the original image reference in the descriptor.
 	Image string `json:"image"`
-	// At is the image reference after the copy. If the target is an archive, the reference names a repository in the
-	// archive.
+	// The field At is the image reference after the copy. If the target is an archive, the reference names a repository
+	// in the archive.
 	At string `json:"at"`
 	// Digest is the digest of the image manifest, or of the index if the image is an index. The digest of an index
 	// covers the images of all platforms.
@@ -51,7 +51,7 @@ func (c imageCopier) copyAll(ctx context.Context, a *ocm.Artifact) ([]CopiedImag
 	return done, nil
 }
 
-// copyImage copies one image unless the image exists in the target. After that, copyImage checks the digest of the
+// copyImage copies one image unless the image exists in the target. After the copy, copyImage checks the digest of the
 // image in the target.
 func (c imageCopier) copyImage(ctx context.Context, i ocm.Image) (CopiedImage, error) {
 	l, err := c.from.locate(i)

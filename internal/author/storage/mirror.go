@@ -121,7 +121,8 @@ func (p *Place) findImage(ctx context.Context, l imageLocation) (*remote.Descrip
 const archiveHost = "archive.invalid"
 
 // imageAt returns the reference of an image in the target place. If the image has a tag, the reference contains the
-// tag, so that registries do not garbage-collect the image. text is the reference for descriptors and messages.
+// tag, so that registries do not garbage-collect the image. The result text is the reference for descriptors and
+// messages.
 func (p *Place) imageAt(path, tag, digest string) (ref name.Reference, text string, err error) {
 	var options []name.Option
 	if p.isPlain() {

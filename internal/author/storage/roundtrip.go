@@ -50,7 +50,7 @@ func notFoundReply(request *http.Request) (*http.Response, error) {
 	return reply(request, http.StatusNotFound, jsonType, memoryBlob(`{"errors":[]}`))
 }
 
-// reply returns a response. header has a name, its value, the next name, its value, and so on.
+// reply returns a response. The parameter header contains a name, its value, the next name, its value, and so on.
 func reply(to *http.Request, code int, mediaType string, b blob, header ...string) (*http.Response, error) {
 	r := &http.Response{
 		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: to,

@@ -25,15 +25,15 @@ type Trial struct {
 	// Config is the configuration of the connection to the cluster. The user of the connection needs all permissions in
 	// the cluster.
 	Config *rest.Config
-	// Module is the tested module. Previous is the version that is installed first and then upgraded to Module;
-	// Previous may be nil.
+	// Module is the tested module. Previous is the version that is installed first and then upgraded to the version in
+	// Module; Previous may be nil.
 	Module, Previous *author.Module
 	// Simulated is true if no operator runs in the cluster. In this case, no operator sets the state of the default
 	// custom resource, so Run does not wait for this state.
 	Simulated bool
 	// Timeout is the timeout of each step; 0 means that the timeout is 3 minutes.
 	Timeout time.Duration
-	// Progress is called with a message when a step starts, and with the reason while a step waits. nil means that
+	// Progress is called with a message when a step starts, and with the reason while a step waits. If Progress is nil,
 	// there are no messages.
 	Progress func(text string)
 
@@ -104,7 +104,8 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	return steps, err
 }
 
-// prepare creates the namespace for modules. If the cluster already has a CRD of the module, prepare returns an error.
+// prepare creates the namespace for modules. If the cluster already contains a CRD of the module, prepare returns an
+// error.
 func (t *Trial) prepare(ctx context.Context) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{"name": v1beta2.RuntimeNamespace}}}
@@ -252,7 +253,7 @@ func (r *trialRun) notReadyReason(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s is %s: %s", r.cr, v.State, v.Message), nil
 }
 
-// upgrade applies the next version, and checks that this does not delete the custom resource.
+// upgrade applies the next version, and checks that the upgrade does not delete the custom resource.
 func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
 	if err := r.install(ctx, m); err != nil {
 		return err
@@ -299,7 +300,7 @@ func (r *trialRun) remove(ctx context.Context, refs []apply.Ref) error {
 }
 
 // waitUntil calls the function check repeatedly until the function returns "", which means that nothing blocks the step
-// any more. If the step times out, the error contains the last result of check.
+// any more. If the step times out, the error contains the last result of the function check.
 func (t *Trial) waitUntil(ctx context.Context, check func() (blocker string, err error)) error {
 	lastBlocker := ""
 	for {
@@ -374,8 +375,8 @@ func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// checkLeftovers waits until the cluster has only objects that are also in before. Waiting is needed because garbage
-// collection is asynchronous.
+// checkLeftovers waits until all objects in the cluster are also in the parameter before, which lists the objects from
+// before the installation. Waiting is needed because garbage collection is asynchronous.
 func (t *Trial) checkLeftovers(ctx context.Context, before map[string]string) error {
 	const timeout = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, min(timeout, t.Timeout))

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// maxRoots limits how many roots there are after a root is created on request; each root is in the bundle of every
-// runtime. When a root is too old, its successor is created even if there are maxRoots roots.
+// maxRoots is the maximum number of roots after a request to create a new root. The number is limited because each root
+// is in the bundle of every runtime. When a root is too old, its successor is created even if there are maxRoots roots.
 const maxRoots = 5
 
-// rotationInput is what a decision about a rotation needs in addition to the current roots.
+// rotationInput contains what a decision about a rotation needs in addition to the current roots.
 type rotationInput struct {
 	now                     time.Time
 	rootLife, overlap, keep time.Duration
@@ -20,8 +20,8 @@ type rotationInput struct {
 	known                   bool
 }
 
-// next returns the next rootSet, and a description of the changes. If nothing must change, next returns r itself. The
-// rootSet r is nil if there are no roots yet. The method next makes the following changes, in this order:
+// next returns the next rootSet, and a description of the changes. If nothing must change, next returns the rootSet r
+// itself. The rootSet r is nil if there are no roots yet. The method next makes the following changes, in this order:
 //
 //	1  remove roots that have expired
 //	2  create a root if there is none, if the newest one expires within the overlap, or if a request asks for it and
@@ -112,7 +112,7 @@ func (r *rootSet) listenerAt(s rotationInput) int {
 	return oldest
 }
 
-// outdated returns the runtimes whose certificate the newest root has not signed.
+// outdated returns the runtimes whose certificate was not signed by the newest root.
 func (r *rootSet) outdated(s rotationInput) OutdatedRuntimes {
 	var names []string
 	for root, on := range s.seen {

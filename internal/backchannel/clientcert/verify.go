@@ -15,7 +15,7 @@
 //
 // # What it does not do
 //
-// The package does not decide to which runtime an identity belongs, and not which senders may set the header.
+// The package does not decide which runtime has an identity, and does not decide which senders may set the header.
 package clientcert
 
 import (
@@ -35,7 +35,8 @@ const (
 	// maxVerified is the maximum number of verified certificates in the cache of one set of roots. One cached
 	// certificate takes about 400 bytes.
 	maxVerified = 16384
-	// MaxChain is the maximum number of certificates that a client may send. maxChainBytes is their maximum total size.
+	// MaxChain is the maximum number of certificates that a client may send. maxChainBytes is the maximum total size of
+	// these certificates.
 	MaxChain      = 8
 	maxChainBytes = 32768
 )
@@ -82,7 +83,7 @@ type Verifier struct {
 	current atomic.Pointer[Roots]
 }
 
-// NewVerifier returns a Verifier. The function roots returns the current roots. This function is called for each
+// NewVerifier returns a Verifier. The function roots returns the current roots. The function roots is called for each
 // request.
 func NewVerifier(roots func() []*x509.Certificate) *Verifier { return &Verifier{roots: roots} }
 
@@ -104,8 +105,8 @@ func (v *Verifier) Current() *Roots {
 	return fresh
 }
 
-// Roots is one set of roots, together with the certificates that were verified with it. Roots is safe for concurrent
-// use.
+// Roots is one set of roots, together with the certificates that were verified with this set. Roots is safe for
+// concurrent use.
 type Roots struct {
 	// Pool is the pool of the root certificates.
 	Pool *x509.CertPool
@@ -115,8 +116,8 @@ type Roots struct {
 	verified map[[sha256.Size]byte]*Certificate // guarded by mu; the key is a hash of certificate or header
 }
 
-// Verify verifies the certificate of a client. The intermediate certificates complete the chain from this certificate
-// to a root.
+// Verify verifies the certificate of a client. The intermediate certificates complete the chain from the certificate of
+// the client to a root.
 func (r *Roots) Verify(leaf *x509.Certificate, intermediates []*x509.Certificate,
 	now time.Time) (*Certificate, *Error) {
 	key := sha256.Sum256(leaf.Raw)

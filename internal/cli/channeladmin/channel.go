@@ -180,7 +180,7 @@ func (l channelList) Show(p *console.Page) {
 	p.Table(header, rows)
 }
 
-// followers returns the number of runtimes that follow the channel, as a text.
+// followers returns a text with the number of runtimes that follow the channel.
 func (r *channelRow) followers() string {
 	n := 0
 	for _, some := range r.Installed {

@@ -7,8 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
-// TestCatalogReports checks the reports about channels and versions, with their notes. Runtimes with a pinned version
-// follow no channel.
+// TestCatalogReports checks the reports about channels and versions, with their notes. In these reports, runtimes with
+// a pinned version follow no channel.
 func TestCatalogReports(t *testing.T) {
 	s := fixture.Catalog()
 	followers := map[fleetlist.ModuleVersion]int{{Module: "sample", Version: "1.0.0", Channel: "regular"}: 3,

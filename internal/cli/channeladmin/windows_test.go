@@ -36,7 +36,7 @@ func TestWindowsAreFound(t *testing.T) {
 	}
 	far := policy("far", `{"default": {"begin": "2999-03-01T00:00:00Z", "end": "2999-03-02T00:00:00Z"}}`)
 	open := policy("open", `{"default": {"days": `+every+`, "begin": "00:00:00Z", "end": "00:00:00Z"}}`)
-	// The clock of the fixture shows 12:00.
+	// The clock of package fixture shows 12:00.
 	ends := policy("ends", `{"default": {"days": `+every+`, "begin": "11:00:00Z", "end": "12:10:00Z"}}`)
 	const plan = "plan sample regular 2.0.0"
 	stages := &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "standard", Namespace: "kcp-system"},

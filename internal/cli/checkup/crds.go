@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 )
 
-// The results of comparing a CRD of a cluster with the CRD of this klm.
+// The results of a comparison of a CRD in a cluster with the same CRD of this version of klm.
 const (
 	crdEqual   = "equal"
 	crdDiffers = "differs"
@@ -24,12 +24,12 @@ const (
 type crdState struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
-	// Problem is the reason why the state is crdUnknown.
+	// Problem is the reason why the state of the CRD is unknown.
 	Problem string `json:"problem,omitempty"`
 }
 
 // readCRDs compares the CRDs of the cluster with the CRDs of this klm. A runtime has only some of the CRDs, so missing
-// CRDs are not reported there.
+// CRDs in a runtime are not reported.
 func readCRDs(ctx context.Context, c *connection.Cluster, isRuntime bool) []crdState {
 	var all []crdState
 	for _, want := range crds.All() {
@@ -52,8 +52,8 @@ func readCRDs(ctx context.Context, c *connection.Cluster, isRuntime bool) []crdS
 }
 
 // sameVersions reports whether a CRD of a cluster has the same fields as the CRD of this version of klm, in the same
-// API versions. A runtime has only the stored version. The manager, and not the CRD, decides which versions are served
-// and how objects are converted.
+// API versions. A CRD in a runtime has only the stored version. The manager, and not the CRD, decides which versions
+// are served and how objects are converted.
 func sameVersions(want, live []apiextensionsv1.CustomResourceDefinitionVersion, isRuntime bool) bool {
 	if isRuntime {
 		want = slices.DeleteFunc(slices.Clone(want),

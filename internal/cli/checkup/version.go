@@ -57,13 +57,13 @@ type versionReport struct {
 	Problem string           `json:"problem,omitempty"` // why nothing could be read
 }
 
-// agentVersion is the number of runtimes whose agent has a version.
+// agentVersion contains a version of the agent and the number of runtimes with this version.
 type agentVersion struct {
 	Version  string `json:"version"`
 	Runtimes int    `json:"runtimes"`
 }
 
-// agentMember has the fields of a Kyma that are decoded.
+// agentMember has those fields of a Kyma that are decoded for klm version.
 type agentMember struct {
 	Status struct {
 		Agent *struct {

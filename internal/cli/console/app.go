@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// Streams are the input and output of a command. Reports are written to Out, progress and errors to Err.
+// Streams are the input and output of a command. Reports are written to Out; progress and errors are written to Err.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer

@@ -7,7 +7,7 @@ import (
 )
 
 // Changes writes the result of a dry run: the changed objects with their fields, and the number of unchanged objects.
-// Unless the page is wide, Changes writes at most 20 objects and at most 20 fields of each object.
+// Unless the user has requested -o wide, Changes writes at most 20 objects and at most 20 fields of each object.
 func (p *Page) Changes(changes []trial.Change, unchanged int) {
 	const limit = 20
 	for _, c := range changes {
@@ -33,8 +33,8 @@ func (p *Page) Changes(changes []trial.Change, unchanged int) {
 	p.Line("%s unchanged", Count(unchanged, "object"))
 }
 
-// clipPair clips two different values to a limit, unless the page is wide. If both values have the same beginning,
-// clipPair leaves out the beginning, so that the first difference is visible.
+// clipPair clips two different values to a limit, unless the user has requested -o wide. If both values have the same
+// beginning, clipPair leaves out the beginning, so that the first difference is visible.
 func (p *Page) clipPair(a, b string, limit int) (string, string) {
 	one, two := []rune(strings.Join(strings.Fields(a), " ")), []rune(strings.Join(strings.Fields(b), " "))
 	same := 0

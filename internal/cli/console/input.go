@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// ReadInput reads at most 1 MiB from a file, or from standard input if file is "-". flag is the flag with the name of
-// the file. The flag is used in errors.
+// ReadInput reads at most 1 MiB from a file, or from standard input if file is "-". The parameter flag is the name of
+// the flag whose value is the path of the file. The flag is used in errors.
 func (a *App) ReadInput(flag, file string) ([]byte, error) {
 	const limit = 1 << 20
 	from := a.In

@@ -182,7 +182,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// full is a writer whose every write fails.
+// full is a writer that returns an error for every write.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }

@@ -11,7 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// pathOf parses a JSONPath. As in kubectl, the braces and the first dot may be left out: .name and name mean {.name}.
+// pathOf parses a JSONPath. As in kubectl, the braces and the first dot of a JSONPath may be left out: .name and name
+// mean {.name}.
 func pathOf(flag, text string) (*jsonpath.JSONPath, error) {
 	if !strings.Contains(text, "{") {
 		text = "." + strings.TrimPrefix(text, ".")
@@ -36,7 +37,7 @@ func fieldsOf(value any) (fields any, err error) {
 	return fields, nil
 }
 
-// asItems puts a list into the field items as kubectl does, so that users can write {.items[*].name} as well as
+// asItems puts a list into the field items, as kubectl does, so that users can write {.items[*].name} as well as
 // {[*].name}.
 func asItems(fields any, template string) any {
 	if list, is := fields.([]any); is && strings.Contains(template, ".items") {
@@ -104,12 +105,12 @@ func cellOf(p *jsonpath.JSONPath, element any) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// templateOf returns the template of the output format.
+// templateOf returns the template in the value of --output.
 func (a *App) templateOf(format string) (string, bool) {
 	return strings.CutPrefix(a.Config.Output, format)
 }
 
-// IsForPeople reports whether the output format is a table.
+// IsForPeople reports whether the output format is a text for people.
 func (a *App) IsForPeople() bool {
 	return a.Config.Output == config.FormatTable || a.Config.Output == config.FormatWide
 }

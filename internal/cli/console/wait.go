@@ -26,7 +26,7 @@ type WaitFlags struct {
 	Timeout time.Duration
 }
 
-// Register adds the flags to f.
+// Register adds the flags to the flag set f.
 func (w *WaitFlags) Register(f *pflag.FlagSet) {
 	f.BoolVar(&w.NoWait, "no-wait", false, "do not wait until it is done; the same as --wait=false")
 	f.VarPF((*negated)(&w.NoWait), "wait", "", "wait until it is done").NoOptDefVal = "true"
@@ -34,7 +34,7 @@ func (w *WaitFlags) Register(f *pflag.FlagSet) {
 		"how long to wait; after that klm ends with exit code 3 and undoes nothing")
 }
 
-// negated is a flag that is true if the variable behind it is false.
+// negated is a flag that is true if its variable is false.
 type negated bool
 
 func (n *negated) Set(text string) error {
@@ -57,7 +57,7 @@ type ChangeFlags struct {
 	Yes, DryRun bool
 }
 
-// Register adds the flags to f.
+// Register adds the flags to the flag set f.
 func (c *ChangeFlags) Register(f *pflag.FlagSet) {
 	f.BoolVarP(&c.Yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&c.DryRun, "dry-run", false, "only show what would be done, and change nothing")

@@ -49,7 +49,7 @@ func (o *clusterOptions) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.signIn.Lifetime, "session-lifetime", 8*time.Hour, "in a cluster: longest session, 1m to 24h")
 }
 
-// maxSecretFile limits the bytes of a file with a secret.
+// maxSecretFile is the maximum number of bytes of a file with a secret.
 const maxSecretFile = 4096
 
 // complete reads the files that the flags name, and checks the address of the dashboard.
@@ -132,7 +132,7 @@ type door struct {
 // providerInterval is the time between two attempts to read the configuration of the provider.
 const providerInterval = 5 * time.Second
 
-// open tries to read the configuration of the provider until this succeeds or ctx ends.
+// open is a method that tries to read the configuration of the provider, until a try succeeds or ctx ends.
 func (d *door) open(ctx context.Context, a *console.App, o signin.Options, pages http.Handler) {
 	for {
 		s, err := signin.New(ctx, o)
@@ -151,7 +151,7 @@ func (d *door) open(ctx context.Context, a *console.App, o signin.Options, pages
 	}
 }
 
-// maxHost limits the bytes of a host in a message.
+// maxHost is the maximum number of bytes of a host name in a message.
 const maxHost = 100
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {

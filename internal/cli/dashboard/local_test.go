@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// opened is a dashboard whose address was not opened yet.
+// opened is a dashboard for tests whose printed address was not opened yet.
 type opened struct {
 	*httptest.Server
 	token string
@@ -135,7 +135,7 @@ func TestRebinding(t *testing.T) {
 			t.Errorf("%s: %d, want %d: %s", name, status, c.status, body)
 		}
 	}
-	// A request with a rebound host name must not invalidate the token.
+	// A request with a foreign host name that resolves to this computer must not invalidate the token.
 	o = open(t)
 	o.get(t, "/?token="+o.token, nil, func(r *http.Request) { r.Host = "evil.example" })
 	if status, _, cookie := o.get(t, "/?token="+o.token, nil); status != http.StatusOK || cookie == nil {

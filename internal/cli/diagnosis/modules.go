@@ -15,7 +15,7 @@ type ModuleList []ModuleRow
 // ModuleRow is the row of one module in the Kyma of a runtime.
 type ModuleRow struct {
 	Name string `json:"name"`
-	// The channel that the module follows; "" if the module is pinned.
+	// Channel is the channel that the module follows; "" if the module is pinned.
 	Channel string `json:"channel,omitempty"`
 	Pinned  string `json:"pinned,omitempty"`  // the version that the module is pinned to
 	Version string `json:"version,omitempty"` // the installed version

@@ -226,7 +226,8 @@ func versionInRuntime(entry *v1beta2.ModuleStatus) string {
 	return entry.Version
 }
 
-// resolve sets the desired and the next version of a requested module, as package channel decides. entry may be nil.
+// resolve sets the desired and the next version of a requested module, as package channel decides. The parameter entry
+// may be nil.
 func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module, entry *v1beta2.ModuleStatus) {
 	request := f.Request(requested, spec, m.Installed)
 	if is := f.Manifest(m.Name); is != nil { // the result depends on the version that was requested last

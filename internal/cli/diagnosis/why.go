@@ -8,8 +8,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
-// Why prints the report about a runtime, and returns its error: see [Report.Err]. With watch, Why shows the report
-// again after each change, until ctx ends.
+// Why prints the report about a runtime, and returns the error of the report: see [Report.Err]. If the parameter watch
+// is true, Why shows the report again after each change, until ctx ends.
 func Why(ctx context.Context, a *console.App, c *connection.Cluster, name, module string, watch bool) error {
 	if !watch {
 		r, err := readReport(ctx, a, c, name, module)

@@ -139,7 +139,7 @@ func diffModule(ctx context.Context, a *console.App, o diffOptions) error {
 	return d.err(o.exitCode)
 }
 
-// err returns an error if something would change and the user has asked for the exit code.
+// err returns an error if something would change and the user has given --exit-code.
 func (d differences) err(asked bool) error {
 	if !asked || len(d.Changes) == 0 {
 		return nil
@@ -171,7 +171,7 @@ func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (st
 		console.Suggest(wanted, s.ChannelsOf(o.module)))
 }
 
-// requestOf returns the content that the manager would write into the Manifest for a version, without the sources.
+// requestOf returns the fields that the manager would write into the Manifest for a version, without the sources.
 func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *content.Installation,
 	installed *v1beta2.Manifest) trial.Request {
 	w := trial.Request{Name: client.ObjectKey{Namespace: k.Namespace,

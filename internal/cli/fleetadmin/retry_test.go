@@ -116,7 +116,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestRetryState checks the retry of all runtimes in a state, and the question before the retry of many.
+// TestRetryState checks the retry of all runtimes in a state, and the question before the retry of many runtimes.
 func TestRetryState(t *testing.T) {
 	var fleet []client.Object
 	for n := range 6 {

@@ -232,7 +232,7 @@ func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connecti
 	return nil
 }
 
-// checkOwner returns an error if the cluster belongs to another Kyma or another control plane and --take is not given.
+// checkOwner returns an error if the cluster belongs to another Kyma or another control plane, unless --take is given.
 func checkOwner(ctx context.Context, a *console.App, controlPlane, r *connection.Cluster, o addOptions) error {
 	found, err := handover.VerifyOwner(ctx, controlPlane, o.name, "", r, o.take)
 	refused, is := errors.AsType[*ownership.Refusal](err)
@@ -252,7 +252,7 @@ func checkOwner(ctx context.Context, a *console.App, controlPlane, r *connection
 	return err
 }
 
-// neededRights are the permissions that the manager needs at least to manage a runtime.
+// neededRights are the permissions that the manager needs in every runtime.
 var neededRights = []authorizationv1.ResourceAttributes{
 	{Verb: "get", Resource: "namespaces"},
 	{Verb: "create", Resource: "namespaces"},

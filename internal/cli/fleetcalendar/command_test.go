@@ -28,7 +28,7 @@ func at(day, hour int) metav1.Time {
 	return metav1.NewTime(time.Date(2026, 8, day, hour, 0, 0, 0, time.UTC))
 }
 
-// runtimeWith returns a Kyma with the modules sample and other.
+// runtimeWith returns a Kyma that has the modules sample and other.
 func runtimeWith(name, region string, change func(*v1beta2.Kyma)) *v1beta2.Kyma {
 	k := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{Name: "sample",
 		Version: "1.0.0", Channel: "regular", State: v1beta2.StateReady})

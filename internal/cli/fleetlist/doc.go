@@ -8,8 +8,8 @@
 // # How it works
 //
 // A fleet is read in pages of 500. A page is split into its objects without decoding the objects (json.go). Fields that
-// are not needed are removed. The remaining fields are decoded on all processors into [Member], which has only the
-// fields that are shown. While one page is decoded, the next page is requested.
+// klm does not need are removed from the objects. The remaining fields of an object are decoded on all processors into
+// a [Member], which has only the fields that klm shows. While one page is decoded, the next page is requested.
 //
 // [ListBrief] does not read whole Kymas, but the columns of kubectl get (table.go). For 10,000 Kymas, the API server
 // sends 2 MB for these columns instead of 60 MB for whole Kymas.

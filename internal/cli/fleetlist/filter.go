@@ -33,8 +33,8 @@ func CompleteFilters(a *console.App, c *cobra.Command) {
 }
 
 // Matches reports whether the filters of a listing accept the runtime. The API server applies the label selector.
-// Channel, state and reason are properties of the runtime. If the listing is for a module, they are properties of the
-// module in the runtime.
+// Channel, state and reason are properties of the runtime. If the listing is for a module, channel, state and reason
+// are properties of the module in the runtime.
 func (m *Member) Matches(l *console.Listing) bool {
 	if !l.AcceptsVersion(console.FilterKubernetes, m.Status.KubernetesVersion) {
 		return false

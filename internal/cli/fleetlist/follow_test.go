@@ -15,9 +15,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 )
 
-// TestFollow: the Kymas of a list and of a watch are read from rows of Tables with their labels. The rows of a watch
-// have no column definitions. A Kyma whose summary is incomplete is read by its name, and whole Kymas are read from a
-// CRD without the columns.
+// TestFollow checks that Follow reads the Kymas of a list and of a watch from rows of Tables, with their labels. The
+// rows of a watch have no column definitions. If the row of a Kyma lacks modules, Follow reads this Kyma by its name.
+// If the CRD does not have the columns, Follow reads whole Kymas.
 func TestFollow(t *testing.T) {
 	row := func(name, state, summary string) string {
 		cells, err := json.Marshal([]any{name, state, "regular", "1/1", summary, "", "", "2026-08-01T12:00:00Z", true,

@@ -21,7 +21,8 @@ type planeReport struct {
 	Manager *liveness.Report `json:"manager,omitempty"`
 }
 
-// merge adds up the reports about several control planes. A report is nil if its control plane was not read.
+// merge adds up the reports about several control planes. The report about a control plane is nil if the control plane
+// was not read.
 func merge(contexts []string, reports []*fleetReport, worst int) *fleetReport {
 	sum := &fleetReport{Cluster: strings.Join(contexts, ","), Modules: []moduleCount{}, Worst: []worstRuntime{}}
 	states, channels, reasons, kubernetes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}

@@ -168,7 +168,7 @@ func (r *fleetReport) showControlPlanes(p *console.Page) {
 	p.Line("%s in %s", console.Count(r.Runtimes, "runtime"), console.Count(len(r.ControlPlanes), "control plane"))
 }
 
-// managerText returns a few words about a manager.
+// managerText returns a short text about the state of a manager.
 func managerText(m *liveness.Report) string {
 	switch m.State {
 	case liveness.Working:

@@ -166,7 +166,7 @@ func TestExplainApply(t *testing.T) {
 	}
 }
 
-// applyError returns the error of package apply for an answer of a server.
+// applyError returns the error of package apply for a response of an API server.
 func applyError(t *testing.T, s *fixture.Server) error {
 	t.Helper()
 	c, err := connection.Open(fixture.App(s.Kubeconfig))
@@ -181,8 +181,8 @@ func applyError(t *testing.T, s *fixture.Server) error {
 	return err
 }
 
-// TestTimeout checks that only the timeout is converted into an error of its own, and that an error that already has an
-// exit code is kept.
+// TestTimeout checks that only a timeout is converted into a separate error, and that an error that already has an exit
+// code is kept.
 func TestTimeout(t *testing.T) {
 	in := &installer{Cluster: fixture.ControlPlane}
 	ended, cancel := context.WithTimeout(t.Context(), 0)

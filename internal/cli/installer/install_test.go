@@ -47,7 +47,7 @@ func newCluster(t *testing.T) *fixture.Server {
 	return s
 }
 
-// discovery has the kinds of each group and version. Cluster-scoped kinds begin with *.
+// discovery maps each group and version to its kinds. The name of a cluster-scoped kind has the prefix *.
 var discovery = map[string][]string{
 	"/api/v1":                               {"*Namespace", "ConfigMap", "Secret", "Service", "ServiceAccount"},
 	"/apis/apps/v1":                         {"Deployment"},
@@ -97,7 +97,7 @@ const (
 	inventoryPath  = "/api/v1/namespaces/kcp-system/configmaps/lifecycle-manager-inventory"
 )
 
-// TestInstall checks that the values of the former installation are kept, and that an existing installation is not
+// TestInstall checks that the values of the previous installation are kept, and that an existing installation is not
 // changed without a confirmation.
 func TestInstall(t *testing.T) {
 	s := newCluster(t)
@@ -168,8 +168,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestOlderInstallation checks an installation by an older klm, which recorded no values: klm reports this, and uses
-// only the values of the command.
+// TestOlderInstallation checks an installation by an older version of klm, which has stored no values: klm reports that
+// the values are unknown, and uses only the values of the command.
 func TestOlderInstallation(t *testing.T) {
 	s := newCluster(t)
 	first := fixture.Run(t, Commands, s.Kubeconfig, "", "install", "--image=registry.example.com/m:1", "--set=replicas=2")
@@ -192,8 +192,8 @@ func TestOlderInstallation(t *testing.T) {
 		Code: console.ExitForbidden, Want: []string{"get configmaps"}}.Check(t, Commands, s.Kubeconfig)
 }
 
-// TestFlavour checks that the flavour determines the namespace, also if the flavour is in a file of values, and that
-// the next installation keeps the flavour.
+// TestFlavour checks that the value flavour determines the namespace, also if this value is in a file of values, and
+// that the next installation keeps the value.
 func TestFlavour(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	if err := os.WriteFile(file, []byte("flavour: in-cluster\n"), 0o600); err != nil {

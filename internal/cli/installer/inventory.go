@@ -30,15 +30,16 @@ import (
 // of klm install or klm uninstall can finish an interrupted call.
 
 const (
-	// inventoryName is the name of the ConfigMap.
+	// inventoryName is the name of the ConfigMap with the inventory.
 	inventoryName = "lifecycle-manager-inventory"
-	// inventoryKey is the key of the list of objects in the ConfigMap. The value is a list of v1beta2.Resource in JSON.
+	// inventoryKey is the key of the list of installed objects in the inventory ConfigMap. The value is a list of
+	// v1beta2.Resource in JSON.
 	inventoryKey = "objects"
-	// valuesKey is the key of the values in the ConfigMap, as YAML. See values.go.
+	// valuesKey is the key of the values of the installation in the inventory ConfigMap, as YAML. See values.go.
 	valuesKey = "values"
 )
 
-// inventory is the content of the ConfigMap.
+// inventory is the decoded content of the inventory ConfigMap.
 type inventory struct {
 	refs []apply.Ref
 	// values are the values of the installation, or nil if the version of klm that has written the inventory stored no
@@ -86,7 +87,7 @@ func decodeInventory(text string) ([]apply.Ref, error) {
 }
 
 // readInventory reads the inventory in the namespace of the cluster. The result is nil if klm has installed nothing, or
-// if the installing klm had no inventories yet.
+// if the installing version of klm wrote no inventories yet.
 func readInventory(ctx context.Context, c *connection.Cluster) (*inventory, error) {
 	m := &corev1.ConfigMap{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: inventoryName}, m)
@@ -147,9 +148,9 @@ func (in *installer) ensureNamespace(ctx context.Context) error {
 	return nil
 }
 
-// removable returns the objects of refs that exist and belong to the manager. Other objects are never deleted, for two
-// reasons. First, every user who may edit ConfigMaps in the namespace of the manager can edit the inventory. Second,
-// another installation may have taken over an object.
+// removable returns those objects in the parameter refs that exist and belong to the manager. Objects that do not
+// belong to the manager are never deleted, for two reasons. First, every user who may edit ConfigMaps in the namespace
+// of the manager can edit the inventory. Second, another installation may have taken over an object.
 func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error) {
 	var found []apply.Ref
 	for _, ref := range refs {

@@ -52,7 +52,8 @@ func TestInventory(t *testing.T) {
 	}
 }
 
-// TestServeLiveVersions checks that an upgrade of the CRDs keeps serving the versions that the manager has switched on.
+// TestServeLiveVersions checks that CRD versions that the manager has enabled are still served after an upgrade of the
+// CRDs.
 func TestServeLiveVersions(t *testing.T) {
 	crd := func(early, current any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"versions": []any{

@@ -28,7 +28,7 @@ const flavourKey = "flavour"
 // values are values of the chart, as in its file values.yaml.
 type values map[string]any
 
-// decodeValues decodes stored values. encode is the inverse function.
+// decodeValues decodes stored values. The function encode is the inverse of decodeValues.
 func decodeValues(document string) (values, error) {
 	v := values{}
 	return v, yaml.Unmarshal([]byte(document), &v)

@@ -11,7 +11,7 @@
 //
 // # What it does not do
 //
-// The package knows no formats of modules: see package author.
+// The package does not know the formats of modules: see package author.
 package moduleauthor
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 )
 
-// TestImageFlags checks the flags for one flag --image: the result has a flag for each repository in which the tested
+// TestImageFlags checks the flags for one flag --image: the result has one flag for each repository in which the tested
 // versions have the image.
 func TestImageFlags(t *testing.T) {
 	trial := &trial.Trial{

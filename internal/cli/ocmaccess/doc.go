@@ -10,10 +10,10 @@
 //
 // # How it works
 //
-// [Open] calls storage.Open. [Explain] adds an exit code to errors of packages author and registry, and an instruction
-// to log in.
+// [Open] calls storage.Open. [Explain] adds an exit code to errors of package author and package registry, and an
+// instruction to log in.
 //
 // # What it does not do
 //
-// The package reads and writes no component versions: package author does.
+// The package reads and writes no component versions: package author reads and writes them.
 package ocmaccess

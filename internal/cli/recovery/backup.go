@@ -24,7 +24,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// pageSize is the number of objects in one page of a list. Manifests are large, so pages are small.
+// pageSize is the number of objects in one page of a list. The pages are small because Manifests are large.
 const pageSize = 100
 
 func backupCommand(a *console.App) *cobra.Command {
@@ -50,7 +50,7 @@ klm backup - | age -r age1… > control-plane.yaml.age`,
 	return c
 }
 
-// backup writes the file, or the standard output if file is "-".
+// backup writes a backup to a file, or to the standard output if the parameter file is "-".
 func backup(ctx context.Context, a *console.App, c *connection.Cluster, file string, force bool) error {
 	report := backupReport{File: file, Namespace: c.Namespace, Objects: map[string]int{}}
 	if file == "-" {
@@ -190,7 +190,7 @@ func (r backupReport) Show(p *console.Page) {
 	p.Line("It holds the credentials of all runtimes: keep it as safe as the control plane.")
 }
 
-// fileName returns a name of the file for people.
+// fileName returns the name of the backup file for messages.
 func fileName(file string) string {
 	if file == "-" {
 		return "the output"

@@ -235,7 +235,7 @@ func (w *writer) own(ctx context.Context, o *unstructured.Unstructured) error {
 	return nil
 }
 
-// writeStatus writes the status of an object; a status that exists is replaced.
+// writeStatus writes the status of an object. An existing status is replaced.
 func (w *writer) writeStatus(ctx context.Context, o *unstructured.Unstructured, status map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// waiting returns a rollout that waits for the approval of its first stage.
+// waiting is a function that returns a rollout that waits for the approval of its first stage.
 func waiting() *v1beta2.ModuleRollout {
 	o := &v1beta2.ModuleRollout{}
 	o.Spec.State = v1beta2.RolloutRunning

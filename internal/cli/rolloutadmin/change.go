@@ -25,8 +25,8 @@ type change struct {
 	yes, dryRun   bool
 	// effect is a text about what the change does, for the question and for --dry-run.
 	effect string
-	// question is asked before the change; "" means that nothing is asked. confirmed is the question that was answered
-	// with yes.
+	// question is asked before the change; "" means that nothing is asked. The field confirmed contains the question
+	// that the user has answered with yes.
 	question, confirmed string
 	now                 time.Time
 }

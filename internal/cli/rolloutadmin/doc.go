@@ -7,15 +7,15 @@
 //
 // # How it works
 //
-// Everything that is shown is read from the ModuleRollout and from the status of the ModuleReleaseMeta: the manager
-// makes the counts and the verdicts, so klm never contradicts the manager. A verb reads the ModuleRollout, checks
-// whether the verb makes sense now, and writes only state, reason, approvals or resumptions of its spec, with the
-// resource version that was checked. The verb does not wait until the manager has observed the change: klm rollout
-// watch shows the further progress.
+// klm reads everything that it shows from the ModuleRollout and from the status of the ModuleReleaseMeta. The manager
+// makes the counts and decides about each runtime, so klm never contradicts the manager. A verb reads the
+// ModuleRollout, checks whether the verb makes sense now, and writes only state, reason, approvals or resumptions of
+// its spec, with the resource version that was checked. The verb does not wait until the manager has observed the
+// change: klm rollout watch shows the further progress.
 //
 // # What it does not do
 //
-// The package makes no rollouts: the manager does, when the version of a channel changes.
+// The package makes no rollouts: the manager makes a rollout when the version of a channel changes.
 package rolloutadmin
 
 import (
@@ -24,8 +24,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Commands returns the commands of this package. plan is the command klm rollout plan. klm promotions is a group of its
-// own: promotions concern channels, not a rollout.
+// Commands returns the commands of this package. The parameter plan is the command klm rollout plan, and the parameter
+// undo is the command klm rollout undo. klm promotions is a group of its own: promotions concern channels, not a
+// rollout.
 func Commands(a *console.App, plan, undo *cobra.Command) []*cobra.Command {
 	return []*cobra.Command{a.Group("rollout",
 		"the moves of channels over the fleet: list, show, plan, pause, resume, approve, "+

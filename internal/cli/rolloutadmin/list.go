@@ -78,7 +78,7 @@ type rolloutRow struct {
 	ETA     time.Time `json:"eta,omitzero"`
 	Created time.Time `json:"created,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
-	// Urgency is Hotfix or Emergency, "" for a normal move.
+	// Urgency is Hotfix or Emergency, or "" for a normal move.
 	Urgency v1beta2.RolloutUrgency `json:"urgency,omitempty"`
 }
 

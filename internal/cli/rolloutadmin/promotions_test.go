@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// withoutRegular removes the channel regular of a release.
+// withoutRegular removes the channel regular from a ModuleReleaseMeta.
 func withoutRegular(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleReleaseMeta {
 	r.Spec.Channels, r.Status.Channels = r.Spec.Channels[:1], r.Status.Channels[:1]
 	return r

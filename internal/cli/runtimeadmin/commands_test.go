@@ -183,7 +183,7 @@ func TestConcurrentEdit(t *testing.T) {
 	}
 }
 
-// TestNameIn checks that the annotation keeps the names of other modules.
+// TestNameIn checks that the annotation keeps the names of all other modules.
 func TestNameIn(t *testing.T) {
 	k := &v1beta2.Kyma{}
 	for _, c := range []struct {
@@ -233,7 +233,8 @@ func TestDescribeRemoval(t *testing.T) {
 	}
 }
 
-// conflictOnce lets another client request module warden between the first read and the first patch.
+// conflictOnce simulates another client, which requests module warden between the first read and the first patch of the
+// tested command.
 func conflictOnce(s *fixture.Server, conflicts *int) func(http.ResponseWriter, *http.Request) bool {
 	return func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPatch && *conflicts == 0 {

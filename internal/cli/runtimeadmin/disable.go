@@ -110,7 +110,7 @@ func showRemoval(ctx context.Context, a *console.App, c *connection.Cluster, k *
 }
 
 // countRemoval counts the objects that the removal of a module deletes. If the cluster is its own control plane, the
-// Manifest with the inventory is in this cluster.
+// Manifest with the inventory is in the same cluster.
 func countRemoval(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma, module string) (*removal.Found, error) {
 	objects, err := c.AnyKind()
 	if err != nil {

@@ -6,8 +6,8 @@
 //
 // # How it works
 //
-// Objects are listed page by page, redacted (redact.go), and written as YAML into a tar archive. Only the metadata of
-// Secrets is requested.
+// Objects are listed page by page, redacted (redact.go), and written as YAML into a tar archive. For Secrets, only the
+// metadata is requested.
 //
 // # What it does not do
 //

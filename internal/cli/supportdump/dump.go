@@ -196,7 +196,7 @@ func listForDump(ctx context.Context, c *connection.Cluster, kind schema.GroupVe
 	}
 }
 
-// listSecrets lists the metadata of Secrets. listSecrets does not request their data.
+// listSecrets lists the metadata of Secrets. listSecrets does not request the data of the Secrets.
 func listSecrets(ctx context.Context, c *connection.Cluster, only string) ([]map[string]any, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))

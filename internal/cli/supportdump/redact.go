@@ -14,7 +14,7 @@ func redactObject(object map[string]any) map[string]any {
 	return clean
 }
 
-// redact returns a copy of a value without secret values. key is the key of the value in its object.
+// redact returns a copy of a value without secret values. The parameter key is the key of the value in its object.
 func redact(key string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -145,7 +145,7 @@ func BenchmarkViewers(b *testing.B) {
 	b.ReportMetric(float64(processor()-used)/float64(time.Since(begin)), "cores")
 }
 
-// named returns the viewer whose name is in the request.
+// named returns a viewer with the name that the request contains.
 func named(_ http.ResponseWriter, r *http.Request) *pageserver.Viewer {
 	return &pageserver.Viewer{Name: r.Header.Get("Viewer")}
 }

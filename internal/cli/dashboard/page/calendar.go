@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/calendar"
 )
 
-// The parameters of the calendar that are no filters.
+// The parameters of the URL of the calendar that are no filters.
 const (
 	paramMonth = "month"
 	paramZone  = "time-zone"

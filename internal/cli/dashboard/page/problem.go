@@ -38,7 +38,7 @@ func errorPage(title string, err error) content {
 	return problemPage(status, title, err.Error(), remedy, link{"Show the fleet", "/"})
 }
 
-// nowhere is the page for an unknown path.
+// nowhere returns the page for an unknown path.
 func nowhere(r *request) content {
 	return problemPage(http.StatusNotFound, "There is no such page", "The dashboard has no page "+r.URL.Path+".",
 		"Choose a page above.", link{"Show the fleet", "/"})

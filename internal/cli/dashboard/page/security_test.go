@@ -184,7 +184,7 @@ func TestStrangersTexts(t *testing.T) {
 // inline matches inline content that the Content-Security-Policy would block.
 var inline = regexp.MustCompile(`<style|<script>|<script [^>]*>[^<]| style="| on[a-z]+="[^"]|https?://[^ <"]*"`)
 
-// TestPaths checks that only the embedded files are served.
+// TestPaths checks that the server serves only the embedded files.
 func TestPaths(t *testing.T) {
 	s := serverOf(t, indexOf(1, fixture.Noon), &pageserver.Viewer{})
 	for _, path := range []string{"/assets/../server.go", "/assets/..%2fserver.go", "/assets/%2e%2e/server.go", "/assets/",

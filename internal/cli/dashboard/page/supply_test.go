@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestVerified checks that the catalog shows which key has signed a version, a signature that is not valid, and that a
-// signature was not verified.
+// TestVerified checks what the catalog shows about the signature of a version: the key that has signed it, a signature
+// that is not valid, or a signature that was not verified.
 func TestVerified(t *testing.T) {
 	x := indexOf(200, fixture.Noon)
 	if body := send(serverOf(t, x, &pageserver.Viewer{}), http.MethodGet, "/catalog/istio", "").Body.String(); !strings.

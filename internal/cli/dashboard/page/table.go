@@ -5,7 +5,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
 )
 
-// The parts of tables, which every view has.
+// The parts of tables that every view uses.
 type (
 	table  = sheet.Table
 	column = sheet.Column
@@ -14,13 +14,14 @@ type (
 	bar    = sheet.Bar
 )
 
-// arrange sorts and pages a table by the URL of the request.
+// arrange sorts the rows of a table and selects one page of rows, as the URL of the request demands.
 func (r *request) arrange(t table, rows []row) (table, error) { return sheet.Arrange(r.URL, t, rows) }
 
-// with returns the URL of the request with changed parameters. A parameter with an empty value is removed.
+// with is a method that returns the URL of the request with changed query parameters. A query parameter with an empty
+// value is removed.
 func (r *request) with(pairs ...string) string { return sheet.With(r.URL, pairs...) }
 
-// stateBar returns the bar of runtimes by state, out of a total.
+// stateBar returns a stacked bar with the numbers of runtimes by state, out of a total.
 func stateBar(total int, label string, states map[string]int) *bar {
 	var shares []sheet.Share
 	for _, s := range heatmap.States {

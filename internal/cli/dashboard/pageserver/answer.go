@@ -19,10 +19,10 @@ type Answer struct {
 	kind, tag     string
 	plain, packed []byte // packed is compressed; nil if the answer is too short for that
 	made          time.Time
-	// IsPersonal means that the answer is not kept for other viewers or later requests.
+	// IsPersonal is true if the answer must not be kept for other viewers or later requests.
 	IsPersonal bool
-	// Name is a placeholder in the body, which is replaced by the name of each viewer. "" means that there is no
-	// placeholder. The placeholder must be secret, so that no other text can contain it.
+	// Name is a placeholder in the body. Each viewer receives the own name in place of the placeholder. If Name is "",
+	// the body has no placeholder. The placeholder must be secret, so that no other text can contain it.
 	Name string
 }
 
@@ -43,7 +43,7 @@ func (a *Answer) WithTag() *Answer {
 	return a
 }
 
-// pack compresses data. pack returns nil if compression saves too little.
+// pack compresses data. If compression saves too little, pack returns nil.
 func pack(data []byte) []byte {
 	const worth = 1024
 	if len(data) < worth {
@@ -103,8 +103,8 @@ type answerCache struct {
 }
 
 const (
-	// maxAnswers is the maximum number of kept answers. maxAnswerAge is the time for which an answer is kept; the time
-	// is limited because pages show ages.
+	// maxAnswers is the maximum number of kept answers. maxAnswerAge is the time for which an answer is kept. The time
+	// is limited because pages show how old their data is.
 	maxAnswers   = 200
 	maxAnswerAge = 5 * time.Second
 )

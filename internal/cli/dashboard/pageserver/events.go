@@ -13,7 +13,7 @@ import (
 const (
 	// pingInterval is the time after which an idle stream gets a comment, so that a dead connection is noticed.
 	pingInterval = 20 * time.Second
-	// writeTimeout is the time in which a client has to take an event. A slower client loses the stream.
+	// writeTimeout is the time in which a client has to take an event. A client that needs more time loses the stream.
 	writeTimeout = 5 * time.Second
 )
 
@@ -21,14 +21,14 @@ const (
 type change struct {
 	Revision uint64             `json:"revision"`
 	Topics   []fleetindex.Topic `json:"topics"`
-	// Cells are the new states of runtimes by their position in the list of names; absent if all have to be requested
-	// again.
+	// Cells are the new states of runtimes by their position in the list of names; absent if the page has to request
+	// all states again.
 	Cells map[int]byte `json:"cells,omitempty"`
 	All   bool         `json:"all,omitempty"`
 }
 
 // serveEvents sends an event after each snapshot, until the client disconnects. A client that reconnects continues with
-// the header Last-Event-ID. If that event is too old, the next event reports that everything has changed.
+// the header Last-Event-ID. If the event with this ID is too old, the next event reports that everything has changed.
 func (s *Server) serveEvents(w http.ResponseWriter, r *Request) {
 	select {
 	case s.streams <- struct{}{}:

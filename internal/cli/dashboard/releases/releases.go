@@ -46,7 +46,7 @@ type Move struct {
 }
 
 // Moves returns the last moves of all channels with the approvals and resumptions of their rollouts, the newest first.
-// program is the name of klm.
+// The parameter program is the name of klm.
 func Moves(catalog *connection.Catalog, program string) []Move {
 	var all []Move
 	for name, release := range catalog.Releases {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Names of cookies. With https the names get the prefix __Host-. Browsers accept cookies with this prefix only from the
-// host itself, and only for all paths.
+// These constants are the names of the cookies. With https, the names of the cookies get the prefix __Host-. Browsers
+// accept cookies with this prefix only from the host itself, and only for all paths.
 const (
 	sessionCookie = "klm-session"
 	attemptCookie = "klm-signin"

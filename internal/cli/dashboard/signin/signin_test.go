@@ -192,7 +192,8 @@ func TestRefusedTokens(t *testing.T) {
 	}
 }
 
-// TestCallback checks that answers that do not belong to a sign-in of this browser are refused.
+// TestCallback checks that an answer of the provider is refused if the answer does not belong to a sign-in of this
+// browser.
 func TestCallback(t *testing.T) {
 	s := newSite(t, nil)
 	begin := func() (*http.Client, string) {
