@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// An Error about the injection of data into Secrets has one of these reasons.
+// Reasons of an Error about the injection of data into Secrets.
 const (
 	// InjectionFailed: a Secret of the artefact needs data that Injection does not have.
 	InjectionFailed = "InjectionFailed"

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	moverollout "github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
 const (
@@ -18,7 +19,7 @@ const (
 	backWrites       = "writes to the control plane for a runtime that was taken back"
 	backStatusWrites = "writes of the status of the rollout back"
 	backRequests     = "requests to a runtime that was taken back"
-	backTooEarly     = "runtimes that were taken back before a failing one"
+	backTooEarly     = "runtimes after the first group that were taken back before a failing one"
 	othersChanged    = "other runtimes that were changed meanwhile"
 	othersRequests   = "requests to other runtimes meanwhile"
 	othersWrites     = "of the requests to other runtimes, writes"
@@ -114,6 +115,8 @@ func (r *rig) countBack(s *Scenario, bad badVersion, touched map[int]bool) {
 }
 
 // orderOfBack counts the runtimes in which the module worked and that began to go back before one in which it failed.
+// The runtimes of one group are admitted by the same write and begin in any order, so those of the first group do not
+// count if the group has room for all runtimes in which the module failed.
 func (r *rig) orderOfBack(ctx context.Context, s *Scenario, m *module, name string, bad badVersion) error {
 	failing := map[string]bool{}
 	for i := range bad.failing {
@@ -139,12 +142,18 @@ func (r *rig) orderOfBack(ctx context.Context, s *Scenario, m *module, name stri
 	if len(began) != len(bad.holders) {
 		return fmt.Errorf("%s has taken %d runtimes back, and %d had the version", name, len(began), len(bad.holders))
 	}
-	early := 0
+	made := &v1beta2.ModuleRollout{}
+	key := client.ObjectKey{Namespace: v1beta2.ControlPlaneNamespace, Name: name}
+	if err := r.plane.client.Get(ctx, key, made); err != nil {
+		return fmt.Errorf("reading ModuleRollout %s: %w", name, err)
+	}
+	group := moverollout.Concurrency(&made.Spec.Stages[0].RolloutStage, len(began))
+	early := -max(0, group-len(failing))
 	for kyma, at := range began {
 		if !failing[kyma] && at < last {
 			early++
 		}
 	}
-	s.Values[backTooEarly] = float64(early)
+	s.Values[backTooEarly] = float64(max(0, early))
 	return nil
 }

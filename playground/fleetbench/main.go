@@ -29,6 +29,7 @@ type options struct {
 	Keep        string
 	Profile     string
 	Replicas    int
+	FailAfter   int
 	Brief       bool
 
 	remember time.Duration // time for which agents keep delivered events
@@ -71,6 +72,8 @@ func main() {
 	f.IntVar(&o.Edits, "edits", 100, "how many clusters are edited in scenario edit, at most")
 	f.IntVar(&o.Replicas, "replicas", 1,
 		"replicas of the manager; if there are several, all work, each on some of the runtimes")
+	f.IntVar(&o.FailAfter, "fail-after", 0,
+		"percentage of the clusters that have the bad version of scenario rollout before it fails in one of them")
 	f.BoolVar(&o.Brief, "brief", false,
 		"shorten what takes its time by itself: idle, waiting until agents have forgotten, watching the dead")
 	f.StringVar(&o.Keep, "keep", "", "folder for logs of manager and control plane; none if empty")
@@ -113,6 +116,9 @@ func (o *options) validate() ([]scenario, error) {
 	}
 	if o.Replicas < 1 || o.Replicas > 16 {
 		return nil, fmt.Errorf("--replicas is %d, want 1 to 16", o.Replicas)
+	}
+	if o.FailAfter < 0 || o.FailAfter > 10 {
+		return nil, fmt.Errorf("--fail-after is %d, want 0 to 10", o.FailAfter)
 	}
 	o.remember, o.watched, o.calm, o.soak = time.Minute, time.Minute, 3*time.Second, 5*time.Second
 	if o.Brief {

@@ -36,7 +36,7 @@ const (
 	goodHalts         = "halts of the good version"
 	badHolders        = "runtimes with the bad version when it halted"
 	badLater          = "runtimes that began after the halt"
-	haltSeconds       = "from the failure beyond the budget until the halt, s"
+	haltSeconds       = "from the last failure that the halt counts until the halt, s"
 	waitersRequests   = "requests to runtimes whose turn did not come"
 	waitersWrites     = "of these, writes"
 )
@@ -271,9 +271,9 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	for i := range r.clusters {
 		r.fleet.Cluster(i).Mark()
 	}
-	var mu sync.Mutex // guards the two following variables
-	var lastFailure time.Time
-	has := map[int]bool{}
+	var mu sync.Mutex                            // guards the following variables
+	var failures []time.Time                     // when the version failed in a cluster, in order
+	has, works := map[int]bool{}, map[int]bool{} // the clusters that have the version, and those that will fail
 	stop := r.changes.listenApplied(func(i int) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -282,9 +282,16 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 		}
 		has[i] = true
 		if bad[i] {
-			lastFailure = time.Now()
-			r.fleet.Cluster(i).Operate(m.operator().Kind, string(v1beta2.StateError))
+			works[i] = true
 		}
+		if len(has)*100 < r.FailAfter*r.clusters {
+			return
+		}
+		for k := range works {
+			failures = append(failures, time.Now())
+			r.fleet.Cluster(k).Operate(m.operator().Kind, string(v1beta2.StateError))
+		}
+		clear(works)
 	})
 	defer stop()
 	holders := func() int { mu.Lock(); defer mu.Unlock(); return len(has) }
@@ -308,7 +315,9 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 		return badVersion{}, err
 	}
 	mu.Lock()
-	s.Values[haltSeconds] = seen.of(name).haltedAt.Sub(lastFailure).Seconds()
+	if halt := seen.of(name); halt.failed > 0 && halt.failed <= len(failures) {
+		s.Values[haltSeconds] = halt.haltedAt.Sub(failures[halt.failed-1]).Seconds()
+	}
 	mu.Unlock()
 	if err := r.settle(ctx, s); err != nil { // updates admitted before the halt complete
 		return badVersion{}, err
@@ -381,6 +390,7 @@ type rolloutState struct {
 	size     int // the largest size in bytes
 	halts    int
 	haltedAt time.Time
+	failed   int // runtimes in which the version had failed when it halted
 }
 
 func (s rolloutState) String() string { return fmt.Sprintf("%s %s", s.phase, s.stage) }
@@ -431,7 +441,7 @@ func (f *rollouts) note(o *v1beta2.ModuleRollout) {
 	s := f.states[o.Name]
 	if o.Status.Phase == v1beta2.RolloutHalted && s.phase != v1beta2.RolloutHalted {
 		s.halts++
-		s.haltedAt = time.Now()
+		s.haltedAt, s.failed = time.Now(), int(o.Status.Runtimes.Failed)
 	}
 	s.phase, s.stage, s.message = o.Status.Phase, o.Status.Stage.Name, o.Status.Message
 	s.writes++
