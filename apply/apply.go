@@ -54,8 +54,8 @@ func (r *Result) Err() error { return JoinFailures(r.Failed) }
 type Existing struct {
 	// Ref is the reference to the object, with the flags that Apply has determined.
 	Ref Ref
-	// Met states what Apply did with the object. Met is MetShared also if the object conflicts with another
-	// installation; such an object is in Result.Failed, too.
+	// Met states what Apply did with the object. If the object conflicts with another installation, Met is MetShared,
+	// and the object is also in Result.Failed.
 	Met Met
 	// Managers are the other field managers of the object, at most ten, sorted.
 	Managers []string
@@ -147,9 +147,9 @@ func (i *item) overlay(set Set) render.Overlay {
 // namespace returns the namespace that is written into the object.
 func (i *item) namespace() string { return i.ref.Namespace }
 
-// resolveObjects determines for each object of a Set how the cluster serves its kind, in the order of the bundle.
-// Objects that cannot exist in the cluster are returned as failed. An error means that a discovery request failed for a
-// reason that concerns the whole cluster.
+// resolveObjects determines for each object of a Set how the cluster serves its kind, in the order of the bundle. The
+// result failed has an Error for each object that cannot exist in the cluster. If a discovery request fails for a
+// reason that concerns the whole cluster, resolveObjects returns an error.
 func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, failed []*Error, err error) {
 	type bundleCRD struct {
 		render.CRD
@@ -256,7 +256,7 @@ func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 // Apply creates and updates the objects of a Set. Apply sends one PATCH for each object that is not recorded as applied
 // in the Progress done. The package comment describes the order of the objects and the dependencies between objects.
 // Apply does not wait until the objects are ready. Call Apply again later as long as Result has Failed or Waiting
-// objects; the next call sends only these objects.
+// objects; the next call sends only the objects that have failed or are waiting.
 //
 // If Apply returns an error, the whole cluster cannot be used now: the API server cannot be reached, rejects the
 // credential or throttles, or ctx has ended. Objects that were not sent because Apply returned an error are in no list

@@ -7,8 +7,8 @@ import (
 )
 
 // ListByLabel returns the metadata of objects of a kind that match a label selector, in all namespaces. ListByLabel
-// sends one request. ListByLabel returns at most limit objects, and whether more objects exist. An error with reason
-// KindUnknown means that no object of the kind can exist in this version.
+// sends one request. ListByLabel returns at most limit objects. The result more is true if further objects match. An
+// error with reason KindUnknown means that no object of the kind can exist in this version.
 func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string, limit int) (
 	found []ObjectMetadata, more bool, err error) {
 	res, err := c.resourceOf(ctx, gvk)

@@ -69,8 +69,8 @@ func (d *DeletionProgress) isDeleted(r Ref) bool {
 
 // Teardown is the result of one call of Delete or DeleteOwned.
 type Teardown struct {
-	// Deleted are the objects that do not exist in the cluster any more. The caller can remove these Refs from the
-	// inventory.
+	// Deleted are the objects that do not exist in the cluster any more. The caller can remove the Refs in Deleted from
+	// the inventory.
 	Deleted []Ref
 	// Kept are the objects that are never deleted: the namespaces in ClusterOptions.KeepNamespaces, objects with
 	// Ref.Keep, and the namespaces and CRDs that objects with Ref.Keep need.
@@ -127,7 +127,7 @@ type Remaining struct {
 	Content bool
 }
 
-// Delete deletes the objects of an inventory in phases:
+// Delete deletes the objects of an inventory in the six phases of the list below.
 //
 //  1. custom resources (all kinds that are not built in), while their operator still runs
 //  2. webhooks and API services
@@ -475,8 +475,8 @@ func deletionMessage(m *metadata) string {
 // resources are deleted.
 const instanceCleanupFinalizer = "customresourcecleanup.apiextensions.k8s.io"
 
-// remainingInstances returns the names of a few custom resources that the deletion of a CRD waits for. If these names
-// cannot be read, the error is ignored, because the names are used only in messages.
+// remainingInstances returns the names of a few custom resources that the deletion of a CRD waits for. If the names of
+// the custom resources cannot be read, the error is ignored, because the names are used only in messages.
 func (c *Cluster) remainingInstances(ctx context.Context, crd Ref) string {
 	const few = 3
 	found, err := c.ListInstances(ctx, crd.Name, few, "")

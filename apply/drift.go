@@ -58,8 +58,8 @@ const maxFields = 10
 // in this parameter refer. FindDrift relies on the field ownership that the API server records. When another client
 // changes or removes a field that we applied, the API server removes the field from our managed fields. So if a field
 // is still in our managed fields, no other client has changed the value that we applied. Fields that the Set does not
-// contain (defaults, status, fields of other clients) are never drift. FindDrift compares an object either by ownership
-// only or by ownership and values:
+// contain (defaults, status, fields of other clients) are never drift. The two items below describe how FindDrift
+// compares an object.
 //
 //   - If the Progress p records that the object was applied with the same content, FindDrift compares only the field
 //     ownership and does not read the spec. A Secret is always compared field by field, because the API server records
@@ -194,7 +194,7 @@ type comparison struct {
 // result also contains the paths whose value in the live object differs. The result contains no path that the parameter
 // ignore covers. If the parameter zeros is true, a field that our field manager does not own is reported even if its
 // desired value is empty ("", 0 or false). The result is sorted and has at most maxFields paths. compareOwned may
-// change wanted and live.
+// modify the maps in the parameters wanted and live.
 func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) []string {
 	paths, _ := compareAndClassify(wanted, live, fields, ignore, zeros)
 	return paths
@@ -270,8 +270,8 @@ func ownedKeys(keys map[string]any) owned {
 	return own
 }
 
-// compare compares one value of the desired object. If values is true, compare compares the live value too; otherwise
-// compare compares only the field ownership.
+// compare compares one value of the desired object. If the parameter values is true, compare compares the field
+// ownership and the live value; otherwise it compares only the field ownership.
 func (c *comparison) compare(path string, wanted, live any, values bool, own owned) {
 	if isEmpty(wanted) {
 		return // the API server may drop an empty value

@@ -192,8 +192,8 @@ func ClassOf(err error) Class {
 	}
 }
 
-// concernsCluster reports whether an error concerns the whole cluster. After such an error, the caller should send no
-// more requests to the cluster for now.
+// concernsCluster reports whether an error concerns the whole cluster. After an error that concerns the whole cluster,
+// the caller should send no more requests to the cluster for now.
 func concernsCluster(err error) bool {
 	if _, ok := errors.AsType[*Error](err); !ok {
 		return true // the context of the caller has ended

@@ -102,8 +102,8 @@ func (s step) matchesItem(item any) bool {
 	return true
 }
 
-// covers reports whether the field path p is equal to the path other or is the path of a parent field. For example,
-// spec covers spec and spec.replicas.
+// covers reports whether two field paths are equal, or the field path p is the path of a parent of the other field. For
+// example, spec covers spec and spec.replicas.
 func (p fieldPath) covers(other fieldPath) bool {
 	if len(other) < len(p) {
 		return false
@@ -147,10 +147,10 @@ func (p fieldPath) removeFrom(tree any) any {
 	return tree
 }
 
-// ownedChild finds the child that the step of a field path selects in the ownership tree own. ownedChild returns the
-// key of the child in own, and whether own contains the child. The parameter at is the node of the object to which the
-// tree own belongs. With the node of the object, ownedChild finds a list item even if the step selects the item by
-// members that are not its keys. The node may be nil.
+// ownedChild finds the child that the step of a field path selects in an ownership tree. ownedChild returns the key of
+// the child in the tree, and whether the tree contains the child. The parameter at is the node of the object to which
+// the ownership tree belongs. With the node of the object, ownedChild finds a list item even if the step selects the
+// item by members that are not its keys. The node may be nil.
 func (s step) ownedChild(own owned, at any) (string, bool) {
 	if _, ok := own["f:"+s.key]; ok && s.members == nil {
 		return "f:" + s.key, true
@@ -225,7 +225,7 @@ func (s step) childIn(at any) any {
 // keepOwnedLive changes a desired tree so that applying the tree does not change the ignored field at path p.
 // keepOwnedLive sets the parts of the field that our field manager owns to their live values, and removes all other
 // parts of the field. A part that our field manager owns must not be missing, because the API server would delete the
-// part. keepOwnedLive returns the resulting tree and may modify the trees in wanted and live.
+// part. keepOwnedLive returns the resulting tree and may modify both given trees.
 func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	s := p[0]
 	name, ours := s.ownedChild(own, live)
@@ -248,7 +248,8 @@ func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	return s.setChild(wanted, live, value)
 }
 
-// copyLive copies the live value of the field to wanted. If the field has no live value, copyLive removes the field.
+// copyLive copies the value of a field from the live object to the desired object. If the live object has no such
+// field, copyLive removes the field from the desired object.
 func (p fieldPath) copyLive(wanted, live any) any {
 	s := p[0]
 	here, below := s.childIn(live), s.childIn(wanted)

@@ -26,7 +26,8 @@ type Instances struct {
 }
 
 // ListInstances returns one page of at most limit custom resources of a CustomResourceDefinition. crd is the name of
-// the CRD, plural.group. next selects the page: it is Instances.Continue of the page before, and "" for the first page.
+// the CRD, plural.group. The parameter next selects the page: Instances.Continue of the previous page, or "" for the
+// first page.
 //
 // ListInstances sends one request for metadata. If the kind of the CRD is not cached, ListInstances first sends two
 // discovery requests. If the cached version is not served any more, ListInstances uses a served version.

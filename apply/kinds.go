@@ -258,7 +258,8 @@ var builtins = map[schema.GroupKind]builtin{
 	},
 }
 
-// BuiltinScope reports whether a kind is namespaced. known is false if the kind is not built into Kubernetes.
+// BuiltinScope reports whether a kind is namespaced. The result known is false if the kind is not built into
+// Kubernetes.
 func BuiltinScope(kind schema.GroupKind) (namespaced, known bool) {
 	b, known := builtins[kind]
 	return b.namespaced, known

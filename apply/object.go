@@ -198,7 +198,8 @@ type pageQuery struct {
 	pages int // the number of pages before this one
 }
 
-// turn changes the query to the next page. turn returns false if the list has too many pages.
+// turn changes the query so that it requests the next page of the list. If the list has too many pages, turn returns
+// false.
 func (q *pageQuery) turn(next string) bool {
 	q.next, q.pages = next, q.pages+1
 	return q.pages < maxPages

@@ -103,8 +103,8 @@ func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resour
 	return generation != 0 && generation == r.generation
 }
 
-// ObserveRead records that an object was read. After that, IsKnownVersion returns true for older events about the
-// object.
+// ObserveRead records that an object was read. After a call of ObserveRead, IsKnownVersion returns true for older
+// events about the object.
 func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourceVersion string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,9 +136,9 @@ func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string
 // Version returns the resourceVersion of an object that was last written or read with this Progress, or 0.
 func (p *Progress) Version(ref Ref) uint64 { return p.recordOf(ref).version }
 
-// Forget makes the next Apply send these objects again; call it when another client has changed or deleted them. If a
-// request for one of the objects is in flight, Progress does not record its response, because the response may be older
-// than the change of the other client.
+// Forget makes the next Apply send the given objects again. Call Forget when another client has changed or deleted the
+// objects. If a request for one of the objects is in flight, Progress does not record its response, because the
+// response may be older than the change of the other client.
 func (p *Progress) Forget(refs ...Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -208,8 +208,8 @@ func conditionTrue(u *unstructured.Unstructured, kind string) (string, bool) {
 }
 
 // explainNotReady returns the reason why a workload is not ready. The reason is a condition of the workload or the
-// worst problem of its newest pods. explainNotReady sends at most two requests. If the credential lacks the rights for
-// these requests, only the reason is missing.
+// worst problem of its newest pods. explainNotReady sends at most two requests. If the credential lacks the right to
+// list pods, explainNotReady returns no reason, and no error.
 func (c *Cluster) explainNotReady(ctx context.Context, u *unstructured.Unstructured) (
 	reason string, failed bool, err error) {
 	if message, ok := conditionTrue(u, "ReplicaFailure"); ok {

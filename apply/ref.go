@@ -63,7 +63,7 @@ func (r Ref) identity() Ref {
 	return Ref{Group: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
 }
 
-// WithFlags returns r with the flags Pending, Adopted and Shared of the Ref other.
+// WithFlags returns a copy of r that has the flags Pending, Adopted and Shared of the given Ref.
 func (r Ref) WithFlags(other Ref) Ref {
 	r.Pending, r.Adopted, r.Shared = other.Pending, other.Adopted, other.Shared
 	return r
@@ -72,10 +72,11 @@ func (r Ref) WithFlags(other Ref) Ref {
 // groupKind returns group and kind.
 func (r Ref) groupKind() schema.GroupKind { return schema.GroupKind{Group: r.Group, Kind: r.Kind} }
 
-// Removed returns the Refs of the inventory old that the inventory updated does not contain, in the order of old. An
-// upgrade deletes the objects that Removed returns. An object of which only the API version has changed is not
-// returned. Removed also returns the Refs of objects with Keep. Delete does not delete objects with Keep, but lists
-// them in Teardown.Kept. As long as objects with Keep stay in the inventory, their namespaces and CRDs are kept too.
+// Removed returns the Refs of the old inventory that the new inventory (parameter updated) does not contain, in the
+// order of the old inventory. An upgrade deletes the objects that Removed returns. An object of which only the API
+// version has changed is not returned. Removed also returns the Refs of objects with Keep. Delete does not delete
+// objects with Keep, but lists them in Teardown.Kept. As long as objects with Keep stay in the inventory, their
+// namespaces and CRDs are kept too.
 func Removed(old, updated []Ref) []Ref {
 	keep := make(map[Ref]bool, len(updated))
 	for _, r := range updated {

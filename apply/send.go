@@ -61,7 +61,8 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	return nil
 }
 
-// write applies an object that belongs to the installation. known is true if the object is known to exist.
+// write applies an object that belongs to the installation. The parameter known is true if the object is known to
+// exist.
 func (a *applyCall) write(ctx context.Context, it *item, known bool) (writeResult, error) {
 	switch {
 	case it.policy.createOnly:
@@ -338,8 +339,7 @@ func (a *applyCall) handleFailure(ctx context.Context, it *item, err error) erro
 	return nil
 }
 
-// recordFailure adds a failure of an object to the result. After that, objects that depend on the failed object have to
-// wait.
+// recordFailure adds a failure of an object to the result. Objects that depend on the failed object have to wait.
 func (a *applyCall) recordFailure(it *item, e *Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

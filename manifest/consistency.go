@@ -8,7 +8,7 @@ import (
 )
 
 // ConsistencyCheck compares an installation with the InstallInfo info, and writes nothing. Status is ready if
-// InstallChart would change nothing, which means:
+// InstallChart would change nothing. InstallChart changes nothing if all of the following conditions are met.
 //
 //   - All objects are applied as in the chart, and nobody changed or deleted an object since.
 //   - No objects of an earlier version remain.

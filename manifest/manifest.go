@@ -26,11 +26,11 @@
 // continues where the last call ended; calling again is safe at any time. Two concurrent calls for one release do no
 // harm. If two concurrent calls for one release have different charts, the calls may revert each other's changes.
 //
-// InstallChart renders the chart; package render documents which parts of Helm are supported. After that, transforms
-// may change the objects. After that, InstallChart applies the objects with server-side apply, in the order of package
-// apply, with one request for each object and change. To upgrade, call InstallChart with the new version. Objects that
-// the new version does not contain are deleted after all other objects are applied. CRDs are applied together with the
-// first objects, and upgraded with the chart. CustomResources are created when all other objects are ready (with
+// InstallChart renders the chart; package render documents which parts of Helm are supported. Transforms may change the
+// rendered objects. InstallChart then applies the objects with server-side apply, in the order of package apply, with
+// one request for each object and change. To upgrade, call InstallChart with the new version. Objects that the new
+// version does not contain are deleted after all other objects are applied. CRDs are applied together with the first
+// objects, and upgraded with the chart. CustomResources are created when all other objects are ready (with
 // CheckReadyStates), or when all other objects are applied (without CheckReadyStates). InstallChart never changes a
 // custom resource after it has created it: from then on the user owns the custom resource.
 //
@@ -41,9 +41,9 @@
 // apply directly; this package mainly calls them.
 //
 // UninstallChart deletes the CustomResources first and waits until they are deleted, because their operator has to
-// clean up before it is deleted. After that, UninstallChart deletes all other objects: workloads before access rights,
-// access rights before CRDs, CRDs before namespaces. The namespace of the release is deleted only if InstallChart
-// created it or the chart contains it.
+// clean up before it is deleted. When the CustomResources are deleted, UninstallChart deletes all other objects:
+// workloads before access rights, access rights before CRDs, CRDs before namespaces. The namespace of the release is
+// deleted only if InstallChart created it or the chart contains it.
 //
 // # What it does not do
 //
@@ -78,7 +78,7 @@ type InstallInfo struct {
 }
 
 // ChartInfo defines the chart and how it is rendered. Instead of a chart, ChartInfo may define a set of manifests or a
-// Kustomize directory; in this case, SetFlags must be empty.
+// Kustomize directory. For manifests and Kustomize directories, SetFlags must be empty.
 type ChartInfo struct {
 	// Path is a local folder or file. If Path is set, Repository and Version are ignored.
 	Path string
@@ -148,7 +148,7 @@ type Status struct {
 	Objects []apply.Ref
 }
 
-// addPending adds a reason to Pending why an operation is not ready.
+// addPending adds a reason why an operation is not ready to Status.Pending.
 func (s *Status) addPending(why string) { s.Pending = append(s.Pending, why) }
 
 // Change is a change that InstallChart would make to one object.
@@ -159,7 +159,7 @@ type Change struct {
 	// Fields are the names of the fields that differ, at most ten. Only an Update has values in Fields. The values of
 	// the fields are left out, because they may be secret.
 	Fields []string
-	// Managers are the field managers that own these fields now.
+	// Managers are the field managers that own the fields in Fields now.
 	Managers []string
 }
 

@@ -54,7 +54,7 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 		URL: "oci://" + repository.Name() + "@" + descriptor.Digest.String()}, nil
 }
 
-// newestTag lists the versions of a chart and returns the newest version that matches wanted.
+// newestTag lists the versions of a chart and returns the newest version in the range wanted.
 func (r *Repository) newestTag(ctx context.Context, repository name.Repository, chart, wanted string) (string, error) {
 	tags, err := remote.List(repository, r.remoteOptions(ctx)...)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// UninstallChart deletes the objects in the inventory of an installation. UninstallChart uses only these fields of
-// info: the cluster, the name of the release, the flag Namespace, and CheckFn. The chart need not exist any more.
+// UninstallChart deletes the objects in the inventory of an installation. Of the parameter info, UninstallChart uses
+// only the cluster, the name of the release, the flag Namespace, and CheckFn. The chart need not exist any more.
 // CustomResources are deleted first. The other objects are deleted when no CustomResources are left. One call does
 // everything that is possible at that time. Call UninstallChart again as long as Status is not ready. If the
 // installation does not exist, Status is ready at once.

@@ -46,7 +46,7 @@ type Artefact struct {
 }
 
 // Load unpacks an OCI layer, a packaged chart or any other artefact that is one sequence of bytes. Load detects the
-// kind of the artefact by its content:
+// kind of the artefact by its content, as the list below shows.
 //   - An archive (tar, compressed or not) with a Chart.yaml in its top folder is a Helm chart.
 //   - An archive with a kustomization.yaml in its top folder is a Kustomize directory.
 //   - Every other content is a set of manifests, which ReadManifests describes.
@@ -149,8 +149,8 @@ func (a *Artefact) readFolder(folder fs.FS, left *input.Budget) error {
 	})
 }
 
-// readReferred adds the directories to which the Kustomize directory refers, and the directories to which these
-// directories refer in turn. The files of the artefact get paths relative to root.
+// readReferred adds to the artefact all directories to which the Kustomize directory refers, directly or through other
+// directories. The files of the artefact get paths relative to root.
 func (a *Artefact) readReferred(root fs.FS, folder string, left *input.Budget) error {
 	a.root = folder
 	for i, f := range a.files {
@@ -297,7 +297,7 @@ func onlyFolder(files []input.File) (string, bool) {
 	return first, ok
 }
 
-// filesInRoot returns the files of the top folder. The paths of these files are relative to the top folder.
+// filesInRoot returns the files of the top folder. The paths of the returned files are relative to the top folder.
 func (a *Artefact) filesInRoot() []input.File {
 	if a.root == "." {
 		return a.files
@@ -394,8 +394,8 @@ func (e entry) IsDir() bool { return e.isDir }
 // ends. If ctx has a Runner, the Runner renders charts and Kustomize directories; see WithRunner.
 //
 // Errors are of type *Error and can have any of the reason codes. Values for an artefact that is not a chart are
-// refused, because they would have no effect. If there is a Runner, an error can also be about the Runner; such an
-// error has no reason code.
+// refused, because they would have no effect. If there is a Runner, an error can also be about the Runner. An error
+// about the Runner has no reason code.
 func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured,
 	leftOut []string, err error) {
 	if r, ok := ctx.Value(runnerKey{}).(Runner); ok && r != nil && a.kind != Manifests {
@@ -504,7 +504,7 @@ func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
 // regular files whose name ends in .yaml, .yml or .json and does not begin with "._", in the order of their paths. If
 // the archive contains only one regular file, this file may have any name. Nothing is written to a disk.
 //
-// The errors are those of Parse, and errors with these reasons:
+// ReadManifests returns the errors of Parse, and errors with the reasons in the list below.
 //   - InvalidArchive
 //   - ArchiveTooLarge: see Limits
 //   - UnsafeArchive: an entry has an absolute path, or a path or link outside of the archive's folder

@@ -122,8 +122,9 @@ type Manager struct {
 	Name      string
 }
 
-// BundleDigest returns the digest of the Bundle that Build creates with these options. BundleDigest does not need the
-// artefact. If o.Digest is empty, the result is empty, because in this case the digest depends on the objects.
+// BundleDigest returns the digest of the Bundle that Build creates with the Options o. BundleDigest does not need the
+// artefact. If o.Digest is empty, BundleDigest returns "", because the digest of the Bundle is then computed from the
+// objects.
 func (o Options) BundleDigest() string {
 	if o.Digest == "" {
 		return ""

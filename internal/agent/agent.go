@@ -204,7 +204,7 @@ func newBootID() string {
 	return hex.EncodeToString(id[:])
 }
 
-// Run watches resources and reports changes until ctx ends. After that, Run sends pending events for a few more
+// Run watches resources and reports changes until ctx ends. When ctx has ended, Run sends pending events for a few more
 // seconds. Run returns an error if a server of the agent cannot be started.
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -188,8 +188,8 @@ func (s *stream) openWatch(ctx context.Context, o metav1.ListOptions) (apiwatch.
 	return client.Watch(ctx, o)
 }
 
-// addPage records the objects of a page of a list. addPage also records which of these objects differ from the former
-// list.
+// addPage records the objects of a page of a list. addPage also records which objects of the page differ from the
+// former list.
 func (s *stream) addPage(items []metav1.PartialObjectMetadata, first bool) {
 	if first {
 		s.beginList()

@@ -65,7 +65,7 @@ func (r *Registry) remembered(key string) (trust.Signature, bool) {
 
 // admit decides whether a layer may be used, and returns the digest of the layer. If the layer is referenced by a tag
 // and the policy does not enforce signatures, the digest is empty. A layer that is referenced by a digest is admitted
-// in these cases:
+// in the three cases of the list below.
 //
 //  1. the policy does not require a signature
 //  2. a component version that was verified since the process started references the layer

@@ -197,7 +197,8 @@ func contentOf(c *Component, found *ocm.ImageManifest) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// componentOf converts a descriptor to a Component. The access type of a resource determines what it becomes:
+// componentOf converts a descriptor to a Component. The list below shows, for each access type of a resource, the part
+// of the Component to which the resource is converted.
 //
 //  1. localBlob, localOciBlob             -> a layer of the component's repository
 //  2. ociArtifact, ociRegistry, ociImage  -> an image; it is in Images if the type is exactly ociArtifact

@@ -10,7 +10,7 @@ import (
 )
 
 // ManifestsOf returns the Manifests of a Kyma from a cache that has the index of [IndexByKyma]. The caller must not
-// change these Manifests.
+// modify the returned Manifests, because they are shared with the cache.
 func ManifestsOf(ctx context.Context, cache client.Reader, namespace, kyma string) ([]v1beta2.Manifest, error) {
 	var list v1beta2.ManifestList
 	err := cache.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{KymaNameIndex: kyma},

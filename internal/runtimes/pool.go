@@ -263,7 +263,7 @@ func (rt *Runtime) ifUsable() (*Runtime, error) {
 	return rt, nil
 }
 
-// RegisterKinds adds the kinds that a bundle defines. After that, the pool sends no discovery request for these kinds.
+// RegisterKinds adds the kinds that a bundle defines. The pool sends no discovery request for registered kinds.
 func (p *Pool) RegisterKinds(b *render.Bundle) { p.kinds.AddBundle(b) }
 
 // LookupResource returns the resource of a kind if that resource is the same in all runtimes. Built-in kinds and kinds

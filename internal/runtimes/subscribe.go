@@ -199,8 +199,8 @@ func (i Interest) matches(e Event) bool {
 	return e.Object == nil || i.selects(e.Object, e.Deleted)
 }
 
-// selects reports whether the interest includes an object of its resource. If the object was deleted, its labels may be
-// unknown; such an object is included.
+// selects reports whether the interest includes an object of its resource. A deleted object without labels is included,
+// because the labels of a deleted object may be unknown.
 func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool) bool {
 	if i.Namespace != "" && i.Namespace != o.Namespace || i.Name != "" && i.Name != o.Name {
 		return false

@@ -139,7 +139,7 @@ func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 }
 
 // Render renders a chart to objects. The second result lists the content that is left out, one sentence for each item.
-// A chart that calls functions whose result differs each time is rendered twice, with different results of these
+// A chart that calls random template functions is rendered twice, with different results of the random template
 // functions. If the two renderings result in different objects, Render returns an error.
 func Render(ctx context.Context, files []input.File, settings Settings) (
 	[]*unstructured.Unstructured, []string, error) {
@@ -437,8 +437,8 @@ func prepareTemplates(chart *helmchart.Chart) {
 	}
 }
 
-// crdObjects returns the objects in the crds folders of the chart and its enabled subcharts. The files in these folders
-// are not templates.
+// crdObjects returns the objects in the crds folders of the chart and its enabled subcharts. The files in the crds
+// folders are not templates.
 func crdObjects(chart *helmchart.Chart) ([]renderedObject, error) {
 	crds := chart.CRDObjects()
 	slices.SortStableFunc(crds, func(a, b helmchart.CRD) int { return strings.Compare(a.Filename, b.Filename) })

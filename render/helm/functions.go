@@ -128,7 +128,8 @@ func (f *functions) refusalError(why string) error {
 	return errors.New(why)
 }
 
-// checkContextName is the name under which templates call checkContext. interruptible adds these calls to a template.
+// checkContextName is the name under which templates call checkContext. interruptible adds calls of checkContext to a
+// template.
 const checkContextName = "interruptible__"
 
 // checkContext is a function that templates call. If the context of the rendering was cancelled or has timed out,

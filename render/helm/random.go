@@ -135,7 +135,8 @@ func (f *functions) addDrawn(name string) {
 	}
 }
 
-// compare returns an error if an object of the first draw is different in the second draw.
+// compare returns an error if an object in the first rendering of a chart differs from the same object in the second
+// rendering.
 func (r *rendering) compare(second *rendering) error {
 	refuse := func(o renderedObject, what string) error {
 		return &input.Error{Operation: operationChart, Code: input.RefusedFeature, File: o.file,

@@ -7,5 +7,6 @@ import "os"
 // limitProcess sets no limits, because other systems than Linux do not enforce them.
 func limitProcess(_, _ uint64) error { return nil }
 
-// wasKilled returns false: on these systems, it cannot be determined whether the system has killed a process.
+// wasKilled returns false, because it is not determined on systems other than Linux whether the system has killed a
+// process.
 func wasKilled(*os.ProcessState) bool { return false }

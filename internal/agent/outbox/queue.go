@@ -341,7 +341,8 @@ func (q *Queue) dropLocked(l *lane, whole key) int {
 	return dropped
 }
 
-// Run sends events at their due time until ctx ends. After that, Run sends pending events for at most drainTimeout.
+// Run sends events at their due time until ctx ends. When ctx has ended, Run sends pending events for at most
+// drainTimeout.
 func (q *Queue) Run(ctx context.Context, deliver func(ctx context.Context, manager string, e protocol.Event) Result) {
 	sends, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

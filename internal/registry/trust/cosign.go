@@ -35,9 +35,10 @@ const (
 // VerifyImage returns the key that has made a valid cosign signature of an image manifest. If there is no valid
 // signature, the key is nil. An error means that the registry did not respond.
 //
-// VerifyImage first checks the tag sha256-<digest>.sig, which cosign used until version 2. After that, VerifyImage
-// checks the referrers of the manifest, which newer versions of cosign use. The referrers are read from the referrers
-// API. If the registry does not support the referrers API, the referrers are read from the tag sha256-<digest>.
+// VerifyImage first checks the tag sha256-<digest>.sig, which cosign used until version 2. If the tag has no valid
+// signature, VerifyImage checks the referrers of the manifest, which newer versions of cosign use. The referrers are
+// read from the referrers API. If the registry does not support the referrers API, the referrers are read from the tag
+// sha256-<digest>.
 func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (*key, error) {
 	tag := strings.Replace(of.Digest, ":", "-", 1)
 	found, err := f.reader.Manifest(ctx, tag+".sig")

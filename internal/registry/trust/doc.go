@@ -18,7 +18,8 @@
 //
 // A component version may have two kinds of signatures: a signature in its descriptor (OCM, with RSA), or a cosign
 // signature of its manifest (with a key). One valid signature by any key of the rule is sufficient. A [Verification]
-// records why each invalid signature is not accepted. [Verification.Fail] includes these reasons in its error message.
+// records why each invalid signature is not accepted. The error of [Verification.Fail] contains the reasons why
+// signatures are not accepted.
 //
 // # What it does not do
 //

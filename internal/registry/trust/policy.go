@@ -89,8 +89,8 @@ type Policy struct {
 // new content of the file is not valid, Load also passes the error to the function. The parameter changed may be nil.
 // The function must not use the Policy.
 //
-// Errors are of type *Error with reason TrustPolicyInvalid. After such an error, the caller must not continue without a
-// policy.
+// Errors are of type *Error with reason TrustPolicyInvalid. If Load returns an error, the caller must not continue
+// without a policy.
 func Load(path string, changed func(version string, err error)) (*Policy, error) {
 	return LoadWithClock(path, changed, time.Now)
 }
