@@ -194,7 +194,7 @@ func (c *Config) path(name string) string {
 }
 
 // ObsoleteKeys maps keys of other tools that have no effect in this project to explanations. The explanation of a key
-// states what is used instead of the key.
+// names the replacement of the key.
 var ObsoleteKeys = map[string]string{
 	"channel":   "a channel is a matter of the ModuleReleaseMeta",
 	"mandatory": "mandatory is a matter of the ModuleReleaseMeta",

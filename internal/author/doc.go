@@ -19,8 +19,8 @@
 // manifest of any of these formats into one YAML file, because every client of module artefacts can read such a file.
 // The images in that YAML file become resources of the component descriptor.
 //
-// Lint checks the module against the rules for modules. Lint also compares the CRDs and objects of the module with
-// those of the previous version.
+// Lint checks the module against the rules for modules. Lint also compares the CRDs and objects of the module with the
+// CRDs and objects of the previous version.
 //
 // # What it does not do
 //

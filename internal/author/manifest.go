@@ -176,7 +176,7 @@ func (c *Config) chartSettings() (s render.Settings, err error) {
 	return s, nil
 }
 
-// addNamespaces sets the namespace of the release in all objects without a namespace, except those of cluster-scoped
+// addNamespaces sets the namespace of the release in all objects without a namespace, except objects of cluster-scoped
 // kinds. Helm does the same when Helm installs a chart. If the scope of a kind is not known, the kind counts as
 // namespaced. If the kind is cluster-scoped in the cluster, the manager removes the namespace.
 func addNamespaces(objects []*unstructured.Unstructured, namespace string) {

@@ -57,7 +57,7 @@ type tracker struct {
 	rescheduled chan struct{} // has an element if the first timer has changed
 }
 
-// record is what the tracker stores about one runtime.
+// record contains the data that the tracker stores about one runtime.
 type record struct {
 	kyma  string
 	dueAt time.Time // time at which the timer of the runtime expires; guarded by tracker.timerMu

@@ -281,7 +281,7 @@ func TestLivesAreBounded(t *testing.T) {
 	}
 }
 
-// TestBucket checks that a bucket admits its burst at once, and after that one call per interval.
+// TestBucket checks that a bucket immediately admits as many calls as its burst, and after that one call per interval.
 func TestBucket(t *testing.T) {
 	var b bucket
 	now := time.Unix(0, 0)

@@ -2,7 +2,8 @@ package backchannel
 
 import "time"
 
-// rate describes a token bucket, which allows burst calls at once, and after that one call per interval.
+// rate describes a token bucket, which immediately allows as many calls as its burst, and after that one call per
+// interval.
 type rate struct {
 	interval time.Duration
 	burst    int

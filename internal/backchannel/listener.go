@@ -123,13 +123,14 @@ type Options struct {
 	NextHeartbeat func() time.Duration
 	// RuntimeMetrics enables the metrics that have the name of a Kyma as a label.
 	RuntimeMetrics bool
-	// Limits are the limits for what clients can use.
+	// Limits are the limits for the resources that clients can use.
 	Limits Limits
 	// Log receives lines about some of the refused requests.
 	Log logr.Logger
 }
 
-// Limits are the limits for what clients can use. If a field is zero, its default applies.
+// Limits are the limits for the resources that clients can use, such as connections. If a field is zero, its default
+// applies.
 type Limits struct {
 	// EventBytes is the maximum size of the body of an event. Default protocol.MaxEventBytes.
 	EventBytes int64

@@ -216,7 +216,7 @@ func (a *Archive) checkComplete() error {
 // requiredBy returns the digests of the content that an entry of the index needs in addition to its manifest, so that
 // the archive is complete. An image needs its config and its layers. An image index needs the manifests of its images;
 // each of these manifests has its own entry. An index that lists referrers needs no content except itself. An archive
-// may be without those layers that have external URLs, because clients download these layers from the URLs.
+// may be without a layer that has external URLs, because clients download this layer from the URLs.
 func (a *Archive) requiredBy(e entry) ([]string, error) {
 	data, err := a.blobs[e.Digest].bytes()
 	if err != nil {

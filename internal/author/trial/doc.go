@@ -1,5 +1,5 @@
-// Package trial runs a module on a cluster before the module is released, and previews what an installation would
-// change.
+// Package trial runs a module on a cluster before the module is released, and previews the changes that an installation
+// would make.
 //
 //	steps, err := (&trial.Trial{Config: config, Module: m, Previous: previous}).Run(ctx)
 //	changes, unchanged, err := trial.Preview(ctx, config, installation, trial.Request{…})

@@ -64,9 +64,9 @@ type Request struct {
 	Resource *unstructured.Unstructured
 }
 
-// Preview returns what the installation of a component version would change in a runtime. Preview renders all layers as
-// the manager does, and sends each object as a dry run of server-side apply. Preview does not change the runtime. The
-// result same is the number of unchanged objects.
+// Preview returns the changes that the installation of a component version would make in a runtime. Preview renders all
+// layers as the manager does, and sends each object as a dry run of server-side apply. Preview does not change the
+// runtime. The result same is the number of unchanged objects.
 //
 // If the installation creates the CRD or the namespace of an object, the object cannot be sent as a dry run. In this
 // case, Preview reports that the object would be created.
@@ -105,8 +105,8 @@ func Preview(ctx context.Context, config *rest.Config, i *content.Installation, 
 	return p.changes, p.same, nil
 }
 
-// PreviewSet returns what applying a set of objects would change in a cluster. The parameter old contains the objects
-// that were applied before. An object in old that is not in the set would be deleted.
+// PreviewSet returns the changes that would be made in a cluster if a set of objects was applied. The parameter old
+// contains the objects that were applied before. An object in old that is not in the set would be deleted.
 func PreviewSet(ctx context.Context, config *rest.Config, set apply.Set, old []apply.Ref) (
 	changes []Change, same int, err error) {
 	p, err := newPreview(config)

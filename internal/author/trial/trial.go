@@ -336,8 +336,8 @@ func createdByCluster(r apply.Ref) bool {
 		r.Kind == "ServiceAccount" && r.Name == "default")
 }
 
-// listAll returns all objects in the cluster, except those that the cluster creates in each namespace. The keys of the
-// returned map are UIDs.
+// listAll returns all objects in the cluster, except the objects that the cluster creates in each namespace. The keys
+// of the returned map are UIDs.
 func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(t.Config)
 	if err != nil {

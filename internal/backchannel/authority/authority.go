@@ -82,8 +82,8 @@ type Subject struct {
 	CommonName string
 	// UID is the UID of the Kyma. The type Authority writes the UID into the certificate.
 	UID string
-	// DNSNames are the DNS names of the runtime, in addition to those of the agent's Service. Empty names in DNSNames
-	// are ignored.
+	// DNSNames are the DNS names of the runtime, in addition to the DNS names of the agent's Service. Empty names in
+	// DNSNames are ignored.
 	DNSNames []string
 	// NotBefore is the time in the annotation certificates-not-before of the Kyma. CertManager renews a certificate
 	// that was issued before NotBefore. If NotBefore is zero, CertManager renews no certificate because of its time of
@@ -189,7 +189,7 @@ type Options struct {
 	Overlap time.Duration
 	// SettlePeriod is the time for which an old root is kept after the listener has stopped using it. During
 	// SettlePeriod, replicas that have not read the changed Secret yet still accept certificates of the old root.
-	// Default 10 minutes. A negative value means that the old root is removed at once.
+	// Default 10 minutes. A negative value means that the old root is removed immediately.
 	SettlePeriod time.Duration
 	// Interval is the time between two checks of the Secret and the fleet. Default one minute.
 	Interval time.Duration

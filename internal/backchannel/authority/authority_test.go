@@ -604,8 +604,8 @@ func TestKeysAreNotShown(t *testing.T) {
 	c := issue(t, newTestAuthority(t, Options{}))
 	head, _, _ := strings.Cut(string(c.Key), "\n")
 	// The variable part has 12 base64 characters of the PEM text, which encode 9 bytes of the private number of the
-	// key. These characters are in the second line of the PEM text, after the characters that identify the curve: the
-	// certificate identifies the same curve.
+	// key. The part is in the second line of the PEM text, after the characters that identify the curve: the
+	// certificate identifies the same curve, so these characters are not secret.
 	part := []byte(c.Key)[len(head)+1+52:][:12]
 	var log strings.Builder
 	logr.FromSlogHandler(slog.NewJSONHandler(&log, nil)).Info("issued", "certificate", c, "key", c.Key)

@@ -87,7 +87,7 @@ func New(o Options) (*Delivery, error) {
 	return &Delivery{Options: o, bundles: map[string]*render.Bundle{}}, nil
 }
 
-// Request describes what must be delivered to one runtime.
+// Request describes the agent and the certificate that must be delivered to one runtime.
 type Request struct {
 	// Kyma is the Kyma of the runtime.
 	Kyma *v1beta2.Kyma
@@ -102,8 +102,8 @@ type Request struct {
 	NotBefore time.Time
 }
 
-// Memory is what a Delivery remembers about one runtime between reconciles. If Memory is lost, the next Deliver sends
-// patches that change nothing. The zero value is ready for use.
+// Memory contains the data that a Delivery remembers about one runtime between reconciles. If Memory is lost, the next
+// Deliver sends patches that change nothing. The zero value is ready for use.
 type Memory struct {
 	applied  apply.Progress
 	deletion apply.DeletionProgress

@@ -264,8 +264,8 @@ func TestExpiredCredentials(t *testing.T) {
 	until(t, "the renewed credentials", func() bool { return !strings.Contains(get(base), "What is shown may be old") })
 }
 
-// TestNoControlPlane checks that every page contains what is wrong with the kubeconfig and what to do, if the
-// kubeconfig has no cluster, or a cluster that is no control plane.
+// TestNoControlPlane checks pages for a kubeconfig that has no cluster, or a cluster that is no control plane: every
+// page states the problem with the kubeconfig and how to solve it.
 func TestNoControlPlane(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string

@@ -92,7 +92,7 @@ type NextTry struct {
 	AtLatest time.Time `json:"atLatest,omitzero"`
 	// When is a text about the time or the event.
 	When string `json:"when"`
-	// Retry is true if klm retry makes the manager try again at once.
+	// Retry is true if klm retry makes the manager try again immediately.
 	Retry bool `json:"retry,omitempty"`
 }
 

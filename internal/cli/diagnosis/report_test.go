@@ -75,8 +75,8 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// TestWaitsForTurn checks that klm why states what a runtime waits for while its channel moves in stages and the
-// runtime keeps its version.
+// TestWaitsForTurn checks the report of klm why while a channel moves in stages and the runtime keeps its version: the
+// report states what the runtime waits for.
 func TestWaitsForTurn(t *testing.T) {
 	rollout := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "sample-regular-r2"},
 		Spec: v1beta2.ModuleRolloutSpec{Module: "sample", Channel: "regular", From: "1.0.0", To: "2.0.0", Policy: "p",

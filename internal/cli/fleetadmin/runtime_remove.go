@@ -65,7 +65,7 @@ type removeOptions struct {
 	deleteResources bool
 }
 
-// plan shows what is removed with a runtime.
+// plan shows the objects that are removed together with a runtime.
 func (o *removeOptions) plan(ctx context.Context, a *console.App, c *connection.Cluster, name string) (
 	p fleetlist.Plan, err error) {
 	f, err := diagnosis.Read(ctx, c, name, diagnosis.Options{})

@@ -172,7 +172,7 @@ func List(ctx context.Context, c *connection.Cluster, selector string, each func
 }
 
 // ListAs calls the function each once for every object of a resource of our API group. The calls of the function each
-// are sequential, in any order. The type parameter T is a struct with those fields of the object that are decoded. At
+// are sequential, in any order. The type parameter T is a struct with the fields of the object that are decoded. At
 // most two pages are in memory, because the next page is requested while one page is decoded. ListAs returns the
 // resource version of the list. A watch can start at this resource version.
 func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selector string, each func(*T)) (

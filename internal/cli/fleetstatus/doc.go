@@ -12,5 +12,5 @@
 //
 // # What it does not do
 //
-// The command changes nothing, and judges nothing itself: the manager has written the states and reasons.
+// The command changes nothing and makes no decisions: the manager has written the states and reasons.
 package fleetstatus

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// newCluster starts a cluster in which CRDs are served at once, and in which Deployments become ready.
+// newCluster starts a cluster in which CRDs are served immediately, and in which Deployments become ready.
 func newCluster(t *testing.T) *fixture.Server {
 	t.Helper()
 	s := fixture.NewServer(t)

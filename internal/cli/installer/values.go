@@ -22,7 +22,7 @@ import (
 // a ConfigMap is not a place for credentials.
 
 // flavourKey is the key of the chart's value that selects what is installed: a control plane for a fleet, or a manager
-// that manages only its own cluster. This value is stored with the other values.
+// that manages only its own cluster. The flavour is stored together with all other values.
 const flavourKey = "flavour"
 
 // values are values of the chart, as in its file values.yaml.
@@ -36,9 +36,9 @@ func decodeValues(document string) (values, error) {
 
 func (v values) encode() ([]byte, error) { return yaml.Marshal(v) }
 
-// values is a method that returns the values with which the chart is rendered. It starts with the values of the
-// previous installation, unless --reset-values is given. These values are overridden by the file of --values, then by
-// the image of --image, and then by --set.
+// values is a method that returns the values with which the chart is rendered. The method values starts with the values
+// of the previous installation, unless --reset-values is given. Values in the file of --values override them, then the
+// values for the image of --image, and then the values of --set.
 func (o installOptions) values(before *inventory) (values, error) {
 	base := values{}
 	if before != nil && !o.resetValues {
@@ -80,7 +80,7 @@ func (v values) flavour() string {
 }
 
 // merge returns values in which the values of the parameter over override the values of the parameter base. Maps are
-// merged; lists are replaced. Neither argument is changed.
+// merged; lists are replaced. merge changes neither base nor over.
 func merge(base, over values) values {
 	all := maps.Clone(base)
 	for key, value := range over {

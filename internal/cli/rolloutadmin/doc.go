@@ -25,8 +25,8 @@ import (
 )
 
 // Commands returns the commands of this package. The parameter plan is the command klm rollout plan, and the parameter
-// undo is the command klm rollout undo. klm promotions is a group of its own: promotions concern channels, not a
-// rollout.
+// undo is the command klm rollout undo. klm promotions is a separate group of commands: promotions concern channels,
+// not a rollout.
 func Commands(a *console.App, plan, undo *cobra.Command) []*cobra.Command {
 	return []*cobra.Command{a.Group("rollout",
 		"the moves of channels over the fleet: list, show, plan, pause, resume, approve, "+

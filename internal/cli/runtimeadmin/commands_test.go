@@ -19,7 +19,7 @@ import (
 const kyma = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas/default"
 
 // newRuntime starts a runtime with the catalog of package fixture, whose Kyma requests the given modules. A control
-// plane installs every requested module at once in the version of its channel.
+// plane immediately installs every requested module in the version of its channel.
 func newRuntime(t *testing.T, modules ...v1beta2.Module) *fixture.Server {
 	t.Helper()
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "kyma-system"},

@@ -183,7 +183,7 @@ func (r rollouts) haveStages() bool {
 }
 
 // The classes of progress. The classes depend only on the version and the state that a runtime reports. The page of the
-// rollout shows what the rollout has decided about each runtime.
+// rollout shows the decision of the rollout about each runtime.
 const (
 	newReady byte = iota
 	moving

@@ -15,7 +15,7 @@
 //
 // # What it does not do
 //
-// The package judges nothing: states and versions come from the statuses of the Kymas, and stages from the rollout.
+// The package makes no decisions: states and versions come from the statuses of the Kymas, and stages from the rollout.
 package heatmap
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// StateOf returns what the Manifest has recorded about one object. The first row that matches decides:
+// StateOf returns the state of one object, as the Manifest has recorded the state. The first row that matches decides:
 //
 //	1  the Manifest is being deleted, and the object is kept  stays
 //	2  the Manifest is being deleted                          being deleted

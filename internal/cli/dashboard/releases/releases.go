@@ -1,5 +1,5 @@
-// Package releases formats the records in the catalog, the rollouts and the Manifests for people: the moves of channels
-// with their users, the origin of a version, whether a version can be undone, and the states of its objects.
+// Package releases formats records in the catalog, in rollouts and in Manifests for people: the moves of channels with
+// their users, the origin of a version, whether a version can be undone, and the states of objects.
 //
 // # Use
 //
