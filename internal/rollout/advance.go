@@ -54,6 +54,9 @@ type Result struct {
 	// Next is the time after which Advance has to be called again without a change. If Next is 0, Advance has to be
 	// called again only after a change.
 	Next time.Duration
+	// FailuresLeft is the number of further failures in each stage that do not halt the rollout, by the name of the
+	// stage. A stage in which more runtimes have failed is missing. FailuresLeft is nil if the rollout is halted.
+	FailuresLeft map[string]int
 }
 
 // Advance returns the next status of a rollout. Advance admits runtimes, ends stages, and halts or holds the rollout.
@@ -68,7 +71,24 @@ func Advance(in Inputs) (Result, error) {
 	a.judgeAll()
 	a.decide()
 	a.report()
-	return Result{Status: a.status, Admitted: a.admittedNow, InFlight: a.inFlight(), Next: a.next}, nil
+	return Result{Status: a.status, Admitted: a.admittedNow, InFlight: a.inFlight(), Next: a.next,
+		FailuresLeft: a.failuresLeft()}, nil
+}
+
+// failuresLeft returns the number of further failures in each stage that do not halt the rollout.
+func (a *advance) failuresLeft() map[string]int {
+	if !a.isStaged() || a.status.Phase.IsOver() || !a.status.HaltedAt.IsZero() {
+		return nil
+	}
+	left := map[string]int{}
+	for i := range a.spec.Stages {
+		s, c := &a.spec.Stages[i], &a.stages[i].counts
+		allowed := max(AllowedFailures(&s.RolloutStage, int(c.InScope)), int(a.acknowledged[i]))
+		if n := allowed - int(c.Failed); n >= 0 {
+			left[s.Name] = n
+		}
+	}
+	return left
 }
 
 // inFlight returns the names of all runtimes that are being updated, or admitted, sorted.

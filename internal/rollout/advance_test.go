@@ -448,6 +448,30 @@ func (w *world) failed(of []*Runtime, n int) []*Runtime {
 	return all
 }
 
+// TestFailuresLeft checks the number of further failures that do not halt a rollout: with that number the rollout
+// continues, and one more failure halts it.
+func TestFailuresLeft(t *testing.T) {
+	w := newWorld(t, 10, v1beta2.RolloutPolicySpec{Stages: []v1beta2.RolloutStage{{Name: "all",
+		MaxConcurrency: new(intstr.FromString("100%")), MaxFailures: new(intstr.FromInt32(2))}}})
+	if got := w.step().FailuresLeft["all"]; got != 2 {
+		t.Errorf("without a failure: %d further failures do not halt, want 2", got)
+	}
+	for want := 1; want >= 0; want-- {
+		w.fail(&w.runtimes[want])
+		if got := w.decide().FailuresLeft["all"]; got != want {
+			t.Errorf("after %d failures: %d further failures do not halt, want %d", 2-want, got, want)
+		}
+	}
+	w.fail(&w.runtimes[2])
+	if got := w.decide(); got.Status.Phase != v1beta2.RolloutHalted || got.FailuresLeft != nil {
+		t.Errorf("halted: %s with %v", got.Status.Phase, got.FailuresLeft)
+	}
+	w.resume()
+	if got := w.decide(); got.Status.Phase == v1beta2.RolloutHalted || got.FailuresLeft["all"] != 0 {
+		t.Errorf("resumed: %s with %v", got.Status.Phase, got.FailuresLeft)
+	}
+}
+
 // TestAcknowledgedFailureEnds checks that a runtime that recovers takes its acknowledgement away: after that, a failure
 // of another runtime halts the rollout again.
 func TestAcknowledgedFailureEnds(t *testing.T) {

@@ -20,8 +20,9 @@
 // read, so that a second coordinator, for example a leader that has lost its Lease, cannot overwrite it. The Kyma
 // controllers of all replicas act on the status of the ModuleRollout.
 //
-// While a rollout is under way, a module is reconciled at most once in [Period], however many runtimes change. Without
-// an active rollout, changes of Kymas and Manifests cause no reconcile.
+// While a rollout is under way, a module is reconciled at most once in [Period], however many runtimes change. Only the
+// failure that halts a rollout does not wait, see package budget. Without an active rollout, changes of Kymas and
+// Manifests cause no reconcile.
 //
 // # What it does not do
 //
@@ -37,6 +38,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -53,6 +55,8 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/budget"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/gate"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/preflight"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
@@ -109,9 +113,10 @@ type Options struct {
 // Reconciler is the coordinator of rollouts.
 type Reconciler struct {
 	Options
-	gates   *Gates
+	gates   *gate.Reader
 	checker *preflight.Checker // nil if Check is nil
 	trigger queueing.Trigger   // enqueues modules whose versions were checked
+	budgets budget.Budgets     // find the failure that halts a rollout
 
 	forecasts map[string]forecast  // by name of an active rollout; only used by the one worker
 	notified  map[string]time.Time // by module/channel: when the webhook of its promotion was called; likewise
@@ -144,7 +149,7 @@ func New(o Options) (*Reconciler, error) {
 	if o.SettleDelay == 0 {
 		o.SettleDelay = settleDelay
 	}
-	r := &Reconciler{Options: o, gates: &Gates{Allow: o.GateAllow}, active: map[string]bool{},
+	r := &Reconciler{Options: o, gates: &gate.Reader{Allow: o.GateAllow}, active: map[string]bool{},
 		flights: map[string]flight{},
 		moves:   map[string]pendingMove{}, lastPass: map[string]time.Time{},
 		forecasts: map[string]forecast{}, notified: map[string]time.Time{}, counted: map[string]time.Time{}}
@@ -212,8 +217,8 @@ func (r *Reconciler) allModules(ctx context.Context, _ client.Object) []reconcil
 }
 
 // onFleet returns the handler for changes of Kymas and Manifests. Only modules with an active rollout are reconciled:
-// after the first change without a delay, so that a failure halts a rollout at once, and then at most once per
-// [Period].
+// after the first change without a delay, and then at most once per [Period]. The failure that exceeds the limit of a
+// stage causes a reconcile without a delay.
 func (r *Reconciler) onFleet() handler.TypedEventHandler[client.Object, reconcile.Request] {
 	enqueue := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
 		for _, module := range r.activeModulesOf(o) {
@@ -227,6 +232,7 @@ func (r *Reconciler) onFleet() handler.TypedEventHandler[client.Object, reconcil
 		},
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[client.Object],
 			q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			r.budgets.Count(e.ObjectOld, e.ObjectNew)
 			enqueue(q, e.ObjectNew)
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[client.Object],
@@ -298,7 +304,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	p := &pass{Reconciler: r, release: release, now: time.Now()}
 	err := p.run(ctx)
-	if isConflict(err) {
+	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: Period}, nil // another client has written; the next pass reads again
 	}
 	if err != nil {
@@ -331,15 +337,19 @@ func (r *Reconciler) endAll(ctx context.Context, module string) error {
 func (r *Reconciler) untilPass(module string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.budgets.IsExceeded(module) {
+		return 0
+	}
 	return max(0, Period-time.Since(r.lastPass[module]))
 }
 
 // pace returns the delay of a reconcile of a module. The delay ensures that a module with an active rollout is
-// reconciled at most once per Period.
+// reconciled at most once per Period, and once more if a failure may halt a rollout.
 func (r *Reconciler) pace(module string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if wait := Period - time.Since(r.lastPass[module]); wait > 0 && r.active[module] {
+	wait := Period - time.Since(r.lastPass[module])
+	if isExceeded := r.budgets.Take(module); wait > 0 && r.active[module] && !isExceeded {
 		return wait
 	}
 	r.lastPass[module] = time.Now()

@@ -39,6 +39,7 @@ func (p *pass) setFlight(r *v1beta2.ModuleRollout, kymas []string) {
 // so the next rollout can begin with the runtimes in which the ended rollout has failed.
 func (p *pass) forget(r *v1beta2.ModuleRollout) {
 	p.staged = slices.DeleteFunc(p.staged, func(s *v1beta2.ModuleRollout) bool { return s.Name == r.Name })
+	p.budgets.Set(r, nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.flights, r.Name)
@@ -141,13 +142,14 @@ func (p *pass) flightsBeside(ctx context.Context, r *v1beta2.ModuleRollout, poli
 	return is, nil
 }
 
-// keepFlights forgets the runtimes in flight of rollouts that do not exist any more, or that have ended.
+// keepFlights forgets the runtimes in flight and the budgets of rollouts that do not exist any more, or that have
+// ended.
 func (p *pass) keepFlights() {
+	isActive := func(name string) bool {
+		return slices.ContainsFunc(p.staged, func(r *v1beta2.ModuleRollout) bool { return r.Name == name })
+	}
+	p.budgets.Keep(isActive)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.flights, func(name string, _ flight) bool {
-		return !slices.ContainsFunc(p.staged, func(r *v1beta2.ModuleRollout) bool {
-			return r.Name == name
-		})
-	})
+	maps.DeleteFunc(p.flights, func(name string, _ flight) bool { return !isActive(name) })
 }

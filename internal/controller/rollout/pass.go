@@ -498,6 +498,9 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	if r.Spec.Policy != "" {
 		is := p.preflightOf(ctx, r)
 		content, in.Preflight = is.Digest, is.Blocker
+		if is.IsRunning {
+			in.Slots = 0
+		}
 		in.Gates = p.readGates(ctx, r)
 	}
 	result, err := rollout.Advance(in)
@@ -510,6 +513,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	result.Status.Content = content
 	p.foresee(ctx, r, &result.Status, policy, runtimes)
 	p.setFlight(r, result.InFlight)
+	p.budgets.Set(r, result.FailuresLeft)
 	p.after(result.Next)
 	if n := result.Status.Runtimes.Waiting; n > 0 && !result.Status.Phase.IsOver() {
 		p.after(time.Minute) // e.g. a maintenance window opens without a change of a Kyma
@@ -532,6 +536,28 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		count(r)
 	}
 	return &r.Status, nil
+}
+
+// gateInterval is the interval at which gates that need a request are read.
+const gateInterval = 30 * time.Second
+
+// readGates reads the gates of the current stage that need a request, if the soak is over.
+func (p *pass) readGates(ctx context.Context, r *v1beta2.ModuleRollout) map[string]v1beta2.RolloutGateStatus {
+	s := &r.Status.Stage
+	if s.SoakUntil.IsZero() || p.now.Before(s.SoakUntil.Time) || int(s.Index) >= len(r.Spec.Stages) {
+		return nil
+	}
+	results := map[string]v1beta2.RolloutGateStatus{}
+	for i := range r.Spec.Stages[s.Index].Gates {
+		g := &r.Spec.Stages[s.Index].Gates[i]
+		if g.PromQL == nil && g.Webhook == nil {
+			continue
+		}
+		p.after(gateInterval)
+		state, message := p.gates.Read(ctx, r, g)
+		results[g.Name] = v1beta2.RolloutGateStatus{State: state, Message: message}
+	}
+	return results
 }
 
 // recordRefusal records in the status that the stages of a rollout cannot be computed.
@@ -606,8 +632,6 @@ func (p *pass) compact(ctx context.Context) error {
 	}
 	return nil
 }
-
-func isConflict(err error) bool { return apierrors.IsConflict(err) }
 
 // event records an event on a rollout.
 func (p *pass) event(r *v1beta2.ModuleRollout, kind, reason, note string) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -68,13 +69,13 @@ func (p policies) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 		policy := &all.Items[i]
 		is := rollout.JudgePolicy(policy, all.Items, releases.Items, kymas.Items)
 		for _, g := range addressesOf(policy) {
-			if !p.gates.isAllowed(g.url) {
+			if !p.gates.IsAllowed(g.url) {
 				is.Problem(v1beta2.ReasonPolicyInvalid,
 					g.field+": the manager may not call this address: allow it with --rollout-gate-allow")
 			}
 		}
 		err := p.save(ctx, policy, is)
-		if isConflict(err) {
+		if apierrors.IsConflict(err) {
 			return reconcile.Result{RequeueAfter: Period}, nil
 		}
 		if client.IgnoreNotFound(err) != nil {

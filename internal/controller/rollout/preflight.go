@@ -12,15 +12,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
-// preflightOf returns whether the version of a rollout can be installed. The result of the check is in the status of
-// the rollout, so a version that has passed is checked once, also if the manager is restarted. The ModuleTemplate is
-// checked each time, because a person may withdraw it.
+// preflightOf returns whether the version of a rollout can be installed. The digest of a version that has passed is in
+// the status of the rollout. After a restart of the manager, the version is read again, because the registry may have
+// failed, and the manager has lost its copy of the version. While that is not known, the rollout continues, but admits
+// no further runtime (IsRunning). The ModuleTemplate is checked each time, because a person may withdraw it.
 func (p *pass) preflightOf(ctx context.Context, r *v1beta2.ModuleRollout) preflight.Result {
-	if r.Status.Content != "" {
-		_, b := p.templateOf(ctx, r.Spec.To)
-		return preflight.Result{Digest: r.Status.Content, Blocker: b}
+	is := p.preflight(ctx, r.Spec.From, r.Spec.To)
+	if r.Status.Content == "" {
+		return is
 	}
-	return p.preflight(ctx, r.Spec.From, r.Spec.To)
+	is.Digest = r.Status.Content
+	if is.IsRunning {
+		is.Blocker = nil
+	}
+	return is
 }
 
 // preflight returns whether the version in the parameter to can be installed as an update of the version in the

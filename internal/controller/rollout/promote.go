@@ -116,7 +116,7 @@ func (p *pass) propose(ctx context.Context, to string, was *v1beta2.ChannelPromo
 		"current": current, "evidence": s.Evidence})
 	if err == nil {
 		var answer any
-		err = p.gates.do(ctx, http.MethodPost, is.Promotion.Webhook.URL, body, &answer)
+		err = p.gates.Send(ctx, http.MethodPost, is.Promotion.Webhook.URL, body, &answer)
 	}
 	if err != nil {
 		s.WebhookError = text.Clip(err.Error(), 256)

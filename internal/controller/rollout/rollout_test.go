@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -441,8 +439,8 @@ func TestSuperseded(t *testing.T) {
 	}
 }
 
-// TestPreflight checks that no runtime begins before the version is verified and rendered, that this is done once, also
-// if the manager is restarted, and that the pass does not wait for it.
+// TestPreflight checks that no runtime begins before the version is verified and rendered, that this is done once in
+// each process of the manager, and that the pass does not wait for it.
 func TestPreflight(t *testing.T) {
 	f := newFleet(t, append(objects(3), onePolicy())...)
 	results := make(chan error, 1)
@@ -491,12 +489,44 @@ func TestPreflight(t *testing.T) {
 		t.Errorf("a version that can be rendered: %+v", r.Status)
 	}
 	<-asked
-	f.checker = f.newChecker() // nobody makes its checks
+	f.checker = f.newChecker() // nobody makes its checks yet
+	for _, admitted := range place.NewlyAdmitted(r.Spec.Lineage, "", r.Status.Admitted,
+		[]string{"runtime-0", "runtime-1", "runtime-2"}) {
+		f.order(admitted, "2.0.0", v1beta2.StateReady)
+	}
 	f.pass()
-	if r := f.rollout(name); r.Status.Phase != v1beta2.RolloutUpdating || len(asked) > 0 {
+	r = f.rollout(name)
+	if r.Status.Phase != v1beta2.RolloutUpdating || r.Status.Runtimes.Proven != 1 || r.Status.Admitted != "" ||
+		len(r.Status.Blockers) > 0 || len(asked) > 0 {
 		t.Errorf("after a restart, %d checks, and the rollout is %+v", len(asked), r.Status)
 	}
+
+	results <- registryDown{}
+	go func() { _ = f.checker.Start(t.Context()) }()
+	for r = f.rollout(name); r.Status.Phase != v1beta2.RolloutHeld; r = f.rollout(name) {
+		f.pass()
+	}
+	if b := r.Status.Blockers; len(b) != 1 || b[0].Code != v1beta2.ReasonPreflightPending || r.Status.Admitted != "" ||
+		r.Status.Content != "sha256:a" || r.Status.Runtimes.Failed > 0 {
+		t.Errorf("while the registry is down: %+v", r.Status)
+	}
+
+	f.checker = f.newChecker() // after another restart, the registry answers
+	go func() { _ = f.checker.Start(t.Context()) }()
+	results <- nil
+	for r = f.rollout(name); r.Status.Admitted == ""; r = f.rollout(name) {
+		f.pass()
+	}
+	if r.Status.Phase != v1beta2.RolloutUpdating || len(r.Status.Blockers) > 0 {
+		t.Errorf("when the registry answers: %+v", r.Status)
+	}
 }
+
+// registryDown is the error of a registry that does not answer.
+type registryDown struct{}
+
+func (registryDown) Error() string  { return "the registry answers 503" }
+func (registryDown) Reason() string { return v1beta2.ReasonRegistryUnreachable }
 
 // TestEndedUsesNoSlot checks that a rollout that has ended does not count in the limit of the policy, blocks no runtime
 // for the next rollout, and has no metric.
@@ -635,81 +665,6 @@ func TestReleaseDeleted(t *testing.T) {
 	f.pass()
 	if r := f.rollout("keda-regular-r2"); r.Status.Phase != v1beta2.RolloutEndedAborted {
 		t.Errorf("the rollout: %+v", r.Status)
-	}
-}
-
-// TestGates checks the answers of gates: only a clear answer passes or fails.
-func TestGates(t *testing.T) {
-	answer, status := "", http.StatusOK
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if status == http.StatusFound {
-			http.Redirect(w, r, "/elsewhere", status)
-			return
-		}
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(answer))
-	}))
-	defer server.Close()
-	promQL := &v1beta2.RolloutGate{Name: "errors", PromQL: &v1beta2.PromQLGate{Expr: "up", URL: server.URL}}
-	webhook := &v1beta2.RolloutGate{Name: "hook", Webhook: &v1beta2.WebhookGate{URL: server.URL + "/gate"}}
-	vector := func(value string) string {
-		return `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"` + value + `"]}]}}`
-	}
-	for name, c := range map[string]struct {
-		gate   *v1beta2.RolloutGate
-		answer string
-		status int
-		allow  string
-		want   v1beta2.GateState
-	}{
-		"One":  {gate: promQL, answer: vector("1"), want: v1beta2.GatePass},
-		"Zero": {gate: promQL, answer: vector("0"), want: v1beta2.GateFail},
-		"Half": {gate: promQL, answer: vector("0.5"), want: v1beta2.GateUnknown},
-		"Empty": {
-			gate: promQL, answer: `{"status":"success","data":{"resultType":"vector","result":[]}}`,
-			want: v1beta2.GateUnknown,
-		},
-		"Error":    {gate: promQL, answer: `{"status":"error","error":"bad"}`, want: v1beta2.GateUnknown},
-		"NoJSON":   {gate: promQL, answer: "<html>", want: v1beta2.GateUnknown},
-		"Large":    {gate: promQL, answer: strings.Repeat(" ", gateLimit+2), want: v1beta2.GateUnknown},
-		"Redirect": {gate: promQL, answer: vector("1"), status: http.StatusFound, want: v1beta2.GateUnknown},
-		"Broken": {
-			gate: webhook, answer: `{"result":"pass"}`, status: http.StatusInternalServerError,
-			want: v1beta2.GateUnknown,
-		},
-		"Pass":  {gate: webhook, answer: `{"result":"pass"}`, want: v1beta2.GatePass},
-		"Fail":  {gate: webhook, answer: `{"result":"fail"}`, want: v1beta2.GateFail},
-		"Wait":  {gate: webhook, answer: `{"result":"wait"}`, want: v1beta2.GateUnknown},
-		"Other": {gate: webhook, answer: `{"result":"yes"}`, want: v1beta2.GateUnknown},
-		"NotAllowed": {
-			gate: webhook, answer: `{"result":"pass"}`, allow: "https://example.com/",
-			want: v1beta2.GateUnknown,
-		},
-		"LongerName": {
-			gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/ga",
-			want: v1beta2.GateUnknown,
-		},
-		"Below": {gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/", want: v1beta2.GatePass},
-		"Same":  {gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/gate", want: v1beta2.GatePass},
-		"OtherPath": {
-			gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/other",
-			want: v1beta2.GateUnknown,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			answer, status = c.answer, http.StatusOK
-			if c.status != 0 {
-				status = c.status
-			}
-			allow := server.URL
-			if c.allow != "" {
-				allow = c.allow
-			}
-			g := &Gates{Allow: []string{allow}}
-			if state, message := g.Read(t.Context(), &v1beta2.ModuleRollout{}, c.gate); state != c.want {
-				t.Errorf("%s (%s), want %s", state, message, c.want)
-			}
-		})
 	}
 }
 

@@ -1,4 +1,20 @@
-package rollout
+// Package gate sends the requests of rollouts to other services: queries of Prometheus, and webhooks.
+//
+// # Use
+//
+//	g := &gate.Reader{Allow: []string{"https://prometheus.example.com/"}}
+//	state, message := g.Read(ctx, rollout, &stage.Gates[i])
+//
+// # How it works
+//
+// A gate passes or fails only if the answer is clear. Any other answer is unknown, and so is no answer within the
+// timeout. Only addresses of the allow list are called, and redirects are not followed, so that a policy cannot choose
+// an address in the network of the manager.
+//
+// # What it does not do
+//
+// The package does not know approvals and times, which need no request. It does not decide what follows from a result.
+package gate
 
 import (
 	"bytes"
@@ -14,9 +30,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Gates reads the gates that need a request. Only addresses of the allow list are called, and redirects are not
-// followed.
-type Gates struct {
+// Reader reads gates. It is safe for concurrent use.
+type Reader struct {
 	// Allow are prefixes of addresses, such as https://prometheus.example.com/. A prefix without a path is for the
 	// whole host.
 	Allow []string
@@ -25,34 +40,14 @@ type Gates struct {
 }
 
 const (
-	gateTimeout  = 5 * time.Second
-	gateInterval = 30 * time.Second
-	gateLimit    = 64 << 10 // bytes of an answer
+	timeout     = 5 * time.Second
+	answerLimit = 64 << 10 // bytes of an answer
 )
 
-// readGates reads the gates of the current stage that need a request, if the soak is over.
-func (p *pass) readGates(ctx context.Context, r *v1beta2.ModuleRollout) map[string]v1beta2.RolloutGateStatus {
-	s := &r.Status.Stage
-	if s.SoakUntil.IsZero() || p.now.Before(s.SoakUntil.Time) || int(s.Index) >= len(r.Spec.Stages) {
-		return nil
-	}
-	results := map[string]v1beta2.RolloutGateStatus{}
-	for i := range r.Spec.Stages[s.Index].Gates {
-		g := &r.Spec.Stages[s.Index].Gates[i]
-		if g.PromQL == nil && g.Webhook == nil {
-			continue
-		}
-		p.after(gateInterval)
-		state, message := p.gates.Read(ctx, r, g)
-		results[g.Name] = v1beta2.RolloutGateStatus{State: state, Message: message}
-	}
-	return results
-}
-
 // Read returns the result of one gate. If the answer to the request is not clear, the result is unknown.
-func (g *Gates) Read(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1beta2.RolloutGate) (
+func (g *Reader) Read(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1beta2.RolloutGate) (
 	v1beta2.GateState, string) {
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if gate.PromQL != nil {
 		return g.query(ctx, gate.PromQL)
@@ -60,7 +55,7 @@ func (g *Gates) Read(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1beta
 	return g.post(ctx, r, gate)
 }
 
-func (g *Gates) query(ctx context.Context, q *v1beta2.PromQLGate) (v1beta2.GateState, string) {
+func (g *Reader) query(ctx context.Context, q *v1beta2.PromQLGate) (v1beta2.GateState, string) {
 	address := strings.TrimSuffix(q.URL, "/") + "/api/v1/query?" + url.Values{"query": {q.Expr}}.Encode()
 	var answer struct {
 		Status string `json:"status"`
@@ -70,7 +65,7 @@ func (g *Gates) query(ctx context.Context, q *v1beta2.PromQLGate) (v1beta2.GateS
 			Result     json.RawMessage `json:"result"`
 		} `json:"data"`
 	}
-	if err := g.do(ctx, http.MethodGet, address, nil, &answer); err != nil {
+	if err := g.Send(ctx, http.MethodGet, address, nil, &answer); err != nil {
 		return v1beta2.GateUnknown, err.Error()
 	}
 	value, err := scalar(answer.Data.ResultType, answer.Data.Result)
@@ -112,7 +107,7 @@ func scalar(kind string, raw json.RawMessage) (string, error) {
 	return "", fmt.Errorf("the query did not return one number")
 }
 
-func (g *Gates) post(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1beta2.RolloutGate) (
+func (g *Reader) post(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1beta2.RolloutGate) (
 	v1beta2.GateState, string) {
 	body, err := json.Marshal(map[string]any{"rollout": r.Name, "module": r.Spec.Module, "channel": r.Spec.Channel,
 		"from": r.Spec.From, "to": r.Spec.To, "stage": r.Status.Stage.Name, "gate": gate.Name, "plan": r.Status.Plan,
@@ -124,7 +119,7 @@ func (g *Gates) post(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1beta
 		Result  string `json:"result"`
 		Message string `json:"message"`
 	}
-	if err := g.do(ctx, http.MethodPost, gate.Webhook.URL, body, &answer); err != nil {
+	if err := g.Send(ctx, http.MethodPost, gate.Webhook.URL, body, &answer); err != nil {
 		return v1beta2.GateUnknown, err.Error()
 	}
 	switch answer.Result {
@@ -138,9 +133,9 @@ func (g *Gates) post(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1beta
 	return v1beta2.GateUnknown, `the answer has no result "pass", "fail" or "wait"`
 }
 
-// do sends a request to an allowed address, and decodes the answer.
-func (g *Gates) do(ctx context.Context, method, address string, body []byte, into any) error {
-	if !g.isAllowed(address) {
+// Send sends a request to an allowed address, and decodes the answer.
+func (g *Reader) Send(ctx context.Context, method, address string, body []byte, into any) error {
+	if !g.IsAllowed(address) {
 		return fmt.Errorf("the address is not allowed: see --rollout-gate-allow")
 	}
 	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
@@ -150,7 +145,7 @@ func (g *Gates) do(ctx context.Context, method, address string, body []byte, int
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	of := http.Client{Timeout: gateTimeout}
+	of := http.Client{Timeout: timeout}
 	if g.Client != nil {
 		of = *g.Client
 	}
@@ -163,9 +158,9 @@ func (g *Gates) do(ctx context.Context, method, address string, body []byte, int
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("the answer is %s", response.Status)
 	}
-	data, err := io.ReadAll(io.LimitReader(response.Body, gateLimit+1))
-	if err != nil || len(data) > gateLimit {
-		return fmt.Errorf("the answer is larger than %d bytes, or was cut off", gateLimit)
+	data, err := io.ReadAll(io.LimitReader(response.Body, answerLimit+1))
+	if err != nil || len(data) > answerLimit {
+		return fmt.Errorf("the answer is larger than %d bytes, or was cut off", answerLimit)
 	}
 	if err := json.Unmarshal(data, into); err != nil {
 		return fmt.Errorf("the answer is not the JSON that is expected")
@@ -173,8 +168,8 @@ func (g *Gates) do(ctx context.Context, method, address string, body []byte, int
 	return nil
 }
 
-// isAllowed reports whether an address has an allowed scheme and host, and an allowed path or one below it.
-func (g *Gates) isAllowed(address string) bool {
+// IsAllowed reports whether an address has an allowed scheme and host, and an allowed path or one below it.
+func (g *Reader) IsAllowed(address string) bool {
 	is, err := url.Parse(address)
 	if err != nil || is.User != nil {
 		return false

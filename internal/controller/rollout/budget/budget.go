@@ -1,0 +1,120 @@
+// Package budget finds the failure that halts a rollout, before the next reconcile of the coordinator.
+//
+// # Use
+//
+//	budgets.Count(before, after) // for each change of a Manifest
+//	if budgets.Take(module) { … } // the module has to be reconciled without a delay
+//	budgets.Set(rollout, result.FailuresLeft) // after each reconcile
+//
+// # How it works
+//
+// A rollout has to halt soon after the failure that exceeds the limit of its stage, but the coordinator reconciles a
+// module at most once in two seconds. Therefore each reconcile sets how many failures each stage still allows, and
+// failures in the events of Manifests are counted. When there are more, the coordinator reconciles the module without a
+// delay. So a halt costs one more write, and failures within the limit cost none.
+//
+// # What it does not do
+//
+// The package does not halt a rollout: the reconcile does, and it may find that the failure does not count. A failure
+// during a reconcile may be missed; then the next reconcile finds it.
+package budget
+
+import (
+	"maps"
+	"strings"
+	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
+)
+
+// Budgets has the numbers of failures that do not halt the active rollouts. Budgets is safe for concurrent use, and its
+// zero value is empty.
+type Budgets struct {
+	mu       sync.Mutex
+	rollouts map[string]of   // guarded by mu: by name
+	exceeded map[string]bool // guarded by mu: the modules for which IsExceeded returns true
+}
+
+// of has the number of further failures that do not halt one rollout, by stage.
+type of struct {
+	module string
+	left   map[string]int
+}
+
+// Set records how many further failures do not halt a rollout, by stage. If left is nil, failures in the rollout are
+// not counted. The caller must not change left any more.
+func (b *Budgets) Set(r *v1beta2.ModuleRollout, left map[string]int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if left == nil {
+		delete(b.rollouts, r.Name)
+		return
+	}
+	if b.rollouts == nil {
+		b.rollouts = map[string]of{}
+	}
+	b.rollouts[r.Name] = of{module: r.Spec.Module, left: left}
+}
+
+// Keep forgets all rollouts for which isActive returns false.
+func (b *Budgets) Keep(isActive func(name string) bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.rollouts, func(name string, _ of) bool { return !isActive(name) })
+}
+
+// Count counts a change of a Manifest if it is the failure of a version that a rollout has ordered.
+func (b *Budgets) Count(before, after client.Object) {
+	was, isManifest := before.(*v1beta2.Manifest)
+	is, _ := after.(*v1beta2.Manifest)
+	if !isManifest || is == nil || !hasFailed(is) || hasFailed(was) {
+		return
+	}
+	name, stage, _ := strings.Cut(is.Annotations[v1beta2.AnnotationRollout], "/")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.rollouts[name]
+	left, isKnown := r.left[stage]
+	if !isKnown {
+		return
+	}
+	r.left[stage] = left - 1
+	if left > 0 {
+		return
+	}
+	delete(r.left, stage) // only the first failure beyond the limit matters
+	if b.exceeded == nil {
+		b.exceeded = map[string]bool{}
+	}
+	b.exceeded[r.module] = true
+}
+
+// IsExceeded reports whether a failure was counted that a stage of a rollout of the module does not allow. It returns
+// false again after Take was called.
+func (b *Budgets) IsExceeded(module string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.exceeded[module]
+}
+
+// Take returns the same as IsExceeded, for the last time: the module is reconciled now.
+func (b *Budgets) Take(module string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	isExceeded := b.exceeded[module]
+	delete(b.exceeded, module)
+	return isExceeded
+}
+
+// hasFailed reports whether the version that a rollout has ordered has failed in a runtime.
+func hasFailed(m *v1beta2.Manifest) bool {
+	if m.Status.State != v1beta2.StateError || m.Annotations[v1beta2.AnnotationRollout] == "" {
+		return false
+	}
+	r := rollout.RuntimeOf(&v1beta2.Kyma{}, m)
+	return r.IsObserved && !r.IsExcused && evidence.CauseOf(r.Reason) == evidence.CauseVersion
+}
