@@ -22,11 +22,11 @@ import (
 type DeletionProgress struct {
 	mu sync.Mutex
 	// deleted has an entry for each object for which a DELETE was sent; the value is true if the object is deleted. The
-	// key is Ref.identity. Guarded by mu.
+	// key is Ref.identity. The field deleted is guarded by mu.
 	deleted map[Ref]bool
 	// toOthers contains those objects of the inventory that belong to another installation; the key is Ref.identity.
 	// Each call of Delete reads the objects in toOthers again, because the other installation may have handed the
-	// objects over in the meantime. Guarded by mu.
+	// objects over in the meantime. The field toOthers is guarded by mu.
 	toOthers map[Ref]bool
 }
 
@@ -93,7 +93,7 @@ type Left struct {
 	Message string
 }
 
-// Reasons of Left.
+// The reasons why an object can be in Teardown.Left.
 const (
 	// LeftReleased: the object existed before the installation, so only the fields and annotations of the installation
 	// were removed.
@@ -348,7 +348,8 @@ func remainingAfter(ref Ref, err error) (*Remaining, error) {
 	return &Remaining{Ref: ref, Message: e.Error(), Err: e}, nil
 }
 
-// preconditions restrict a DELETE to the object with this UID, and to one resourceVersion of the object. "" means any.
+// preconditions restrict a DELETE to the object with the UID in the field UID, and to one resourceVersion of the
+// object. A field that is "" means that any value is allowed.
 type preconditions struct {
 	UID             string `json:"uid,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`

@@ -36,10 +36,10 @@
 //
 // Annotations of an object in the bundle change how the object is applied and deleted. An object can be create-only,
 // can have fields that are ignored after creation, can be kept forever, or can be recreated if a field is immutable.
-// See AnnotationApplyPolicy and the constants after it. An object without these annotations costs no additional
-// request. The annotations for create-only objects and for ignored fields cost one or two requests if the object
-// already exists. To find out whether the object exists, Apply sends a PATCH with resourceVersion 1: such a PATCH can
-// create an object but cannot change one.
+// See AnnotationApplyPolicy and the constants after it. For an object without annotations such as
+// AnnotationApplyPolicy, Apply sends no additional request. The annotations for create-only objects and for ignored
+// fields cost one or two requests if the object already exists. To find out whether the object exists, Apply sends a
+// PATCH with resourceVersion 1, which can create an object but cannot change an existing object.
 //
 // A new CustomResourceDefinition may drop a version in which objects are stored, or may change the scope of its kind.
 // Apply sends no additional request to detect a dropped version or a changed scope, because the API server rejects a

@@ -57,7 +57,8 @@ const (
 	RuntimeCertificateInvalid = "RuntimeCertificateInvalid"
 	// RuntimeUnauthorized: the API server does not accept the credential (401, or a TLS alert).
 	RuntimeUnauthorized = "RuntimeUnauthorized"
-	// RuntimeForbidden: the credential lacks a right (403). The message contains the missing verb and resource.
+	// RuntimeForbidden: the credential lacks a right (403). The message of the error contains the missing verb and
+	// resource.
 	RuntimeForbidden = "RuntimeForbidden"
 	// Throttled: the API server requests that the client waits (429, or 503 with Retry-After). See Error.RetryAfter.
 	Throttled = "Throttled"
@@ -65,8 +66,8 @@ const (
 	WebhookFailed = "WebhookFailed"
 	// ServerFault: the API server returned a server error (5xx).
 	ServerFault = "ServerFault"
-	// StateRuleInvalid: a rule that reads the state of a custom resource is invalid. The message contains the rule. See
-	// StateEvaluator.
+	// StateRuleInvalid: a rule that reads the state of a custom resource is invalid. The message of the error contains
+	// the rule. See StateEvaluator.
 	StateRuleInvalid = "StateRuleInvalid"
 )
 

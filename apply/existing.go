@@ -230,8 +230,8 @@ func namePaths(over render.Overlay) []fieldPath {
 	return paths
 }
 
-// versionedPatch returns a merge patch of annotations and labels that the API server accepts only for this version of
-// the object. The value nil removes an annotation or label.
+// versionedPatch returns a request with a merge patch of annotations and labels. The API server accepts the patch only
+// if the object still has the resourceVersion of m. An annotation or label with the value nil is removed.
 func (i *item) versionedPatch(manager string, m *metadata, annotations, labels map[string]any) *request {
 	return metadataPatch(i.ref, i.resource, manager, m, map[string]any{"annotations": annotations, "labels": labels})
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// Limits of the text that summarizes the failures of many objects. The text about failed objects becomes part of the
-// message of a status condition. The message of a condition may have 32,768 bytes and also contains other texts, so the
-// text about failed objects has to be much shorter.
+// The constants limit the text that summarizes the failures of many objects. The text about failed objects becomes part
+// of the message of a status condition. The message of a condition may have 32,768 bytes and also contains other texts,
+// so the text about failed objects has to be much shorter.
 const (
 	maxFailuresInFull  = 3
 	failureBytesLimit  = 2 << 10 // of each failure in full

@@ -264,8 +264,8 @@ func (p fieldPath) copyLive(wanted, live any) any {
 	return s.setChild(wanted, live, p[1:].copyLive(below, here))
 }
 
-// setChild sets the child of a tree that the step selects to value. The value nil removes the child. If tree is nil,
-// setChild creates a map or a list, depending on the type of live.
+// setChild sets the child of a tree that the step selects to the given value. If the value is nil, setChild removes the
+// child. If tree is nil, setChild creates a map or a list, depending on the type of live.
 func (s step) setChild(tree, live, value any) any {
 	if value == nil {
 		return fieldPath{s}.removeFrom(tree)

@@ -20,7 +20,8 @@ const (
 	roleAdmission                 // configures the API server to call a workload or to check other objects
 )
 
-// Phases of Apply, in order. A phase starts when the API server has responded to all requests of the previous phase.
+// The constants are the phases of Apply, in their order. A phase starts when the API server has responded to all
+// requests of the previous phase.
 const (
 	phaseFoundation = iota
 	phaseConfiguration

@@ -33,8 +33,8 @@ type ObjectMetadata struct {
 	appliers    []string // the field managers that have applied fields
 }
 
-// Get reads one object. The Ref of a namespaced kind must have a namespace. The error has reason ObjectNotFound if the
-// object does not exist, and reason KindUnknown if the cluster does not serve the kind.
+// Get reads one object. The Ref of a namespaced kind must have a namespace. Get returns an error with reason
+// ObjectNotFound if the object does not exist, and with reason KindUnknown if the cluster does not serve the kind.
 func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
 	if err := validateIdentity(ref); err != nil {
 		return nil, err
@@ -67,8 +67,8 @@ type Created struct {
 
 // Create creates an object that does not exist yet, and returns its identity. The user owns the created object: the
 // object belongs to no installation. owner is the field manager. A namespaced object without a namespace is created in
-// "default". The error has reason ObjectExists if an object with this name exists, and reason KindUnknown if the
-// cluster does not serve the kind yet.
+// "default". Create returns an error with reason ObjectExists if an object with this name exists, and with reason
+// KindUnknown if the cluster does not serve the kind yet.
 //
 // Create reads the object first and then applies it without force. Create does not use POST, because an API server
 // delays a POST of a custom resource by two seconds when its CRD is new, but does not delay a PATCH. If another client

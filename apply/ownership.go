@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Annotations of objects in a cluster that show to which installation an object belongs.
+// The annotations of an object in a cluster show to which installation the object belongs.
 const (
 	// AnnotationOwnedBy is the name of the installation to which the object belongs. AnnotationOwnedBy is part of
 	// Set.Overlay. The key of the annotation is the same as in the lifecycle-manager of the Kyma project.
@@ -40,7 +40,7 @@ type Ownership struct {
 	Name string
 	// Title is the name of the installation in messages: "module keda".
 	Title string
-	// Adoption is the default for objects without AnnotationAdoption. "" means Adopt.
+	// Adoption is the default for objects without AnnotationAdoption. If Adoption is "", it means Adopt.
 	Adoption Adoption
 	// IgnoreAdoptionOfObjects means that AnnotationAdoption has no effect: the field Adoption decides for all objects.
 	IgnoreAdoptionOfObjects bool

@@ -97,9 +97,10 @@ type Set struct {
 	Bundle *render.Bundle
 	// Overlay contains labels and annotations that override the labels and annotations of every object.
 	Overlay render.Overlay
-	// Namespace is the namespace for namespaced objects without a namespace. "" means "default".
+	// Namespace is the namespace for namespaced objects without a namespace. If Namespace is "", the namespace is
+	// "default".
 	Namespace string
-	// Owner is the field manager. "" means DefaultOwner.
+	// Owner is the field manager. If Owner is "", the field manager is DefaultOwner.
 	Owner string
 	// Ownership is the installation that the objects belong to. If Ownership is nil, Apply takes over every existing
 	// object.

@@ -85,8 +85,8 @@ const (
 	maxCost       = 100_000
 )
 
-// Validate returns an error if rules are invalid. The error has reason StateRuleInvalid and contains the invalid
-// expression, path or state.
+// If rules are invalid, Validate returns an error with reason StateRuleInvalid that contains the invalid expression,
+// path or state.
 func (s *StateEvaluator) Validate(rules StateRules) error {
 	_, err := s.compiledRules(rules)
 	return err
@@ -103,7 +103,7 @@ func (s *StateEvaluator) Validate(rules StateRules) error {
 //	.status.state is missing       Processing, because the operator has not reconciled the custom resource yet
 //	any other .status.state        Warning, because the value is not a valid state
 //
-// An error means that the rules are invalid. The error has reason StateRuleInvalid. A custom resource with invalid
+// If the rules are invalid, Evaluate returns an error with reason StateRuleInvalid. A custom resource with invalid
 // fields is not an error.
 func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules StateRules) (StateResult, error) {
 	program, err := s.compiledRules(rules)

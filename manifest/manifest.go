@@ -88,10 +88,11 @@ type ChartInfo struct {
 	// Name is the name of the chart in the repository. A prefix up to a slash is ignored, because the helm command puts
 	// the name of the repository there.
 	Name string
-	// Version is an exact version or a range such as "1.x". "" means the newest version that is not a pre-release.
+	// Version is an exact version or a range such as "1.x". If Version is "", the newest version that is not a
+	// pre-release is used.
 	Version string
-	// ReleaseName identifies the installation in its namespace. "" means Name, or, without Name, the last element of
-	// Path without its extension.
+	// ReleaseName identifies the installation in its namespace. If ReleaseName is "", it is Name. If Name is "" too, it
+	// is the last element of Path without its extension.
 	ReleaseName string
 	// ConfigFlags are options of Helm's install action. The valid keys are Namespace, CreateNamespace, Wait, Timeout
 	// and the names of the other fields of [render.ClientConfig]. Other keys have no effect.
@@ -163,7 +164,7 @@ type Change struct {
 	Managers []string
 }
 
-// Actions of a Change.
+// The constants are the possible values of Change.Action.
 const (
 	Create = "create"
 	Update = "update"

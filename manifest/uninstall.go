@@ -8,9 +8,9 @@ import (
 
 // UninstallChart deletes the objects in the inventory of an installation. Of the parameter info, UninstallChart uses
 // only the cluster, the name of the release, the flag Namespace, and CheckFn. The chart need not exist any more.
-// CustomResources are deleted first. The other objects are deleted when no CustomResources are left. One call does
-// everything that is possible at that time. Call UninstallChart again as long as Status is not ready. If the
-// installation does not exist, Status is ready at once.
+// UninstallChart deletes the CustomResources first, and all other objects when no CustomResources are left. One call of
+// UninstallChart does everything that is possible at that time. Call UninstallChart again as long as Status is not
+// ready. If the installation does not exist, Status is ready at once.
 //
 // UninstallChart returns the same errors as InstallChart, except errors of rendering.
 func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {

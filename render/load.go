@@ -406,7 +406,7 @@ func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (object
 
 // Outputs returns the output of each template of a chart, by path of the template, before the output is decoded. If an
 // error about the output of a template contains a line number, it is the number of a line in the output that Outputs
-// returns. Outputs uses ctx in the same way as RenderObjects. The result is empty if the artefact is not a chart.
+// returns. Outputs uses ctx in the same way as RenderObjects. If the artefact is not a chart, Outputs returns nil.
 func (a *Artefact) Outputs(ctx context.Context, settings Settings) (map[string]string, error) {
 	if a.kind != Chart {
 		return nil, nil
@@ -444,7 +444,7 @@ func (a *Artefact) renderHere(ctx context.Context, settings Settings) (objects [
 // returns for the digest of the artefact and the result of CapabilityQueries. Therefore a caller can compute the digest
 // of the Bundle without rendering.
 //
-// The errors are those of RenderObjects and Build.
+// Render returns the errors of RenderObjects and of Build.
 func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) (*Bundle, error) {
 	if opts.Digest == "" {
 		opts.Digest = settings.Digest(a.digest, a.CapabilityQueries(settings))
@@ -462,10 +462,10 @@ func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) 
 }
 
 // CapabilityQueries returns the properties of the cluster that the artefact reads, sorted. A query is "kubeVersion",
-// "kubeVersion in <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. The result is
-// empty if the artefact is not a chart. The result contains every property that a template reads; it may also contain
-// properties that no template reads. A template cannot read a property of the cluster for which CapabilityQueries
-// returns no query.
+// "kubeVersion in <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. If the artefact
+// is not a chart, CapabilityQueries returns nil. The queries include every property that a template reads; they may
+// also include properties that no template reads. A template cannot read a property of the cluster for which
+// CapabilityQueries returns no query.
 func (a *Artefact) CapabilityQueries(settings Settings) []string {
 	if a.kind != Chart {
 		return nil

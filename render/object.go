@@ -52,7 +52,7 @@ type CRD struct {
 	Group, Kind, Plural string
 	// Namespaced is false for kinds with cluster scope.
 	Namespaced bool
-	// Versions are the served versions, in the order of the artefact. The caller must not change this list.
+	// Versions are the served versions, in the order of the artefact. The caller must not modify Versions.
 	Versions []string
 }
 

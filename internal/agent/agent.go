@@ -64,7 +64,7 @@ type Options struct {
 	Secret types.NamespacedName
 	// Address is the host:port of the listener. The certificate of the listener must be valid for that host.
 	Address string
-	// Contract is the first segment of the URL paths of the listener. Default v2.
+	// Contract is the first segment of the URL paths of the listener. By default, Contract is v2.
 	Contract string
 	// CA, Certificate and Key are file names. The listener's certificate is verified with the roots in CA. The agent
 	// uses Certificate and Key in two roles: as a client of the listener, and as the server of the webhook. The files
@@ -76,13 +76,13 @@ type Options struct {
 	WebhookAddress, MetricsAddress string
 	// Version is the version of the agent in heartbeats.
 	Version string
-	// MaxPendingEvents is the maximum number of events that wait to be sent. Default 10,000.
+	// MaxPendingEvents is the maximum number of events that wait to be sent. By default, it is 10,000.
 	MaxPendingEvents int
-	// WatchTimeout is the longest duration of one watch. Default 20 min.
+	// WatchTimeout is the longest duration of one watch. By default, WatchTimeout is 20 min.
 	WatchTimeout time.Duration
-	// ReloadInterval is the interval between two reads of the certificate files. Default 2 s.
+	// ReloadInterval is the interval between two reads of the certificate files. By default, it is 2 s.
 	ReloadInterval time.Duration
-	// Log is the logger. Default: no log.
+	// Log is the logger. By default, the agent writes no log.
 	Log logr.Logger
 }
 

@@ -14,7 +14,7 @@ import (
 // Verify is for callers that already have the content and must not use content that the policy refuses. A positive
 // result is cached until the policy changes.
 //
-// The errors are those of Fetch.
+// Verify returns the same errors as Fetch.
 func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, error) {
 	where, err := r.placesOf(ctx, layer)
 	if err != nil {

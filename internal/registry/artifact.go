@@ -38,7 +38,7 @@ func (r *Registry) WithRepositoryContext(a *ocm.Artifact) (*ocm.Artifact, error)
 // blob with the blob's digest. repository has the format of ocm.Artifact.Repository. If the artifact is an index of
 // manifests, it has no blobs.
 //
-// The errors are those of Fetch.
+// Artifact returns the same errors as Fetch.
 func (r *Registry) Artifact(ctx context.Context, repository, reference string) (*ocm.Artifact, error) {
 	p, err := r.repository(r.base, r.plain, repository)
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *Registry) Versions(ctx context.Context, component string) ([]string, er
 // Signatures returns the artefacts that cosign wrote for a manifest, so that the caller can copy them. Cosign writes
 // the image with the tag sha256-<digest>.sig, the referrers of the manifest, and the list of the referrers.
 //
-// The errors are those of Fetch.
+// Signatures returns the same errors as Fetch.
 func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Artifact, error) {
 	p, err := r.repository(r.base, r.plain, of.Repository)
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// Logins is a keychain with the credentials of Secrets of type kubernetes.io/dockerconfigjson. The key of the map is a
-// registry, or a registry and a path in it. If several keys match a repository, the credentials of the longest key are
-// used.
+// Logins is a keychain with the credentials of Secrets of type kubernetes.io/dockerconfigjson. A key of Logins is a
+// registry, or a registry and a path in the registry. If several keys match a repository, the credentials of the
+// longest key are used.
 type Logins map[string]authn.AuthConfig
 
 // Add adds the content of a Secret to the keychain. If two Secrets have credentials for the same location, those of the
-// first Secret are used. The error does not contain credentials.
+// first Secret are used. An error of Add does not contain credentials.
 func (l Logins) Add(dockerconfigjson []byte) error {
 	var file struct {
 		Auths map[string]authn.AuthConfig `json:"auths"`

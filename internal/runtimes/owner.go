@@ -48,9 +48,9 @@ func IsOthers(err error) bool {
 	return ok && (e.Code == RuntimeTaken || e.Code == RuntimeIsControlPlane || e.Code == RuntimeReplaced)
 }
 
-// Connect is Get for the verifier: it returns a connection even if the owner of the runtime is not known. The caller of
-// Connect has to find out the owner and then call MarkOwned or Refuse. If the caller cannot find out the owner, it has
-// to call Connect again later.
+// Connect is Get for the verifier: it returns a connection even if the owner of the runtime is not known. After
+// Connect, the caller has to find out the owner and then call MarkOwned or Refuse. If the caller cannot find out the
+// owner, it has to call Connect again later.
 func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.connect(ctx, kyma)
 	if err != nil {

@@ -76,12 +76,12 @@ type Options struct {
 	VerifyOwner func(kyma string)
 	// PollIntervals are the intervals after which subscribers read a runtime even if no event was received.
 	PollIntervals PollIntervals
-	// Timeout is the deadline of one request. Default 15 s.
+	// Timeout is the deadline of one request. By default, Timeout is 15 s.
 	Timeout time.Duration
-	// Concurrency is the maximum number of concurrent requests to one runtime. Default 8.
+	// Concurrency is the maximum number of concurrent requests to one runtime. By default, Concurrency is 8.
 	Concurrency int
-	// Memory is the memory in bytes that all answers of one runtime may need at the same time, see answer.Options.
-	// Default 64 MiB.
+	// Memory is the memory in bytes that all answers of one runtime may need at the same time, see answer.Options. By
+	// default, Memory is 64 MiB.
 	Memory int64
 	// Wrap, if not nil, is a function that wraps the transport with which reconciles send their requests. Wrap is not
 	// applied to the transports of probes and watches.
@@ -91,11 +91,11 @@ type Options struct {
 	Urgent *queueing.Urgent
 	// ForbiddenAdvice, if set, replaces the advice about the access Secret in errors about a missing right.
 	ForbiddenAdvice string
-	// UserAgent is the value of the User-Agent header in requests. Default lifecycle-manager.
+	// UserAgent is the value of the User-Agent header in requests. By default, UserAgent is lifecycle-manager.
 	UserAgent string
 	// BatchDelay is the time for which Missed and Listed events are collected before they are delivered. BatchDelay is
-	// needed because a starting agent sends one Missed or Listed event for each resource at the same time. Default 300
-	// ms. If BatchDelay is negative, events are delivered at once.
+	// needed because a starting agent sends one Missed or Listed event for each resource at the same time. By default,
+	// BatchDelay is 300 ms. If BatchDelay is negative, events are delivered at once.
 	BatchDelay time.Duration
 }
 
@@ -178,8 +178,8 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 // breaker is open, Get returns the reason as an error. Get also returns an error in two other cases: the owner of the
 // runtime is not verified yet, or the runtime belongs to another owner.
 //
-// The error is either an [Error] with a reason code, or an error of reading the control plane, which is not a problem
-// of the runtime.
+// An error of Get is either an [Error] with a reason code, or an error of reading the control plane, which is not a
+// problem of the runtime.
 func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.connect(ctx, kyma)
 	if err != nil {

@@ -41,7 +41,7 @@ type Interest struct {
 	// Namespace and Name limit the interest to one namespace and one object. If Namespace is empty, the interest
 	// includes all namespaces; if Name is empty, the interest includes objects with any name.
 	Namespace, Name string
-	// Labels is a label selector. "" selects objects with any labels.
+	// Labels is a label selector. If Labels is "", the interest includes objects with any labels.
 	Labels string
 }
 

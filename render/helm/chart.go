@@ -82,8 +82,8 @@ const maxMetadataValues = 20_000
 // Queries returns the properties of the cluster that the chart reads, sorted. A query is "kubeVersion", "kubeVersion in
 // <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. A range has the syntax of
 // kubeVersion in Chart.yaml, such as ">=1.27". Queries searches for .Capabilities in the files of the chart and in the
-// values of settings, which may be templates. The result contains every property that a template reads; it may also
-// contain properties that no template reads. A template cannot read a property of the cluster for which Queries returns
+// values of settings, which may be templates. The queries include every property that a template reads; they may also
+// include properties that no template reads. A template cannot read a property of the cluster for which Queries returns
 // no query.
 func Queries(files []input.File, settings Settings) []string {
 	var queries []string
@@ -216,7 +216,8 @@ func Outputs(ctx context.Context, files []input.File, settings Settings) (map[st
 	return texts, nil
 }
 
-// runTemplates runs the templates of a chart. The result has the output of each template, by the path of the template.
+// runTemplates runs the templates of a chart. runTemplates returns the output of each template, by the path of the
+// template.
 func runTemplates(ctx context.Context, files []input.File, settings Settings, d draw) (
 	*helmchart.Chart, map[string]string, *functions, error) {
 	chart, err := loadChart(files)

@@ -116,9 +116,9 @@ func (c Capabilities) apis() []string {
 
 // Digest returns one digest of three inputs: the artefact, the settings, and the answers of the cluster to queries. The
 // argument artefact is the digest of the artefact. The argument queries is the result of CapabilityQueries. Digest
-// neither reads nor renders the artefact: the digest of the artefact is sufficient. The result is the value for the
-// field Digest of the Options in package render. If artefact is "", the result is "". If there are neither settings nor
-// queries, the result is the argument artefact.
+// neither reads nor renders the artefact: the digest of the artefact is sufficient. The caller sets the returned digest
+// in the field Digest of the Options in package render. If the argument artefact is "", Digest returns "". If there are
+// neither settings nor queries, Digest returns the argument artefact.
 func (s Settings) Digest(artefact string, queries []string) string {
 	if artefact == "" || len(queries) == 0 && s.Release == "" && s.Namespace == "" && !s.CreateNamespace &&
 		len(s.Values) == 0 && len(s.Set) == 0 &&

@@ -178,8 +178,8 @@ func Untar(data []byte, left *Budget) (files []File, link string, err error) {
 	return files, link, nil
 }
 
-// safePath returns the clean path of an entry of an archive. The result is an error if the path or the link target of
-// the entry is outside of the archive's folder.
+// safePath returns the clean path of an entry of an archive. If the path or the link target of the entry is outside of
+// the archive's folder, safePath returns an error.
 func safePath(header *tar.Header) (string, error) {
 	outside := func(p string) bool {
 		p = strings.ReplaceAll(p, `\`, "/")

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode decodes a YAML stream that has at most one document. The result is nil if the stream is empty.
+// Decode decodes a YAML stream that has at most one document. If the stream is empty, Decode returns nil.
 func Decode(data []byte) (any, error) {
 	documents, err := DecodeAll(data)
 	if err != nil || len(documents) == 0 {

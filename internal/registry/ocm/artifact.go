@@ -33,7 +33,7 @@ type Artifact struct {
 // the registry.
 func DescriptorRepository(component string) string { return "component-descriptors/" + component }
 
-// TagOf returns the tag of a component version. In a tag, ".build-" replaces "+".
+// TagOf returns the tag of a component version. A tag cannot contain "+", so the tag contains ".build-" instead.
 func TagOf(version string) string { return strings.ReplaceAll(version, "+", ".build-") }
 
 // Digest returns the digest of the manifest.

@@ -10,8 +10,8 @@
 // # How it works
 //
 // An [Artifact] is an OCI manifest with all its blobs, byte for byte. The config of a component version refers to the
-// layer with the component descriptor. The other layers are the local resources of the component. [Pack] sets fixed
-// times, so that equal input gives an equal digest.
+// layer with the component descriptor. All layers except the component descriptor are the local resources of the
+// component. [Pack] sets fixed times, so that equal input gives an equal digest.
 //
 // A [Descriptor] is the parsed form of schema v2 and of schema v3. The installation of a component and the verification
 // of its signatures ([Normalise]) use this same parsed value. Because descriptors have only one parser, an attacker

@@ -103,8 +103,8 @@ func NewError(reason, ref, format string, args ...any) *Error {
 	return &Error{Ref: ref, Code: reason, Problem: fmt.Sprintf(format, args...)}
 }
 
-// FirstLine returns the first line of a text that comes from outside, with at most 200 characters. The result can be
-// used in conditions.
+// FirstLine returns the first line of a text that comes from outside, with at most 200 characters. The returned line
+// can be used in conditions.
 func FirstLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
 	if r := []rune(s); len(r) > 200 {

@@ -29,7 +29,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// Limits of a trust policy.
+// The constants limit the size of a trust policy and the time that verification needs.
 const (
 	maxPolicy    = 512 << 10       // maximum bytes of the file
 	maxRules     = 1000            // maximum number of rules in one policy
