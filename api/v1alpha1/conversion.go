@@ -13,8 +13,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// ConvertTo converts k to v1beta2: components become modules, and the default channel is regular. ConvertTo fails if
-// AnnotationConversion is not valid or would become too large; after an error, the content of dst is undefined.
+// ConvertTo converts the Kyma k to v1beta2: components become modules, and the default channel is regular. ConvertTo
+// fails if AnnotationConversion is not valid or would become too large; after an error, the content of dst is
+// undefined.
 func (k *Kyma) ConvertTo(dst *v1beta2.Kyma) error {
 	to := toStoredKyma(k)
 	if err := restoreFromAnnotation(k.Annotations, contentOfStoredKyma(to)); err != nil {
@@ -44,7 +45,7 @@ func (k *Kyma) ConvertFrom(src *v1beta2.Kyma) error {
 	return err
 }
 
-// ConvertTo converts m to v1beta2. ConvertTo returns the same errors as the method ConvertTo of Kyma.
+// ConvertTo converts the Manifest m to v1beta2. ConvertTo returns the same errors as the method ConvertTo of Kyma.
 func (m *Manifest) ConvertTo(dst *v1beta2.Manifest) error {
 	to := toStoredManifest(m)
 	if err := restoreFromAnnotation(m.Annotations, contentOfStoredManifest(to)); err != nil {
@@ -69,8 +70,8 @@ func (m *Manifest) ConvertFrom(src *v1beta2.Manifest) error {
 	return err
 }
 
-// ConvertTo converts t to v1beta2; the name and the version of the module are read from its label, annotation and
-// descriptor. ConvertTo returns the same errors as the method ConvertTo of Kyma.
+// ConvertTo converts the ModuleTemplate t to v1beta2; the name and the version of the module are read from the label,
+// the annotation and the descriptor of t. ConvertTo returns the same errors as the method ConvertTo of Kyma.
 func (t *ModuleTemplate) ConvertTo(dst *v1beta2.ModuleTemplate) error {
 	to := toStoredModuleTemplate(t)
 	if err := restoreFromAnnotation(t.Annotations, contentOfStoredModuleTemplate(to)); err != nil {
@@ -102,7 +103,7 @@ type content struct {
 	Spec   any `json:"spec,omitempty"`
 	Status any `json:"status,omitempty"`
 
-	// fold and unfold are nil if the kind needs no folding; foldComponents describes folding.
+	// fold and unfold are nil if no lists of the kind have to be folded; foldComponents describes folding.
 	fold, unfold func(map[string]any)
 }
 
@@ -133,8 +134,8 @@ func (v content) tree() (map[string]any, error) {
 	return tree, nil
 }
 
-// setTree sets the spec and the status from such JSON values. After an error, the content of the spec and the status is
-// undefined.
+// setTree sets the spec and the status from JSON values in which lists are folded. If setTree returns an error, the
+// content of the spec and the status is undefined.
 func (v content) setTree(tree map[string]any) error {
 	if v.unfold != nil {
 		v.unfold(tree)
@@ -183,16 +184,16 @@ func restoreFromAnnotation(annotations map[string]string, to content) error {
 }
 
 // tryRestoreFromAnnotation restores the losses that are recorded in the annotation of a v1beta2 object that is being
-// read. Every stored object must be readable, so an invalid annotation is ignored: in this case the result is false,
-// and the content of to is undefined.
+// read. Every stored object must be readable, so tryRestoreFromAnnotation ignores an invalid annotation: then it
+// returns false, and the content of the object to is undefined.
 func tryRestoreFromAnnotation(annotations map[string]string, to content) bool {
 	b, err := decodeLosses(Version, annotations[AnnotationConversion])
 	return err == nil && to.restoreLosses(b.Losses) == nil
 }
 
 // annotateLossesOrFail returns the metadata of a v1beta2 object, with the losses of its v1alpha1 original in an
-// annotation. annotateLossesOrFail fails if the losses do not fit. The parameter there is the original object, and back
-// is the original object after a conversion to v1beta2 and back.
+// annotation. annotateLossesOrFail fails if the losses do not fit. The argument there is the original object; back is
+// the object after a conversion to v1beta2 and back to v1alpha1.
 func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
 	lost, err := findLosses(back, there)
 	if err != nil {
@@ -210,8 +211,8 @@ func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.O
 	return withAnnotation(meta, annotation), nil
 }
 
-// annotateLosses returns the metadata of a v1alpha1 object, with an annotation that has the losses of its v1beta2
-// original, or a mark that the losses do not fit.
+// annotateLosses returns the metadata of a v1alpha1 object with an annotation, which contains the losses of the v1beta2
+// original, or a mark if the losses are too large.
 func annotateLosses(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
 	lost, err := findLosses(back, there)
 	if err != nil {
@@ -224,7 +225,7 @@ func annotateLosses(meta metav1.ObjectMeta, back, there content) (metav1.ObjectM
 	return withAnnotation(meta, annotation), nil
 }
 
-// findLosses compares an object after a conversion in both directions (back) with the original object (there).
+// findLosses compares the original object (there) with the object after a conversion in both directions (back).
 func findLosses(back, there content) ([]loss, error) {
 	was, err := back.tree()
 	if err != nil {
@@ -264,7 +265,8 @@ func withAnnotation(meta metav1.ObjectMeta, annotation string) metav1.ObjectMeta
 }
 
 // If two fields of one version are a single list in the other version, they are compared as one list, so that an edit
-// of the list applies to both fields. Folding makes this single list in place; unfolding reverts that.
+// of the list applies to both fields. Folding makes a single list of two fields in place; unfolding restores the two
+// fields.
 
 // foldComponents moves the elements of spec.components to the beginning of spec.modules, and marks them with the key
 // component.
@@ -319,8 +321,8 @@ func foldInstall(tree map[string]any) {
 	delete(spec, "install")
 }
 
-// unfoldInstall moves the element with the key single to spec.install if it is the only element. If there are other
-// elements, the element stays in the list.
+// unfoldInstall moves the element with the key single to spec.install if it is the only element. If spec.installs has
+// other elements too, the element with the key single stays in spec.installs.
 func unfoldInstall(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	installs, _ := spec["installs"].([]any)

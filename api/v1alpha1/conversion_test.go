@@ -181,7 +181,7 @@ func normalise(object map[string]any) {
 	}
 }
 
-// TestEdits checks that losses are restored, and that an edit has precedence over a loss.
+// TestEdits checks that losses are restored, and that an edit of the user has precedence over a loss.
 func TestEdits(t *testing.T) {
 	stored := &v1beta2.Kyma{Spec: v1beta2.KymaSpec{Channel: "fast",
 		SkipMaintenanceWindows: true, Modules: []v1beta2.Module{
@@ -235,7 +235,8 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestEditsOfStored checks the same for edits of the stored object, which is in v1beta2.
+// TestEditsOfStored checks that losses are restored and edits have precedence if the stored object, which is in
+// v1beta2, is edited.
 func TestEditsOfStored(t *testing.T) {
 	old := &Kyma{Spec: KymaSpec{
 		Components: []Component{{Name: "istio", Settings: map[string]string{"a": "b"}}, {Name: "serverless"}},
@@ -383,8 +384,8 @@ func mustJSON(t *testing.T, v any) []byte {
 	return data
 }
 
-// TestTooLarge checks that nothing is lost silently: if the losses of an object do not fit, the object can be read, but
-// not be written back.
+// TestTooLarge checks that nothing is lost silently: an object whose losses do not fit can be read, but not written
+// back.
 func TestTooLarge(t *testing.T) {
 	stored := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: v1beta2.ManifestSpec{
 		Install: v1beta2.InstallInfo{Name: v1beta2.RawManifest, Source: runtime.RawExtension{Raw: []byte(`{}`)}},
@@ -411,8 +412,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestAnnotation checks annotations that the conversion did not write. Objects with such annotations can be read, but
-// not be written.
+// TestAnnotation checks annotations that the conversion did not write. Objects with invalid conversion annotations can
+// be read, but not written.
 func TestAnnotation(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
@@ -457,8 +458,8 @@ func TestAnnotation(t *testing.T) {
 	}
 }
 
-// These tests convert random objects in both directions: the result must be equal to the original object. The same must
-// be true for an object that was edited after its conversion and still has the annotation of the original.
+// These tests convert random objects in both directions: the result must be equal to the original object. An object
+// that was edited after its conversion must also stay equal if it still has the annotation of the original.
 
 func FuzzKyma(f *testing.F) {
 	fuzzBoth(f, (*Kyma).ConvertTo, (*Kyma).ConvertFrom,
@@ -561,8 +562,8 @@ func text(v any) string {
 	return fmt.Sprintf("%s %v", data, err)
 }
 
-// newFiller fills objects with random values that an API server accepts. Texts are from a small set, so that lists have
-// elements with the same name, and edits change existing elements.
+// newFiller fills objects with random values that an API server accepts. The values are from a small set, so that lists
+// have elements with the same name, and edits change existing elements.
 func newFiller(seed int64) *randfill.Filler {
 	words := []string{"", "a", "b", "keda", "regular", "1.0.0", "é\"<"}
 	object := func(c randfill.Continue) map[string]any {
@@ -601,8 +602,8 @@ func newFiller(seed int64) *randfill.Filler {
 	)
 }
 
-// TestTargetOfStoredManifest checks two things about Manifests of all modules, in which remote is false: in v1alpha1
-// they are not Manifests for the control plane, and a client that writes them back does not move their objects.
+// TestTargetOfStoredManifest checks Manifests of modules with remote: false, as they are stored: they are not Manifests
+// for the control plane in v1alpha1, and a client that writes them back does not move their objects.
 func TestTargetOfStoredManifest(t *testing.T) {
 	for target, remote := range map[v1beta2.Target]bool{
 		"": true, v1beta2.TargetRemote: true, v1beta2.TargetControlPlane: false,

@@ -6,8 +6,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Kyma lists the modules that are requested for one runtime, and their status. The kind is an early version of the one
-// in v1beta2.
+// Kyma lists the modules that are requested for one runtime, and their status. Kyma of v1alpha1 is an early version of
+// the kind Kyma in v1beta2.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:unservedversion
@@ -51,22 +51,22 @@ type KymaSpec struct {
 	// +kubebuilder:validation:MaxItems:=250
 	Modules []Module `json:"modules,omitempty"`
 
-	// components is the list of modules in the format of the first releases. Its entries precede those of modules. At
-	// most 250.
+	// components is the list of modules in the format of the first releases. The entries of components precede the
+	// entries of modules. At most 250.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems:=250
 	Components []Component `json:"components,omitempty"`
 
-	// sync is kept so that old objects stay valid. It has no effect: every runtime has a copy of its Kyma.
+	// sync is kept so that old objects stay valid. The field sync has no effect: every runtime has a copy of its Kyma.
 	// +optional
 	Sync *Sync `json:"sync,omitempty"`
 }
 
 // Module is the request for one module.
 type Module struct {
-	// name is the name of the module: that of its ModuleReleaseMeta in v1beta2.
+	// name is the name of the module, which is also the name of its ModuleReleaseMeta in v1beta2.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=253
 	Name string `json:"name"`
@@ -84,7 +84,8 @@ type Module struct {
 	Channel string `json:"channel,omitempty"`
 
 	// customResourcePolicy defines the handling of the default custom resource of the module. CreateAndDelete creates
-	// it with the module and deletes it before the module is uninstalled; Ignore leaves it to the user.
+	// the default custom resource with the module, and deletes it before the module is uninstalled; Ignore leaves the
+	// default custom resource to the user.
 	// +optional
 	// +kubebuilder:default:=CreateAndDelete
 	CustomResourcePolicy v1beta2.CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
@@ -97,13 +98,13 @@ type Component struct {
 	// +kubebuilder:validation:MaxLength:=253
 	Name string `json:"name"`
 
-	// settings are kept so that old objects stay valid. They have no effect: write them into the custom resource of the
-	// module.
+	// settings are kept so that old objects stay valid. The settings have no effect: write them into the custom
+	// resource of the module.
 	// +optional
 	Settings map[string]string `json:"settings,omitempty"`
 }
 
-// Sync is kept so that old objects stay valid: it defined whether and how a runtime got its Kyma.
+// Sync is kept so that old objects stay valid: the type defined whether and how a runtime got its Kyma.
 type Sync struct {
 	// enabled has no effect.
 	// +optional
@@ -129,11 +130,11 @@ type Sync struct {
 	ModuleCatalog *bool `json:"moduleCatalog,omitempty"`
 }
 
-// KymaStatus is the observed state of a Kyma and its modules: the status of v1beta2, and moduleInfos.
+// KymaStatus is the observed state of a Kyma and its modules: the status of v1beta2, and the field moduleInfos.
 type KymaStatus struct {
 	v1beta2.KymaStatus `json:",inline"`
 
-	// moduleInfos repeats the entries of modules that have a Manifest, in the format of early clients.
+	// moduleInfos repeats those entries of modules that have a Manifest, in the format of early clients.
 	// +optional
 	// +listType=atomic
 	ModuleInfos []ModuleInfo `json:"moduleInfos,omitempty"`

@@ -12,8 +12,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// AnnotationConversion is an annotation of a converted object. Its value is a JSON document with the values for which
-// the API version has no field; only the conversion reads and writes it.
+// AnnotationConversion is an annotation of a converted object. The value of AnnotationConversion is a JSON document
+// with the values for which the API version has no field; only the conversion reads and writes it.
 const AnnotationConversion = "operator.kyma-project.io/conversion"
 
 // MaxConversionBytes is the maximum size of AnnotationConversion. The API server accepts 256 KiB for all annotations of
@@ -26,14 +26,15 @@ type lossRecord struct {
 	For string `json:"for"`
 	// Losses are the values for which the API version of the object has no field, in the order of their paths.
 	Losses []loss `json:"losses,omitempty"`
-	// TooLarge is true if the losses were left out because of their size. Such an object cannot be written back.
+	// TooLarge is true if the losses were left out because of their size. An object whose losses are too large cannot
+	// be written back.
 	TooLarge bool `json:"tooLarge,omitempty"`
 }
 
 // loss is one value for which the other API version has no field.
 type loss struct {
-	// Path is the path of the value. A step is the name of a field, or an object with one key and value, which selects
-	// the list element with that key and value.
+	// Path is the path of the value. A step of a path is the name of a field, or an object with one key and value,
+	// which selects the list element with this key and value.
 	Path []any `json:"path"`
 	// Was is the value that a conversion in both directions gives without the losses. If Was is empty, the value is
 	// absent.
@@ -127,8 +128,8 @@ func encodeOrEmpty(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// commonKey returns a field that identifies the elements of both lists: both lists must have the same values of this
-// field in the same order. If there is no such field, commonKey returns "".
+// commonKey returns a field that identifies the elements of two lists: both lists must have the same values of this
+// field in the same order. If the two lists have no common key, commonKey returns "".
 func commonKey(a, b []any) string {
 	for _, key := range []string{"name", "type"} {
 		names := uniqueNames(a, key)
@@ -153,8 +154,7 @@ func uniqueNames(list []any, key string) []string {
 	return names
 }
 
-// restore replaces values in tree by the original values if they have not changed since the conversion; if a value was
-// edited since, it is kept.
+// restore replaces values in tree by their original values; a value that was edited since the conversion is kept.
 func restore(tree map[string]any, all []loss) error {
 	for _, l := range all {
 		if err := restoreOne(tree, l); err != nil {

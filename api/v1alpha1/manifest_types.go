@@ -7,8 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Manifest is one version of one module on one runtime: its sources, its installed objects, and its state. It is an
-// early version of the kind in v1beta2; users also created such objects by hand.
+// Manifest is one version of one module on one runtime: its sources, its installed objects, and its state. Manifest of
+// v1alpha1 is an early version of the kind Manifest in v1beta2; users also created such objects by hand.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:unservedversion
@@ -38,8 +38,8 @@ type ManifestSpec struct {
 	// +kubebuilder:default:=true
 	Remote *bool `json:"remote,omitempty"`
 
-	// resource is the custom resource that enables the module. It is created if it does not exist. Empty: there is
-	// none.
+	// resource is the custom resource that enables the module. The custom resource is created if it does not exist.
+	// Empty: there is none.
 	// +optional
 	// +nullable
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -56,8 +56,8 @@ type ManifestSpec struct {
 	// +optional
 	Config *v1beta2.ManifestConfig `json:"config,omitempty"`
 
-	// installs are the sources of the module's objects, in the order in which they are installed, each named once.
-	// Empty: only crds and resource are installed. At most 32.
+	// installs are the sources of the module's objects, in the order in which they are installed, each named once. If
+	// installs is empty, only crds and resource are installed. At most 32.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -8,7 +8,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// ModuleTemplate is one version of one module. The kind is an early version of the one in v1beta2.
+// ModuleTemplate is one version of one module. ModuleTemplate of v1alpha1 is an early version of the kind
+// ModuleTemplate in v1beta2.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:unservedversion
@@ -30,7 +31,8 @@ type ModuleTemplate struct {
 // module. The conversion copies the name from the label operator.kyma-project.io/module-name, and the version from the
 // annotation operator.kyma-project.io/module-version or from the descriptor.
 type ModuleTemplateSpec struct {
-	// channel is the release channel of the version. It has no effect: a ModuleReleaseMeta maps channels to versions.
+	// channel is the release channel of the version. The field channel has no effect: a ModuleReleaseMeta maps channels
+	// to versions.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^$|^[a-z]{3,}$`
 	// +kubebuilder:validation:MaxLength:=32
@@ -60,7 +62,7 @@ type ModuleTemplateSpec struct {
 	Target v1beta2.Target `json:"target,omitempty"`
 }
 
-// ConfigSelector is kept so that old objects stay valid: it selected settings for one of the sources of a module.
+// ConfigSelector is kept so that old objects stay valid: the type selected settings for one of the sources of a module.
 type ConfigSelector struct {
 	// name is the name of the source.
 	Name string `json:"name"`

@@ -3,7 +3,7 @@ package v1beta2
 // Annotations that have a meaning.
 const (
 	// AnnotationSKRDomain on a Kyma is the DNS name of the runtime. The name is in the certificate of the watcher, and
-	// the first part of the name appears in metrics. The component that creates Kymas sets it.
+	// the first part of the name appears in metrics. The component that creates Kymas sets AnnotationSKRDomain.
 	AnnotationSKRDomain = "skr-domain"
 	// AnnotationOCMComponentName on a Manifest is the name of the OCM component that the module comes from.
 	AnnotationOCMComponentName = "operator.kyma-project.io/ocm-component-name"
@@ -12,8 +12,8 @@ const (
 	// AnnotationIsUnmanaged with ValueTrue on a Manifest marks the module as unmanaged: the user maintains its objects.
 	AnnotationIsUnmanaged = "operator.kyma-project.io/is-unmanaged"
 	// AnnotationSyncOCIRef on a Manifest is the ref of the source that was applied completely, in the format of Kyma's
-	// lifecycle-manager. Until a Manifest is Ready with a new version, it may be the ref that is being applied, if the
-	// artefact is verified.
+	// lifecycle-manager. Until a Manifest is Ready with a new version, AnnotationSyncOCIRef may be the ref that is
+	// being applied, if the artefact is verified.
 	AnnotationSyncOCIRef = "sync-oci-ref"
 	// AnnotationIsClusterScoped with ValueTrue on a ModuleTemplate marks its default custom resource as cluster-scoped.
 	AnnotationIsClusterScoped = "operator.kyma-project.io/is-cluster-scoped"
@@ -36,82 +36,89 @@ const (
 	// own API.
 	AnnotationCatalogDigest = "operator.kyma-project.io/catalog-digest"
 	// AnnotationLastRequest on the Kyma in the control plane has the last channel and modules of the Kyma in the
-	// runtime, as JSON. If they equal those of the Kyma in the control plane, there is no annotation. If the Kyma in
-	// the runtime is deleted, it is restored from this annotation. Not in Kyma's own API.
+	// runtime, as JSON. AnnotationLastRequest is absent if the channel and modules in the runtime equal those of the
+	// Kyma in the control plane. If the Kyma in the runtime is deleted, the manager restores it from
+	// AnnotationLastRequest. Not in Kyma's own API.
 	AnnotationLastRequest = "operator.kyma-project.io/last-wish"
-	// AnnotationStartOver with ValueTrue on the Kyma in a runtime has the effect that, after a deletion, the Kyma is
-	// created from the one in the control plane instead of being restored from AnnotationLastRequest. Not in Kyma's own
+	// AnnotationStartOver with ValueTrue on the Kyma in a runtime affects the case that this Kyma is deleted: the
+	// manager then creates it from the Kyma in the control plane, and ignores AnnotationLastRequest. Not in Kyma's own
 	// API.
 	AnnotationStartOver = "operator.kyma-project.io/start-over"
 	// AnnotationDisclaimer on the objects of modules in a runtime asks users not to edit them. Its value is Disclaimer.
 	AnnotationDisclaimer = "operator.kyma-project.io/managed-by-reconciler-disclaimer"
-	// AnnotationDrift with DriftReport on a Manifest has the effect that changes of other field managers to the
-	// module's objects are reported and kept. Without it, such changes are reverted.
+	// AnnotationDrift with DriftReport on a Manifest has the effect that the manager reports and keeps changes of other
+	// field managers to the objects of the module. Without AnnotationDrift, changes of other field managers are
+	// reverted.
 	AnnotationDrift = "operator.kyma-project.io/drift"
 	// AnnotationCustomStateCheck on a Manifest sets whether the state of the module's custom resource is part of the
-	// state of the Manifest: "true" or "false". Default: the manager's flag --custom-state-check.
+	// state of the Manifest: "true" or "false". The default is the manager's flag --custom-state-check.
 	AnnotationCustomStateCheck = "operator.kyma-project.io/custom-state-check"
-	// AnnotationInjectData with ValueTrue on a Secret of module deployer has the effect that its data is replaced by
-	// the data of the Secret with the same name in the control plane. That Secret must have LabelModuleName with value
-	// deployer, and deployer must be in --restricted-default-modules. In other modules the annotation has no effect.
+	// AnnotationInjectData with ValueTrue on a Secret of the module deployer replaces the data of this Secret by the
+	// data of the Secret with the same name in the control plane. The Secret in the control plane must have
+	// LabelModuleName with the value deployer, and deployer must be in --restricted-default-modules.
+	// AnnotationInjectData has no effect in modules other than deployer.
 	AnnotationInjectData = "operator.kyma-project.io/inject-data-from-kcp"
-	// AnnotationPaused on a Kyma pauses its runtime: only deletions proceed until the annotation is removed. Its value
-	// is the reason, for users; "false" means not paused. On the Kyma in the control plane it pauses all modules; on
-	// the Kyma in the runtime it pauses the requested modules, not the mandatory ones. The affected Manifests get the
-	// annotation too; there its value states where the pause was set. Not in Kyma's own API.
+	// AnnotationPaused on a Kyma pauses its runtime: only deletions proceed until the annotation is removed. The value
+	// of AnnotationPaused is the reason, for users; "false" means not paused. AnnotationPaused on the Kyma in the
+	// control plane pauses all modules; on the Kyma in the runtime it pauses the requested modules, not the mandatory
+	// ones. The manager copies AnnotationPaused to the affected Manifests; its value there states where the pause was
+	// set. Not in Kyma's own API.
 	AnnotationPaused = "operator.kyma-project.io/paused"
 	// AnnotationPausedModulePrefix, followed by the name of a module, is AnnotationPaused for this module only.
 	AnnotationPausedModulePrefix = "paused.operator.kyma-project.io/"
 	// AnnotationRetry with a new value on a Kyma in the control plane, or on a Manifest, requests a retry at once, for
 	// example after the runtime or the registry was repaired. The delay after errors ends, the runtime is probed,
-	// cached failures are ignored, and the objects of modules that are not Ready are compared and sent again. On a Kyma
-	// the annotation applies to all modules of the Kyma. Any value that differs from the last one is a request. Users
-	// and klm retry set the annotation. Not in Kyma's own API.
+	// cached failures are ignored, and the objects of modules that are not Ready are compared and sent again. On a
+	// Kyma, AnnotationRetry applies to all modules of the Kyma. Every value of AnnotationRetry that differs from the
+	// last one is a request. Users and the command klm retry set AnnotationRetry. Not in Kyma's own API.
 	AnnotationRetry = "operator.kyma-project.io/retry"
-	// AnnotationRequestedVersion on a Manifest is the version that was resolved from its Kyma: the value equals
+	// AnnotationRequestedVersion on a Manifest is the version that was resolved from its Kyma. The value equals
 	// spec.version unless somebody edited spec.version. Not in Kyma's own API.
 	AnnotationRequestedVersion = "operator.kyma-project.io/ordered-version"
 	// AnnotationRequestedSources on a Manifest is a digest of spec.install, spec.installs, spec.config, spec.crds and
-	// spec.localizedImages as they were resolved from the component descriptor. If the digest differs from these
-	// fields, somebody edited the fields, and the manager resolves them again. Not in Kyma's own API.
+	// spec.localizedImages as they were resolved from the component descriptor. If this digest differs from the fields
+	// of the Manifest, somebody edited the fields, and the manager resolves them again. Not in Kyma's own API.
 	AnnotationRequestedSources = "operator.kyma-project.io/requested-sources"
 	// AnnotationContentDigest on a ModuleTemplate is the digest of the content that its version installs: layers,
-	// charts and images. The manager records the digest when the version is first installed. On a Manifest the
-	// annotation is the digest of the content that its sources come from. Not in Kyma's own API.
+	// charts and images. The manager records the digest when the version is first installed. On a Manifest,
+	// AnnotationContentDigest is the digest of the content that its sources come from. Not in Kyma's own API.
 	AnnotationContentDigest = "operator.kyma-project.io/content-digest"
-	// AnnotationWithdrawn on a ModuleTemplate in the control plane withdraws its version: no runtime gets the version
-	// any more, and runtimes that have the version keep it. The value is the reason, for users. klm version withdraw
-	// sets it. Not in Kyma's own API.
+	// AnnotationWithdrawn on a ModuleTemplate in the control plane withdraws its version: no further runtime gets the
+	// version, and runtimes that have the version keep it. The value of AnnotationWithdrawn is the reason, for users;
+	// the command klm version withdraw sets it. Not in Kyma's own API.
 	AnnotationWithdrawn = "operator.kyma-project.io/withdrawn"
 	// AnnotationReplacedBy on a ModuleTemplate is the digest of the content that the registry has now under the
-	// version, if it is not the recorded content. While this digest differs from AnnotationContentDigest and
-	// AnnotationAcceptContent, the version is blocked with ReasonVersionReplaced. The manager sets and removes the
-	// annotation. Not in Kyma's own API.
+	// version, if it is not the recorded content. While AnnotationReplacedBy differs from AnnotationContentDigest and
+	// AnnotationAcceptContent, the version is blocked with ReasonVersionReplaced. The manager sets and removes
+	// AnnotationReplacedBy. Not in Kyma's own API.
 	AnnotationReplacedBy = "operator.kyma-project.io/replaced-by"
 	// AnnotationAcceptContent on a ModuleTemplate in the control plane is the digest of content that may replace the
-	// recorded content of the version. The content is then installed in all runtimes, and recorded. Users set the
+	// recorded content of the version. The accepted content is installed in all runtimes, and recorded. Users set the
 	// annotation. Not in Kyma's own API.
 	AnnotationAcceptContent = "operator.kyma-project.io/accept-content"
-	// AnnotationRuntimeVersion on a Manifest is the version of the module in the runtime. The annotation is set if the
-	// control plane was restored from an older state, or lost the Manifest or its status. While a Manifest has the
-	// annotation, nothing is applied: the objects of the module in the runtime are added to the inventory, and the
-	// version in the annotation counts as installed. VersionUnknown means that only the inventory was lost. The
-	// controller of Kymas sets the annotation, and removes it with the next version that is installed. Not in Kyma's
-	// own API.
+	// AnnotationRuntimeVersion on a Manifest is the version of the module in the runtime. AnnotationRuntimeVersion is
+	// set if the control plane was restored from an older state, or lost the Manifest or its status. While a Manifest
+	// has AnnotationRuntimeVersion, nothing is applied: the objects of the module in the runtime are added to the
+	// inventory, and the version in the annotation counts as installed. The value VersionUnknown means that only the
+	// inventory was lost. The Kyma controller sets AnnotationRuntimeVersion, and removes it when it installs the next
+	// version. Not in Kyma's own API.
 	AnnotationRuntimeVersion = "operator.kyma-project.io/runtime-version"
-	// AnnotationPurged on a Manifest that is being deleted means that the purge removed unserved objects of the module,
-	// such as a webhook that blocked the deletion. Its value names the object that was removed last, for users. The
-	// operator of such a module is not reconciled any more. Not in Kyma's own API.
+	// AnnotationPurged on a Manifest that is being deleted means that the purge controller removed objects of the
+	// module that nothing serves any more, such as a webhook that blocked the deletion. The value of AnnotationPurged
+	// names the object that was removed last, for users. The operator of a module with AnnotationPurged is not
+	// reconciled any more. Not in Kyma's own API.
 	AnnotationPurged = "operator.kyma-project.io/purged"
 	// AnnotationDeletionGivenUp on a Kyma and on its Manifests means that the runtime was unreachable until the end of
-	// --deletion-deadline: the finalizers are removed, and the runtime keeps its objects. Its value is the name of the
-	// tombstone, a ConfigMap that lists these objects. On a Manifest whose runtime belongs to another owner, its value
-	// is the reason, for example RuntimeTaken; there is no tombstone then. The annotation must not be removed. Not in
-	// Kyma's own API.
+	// --deletion-deadline. The manager then removes the finalizers, and the runtime keeps its objects. The value of
+	// AnnotationDeletionGivenUp is the name of the tombstone, a ConfigMap that lists the objects left in the runtime.
+	// On a Manifest whose runtime belongs to another owner, the value of AnnotationDeletionGivenUp is the reason, for
+	// example RuntimeTaken; then there is no tombstone. AnnotationDeletionGivenUp must not be removed. Not in Kyma's
+	// own API.
 	AnnotationDeletionGivenUp = "operator.kyma-project.io/given-up"
-	// AnnotationNotBefore on a Kyma, in the control plane or the runtime, defers the updates of all requested modules
-	// that rollouts would start. Its value is a date, such as 2026-12-24, or a time in RFC 3339. Updates are deferred
-	// only if the RolloutPolicy has maxDeferral, and for at most that time. Not in Kyma's own API.
+	// AnnotationNotBefore on a Kyma, in the control plane or the runtime, defers those updates of requested modules
+	// that rollouts start. The value of AnnotationNotBefore is a date, such as 2026-12-24, or a time in RFC 3339.
+	// Updates are deferred only if the RolloutPolicy has maxDeferral, and for at most the time in maxDeferral. Not in
+	// Kyma's own API.
 	AnnotationNotBefore = "operator.kyma-project.io/not-before"
 	// AnnotationNotBeforeModulePrefix, followed by the name of a module, is AnnotationNotBefore for this module only,
 	// and takes precedence over AnnotationNotBefore.
@@ -119,20 +126,21 @@ const (
 	// AnnotationAllowDowngrade on a Kyma, in the control plane or the runtime, names the modules that may be downgraded
 	// to a lower version, separated by commas; DowngradeAll means all modules. On the ModuleReleaseMeta of a mandatory
 	// module, ValueTrue allows the downgrade on every runtime; for mandatory modules, only the Kyma in the control
-	// plane is read. The annotation applies as long as it is set. Not in Kyma's own API.
+	// plane is read. AnnotationAllowDowngrade applies as long as it is set. Not in Kyma's own API.
 	AnnotationAllowDowngrade = "operator.kyma-project.io/allow-downgrade"
-	// AnnotationDeleteCustomResources on a Kyma, in the control plane or the runtime, names the modules whose custom
-	// resources of users may be deleted when a CRD of the module is deleted, separated by commas; AllModules means all
-	// modules. For mandatory modules, only the Kyma in the control plane is read. Without the annotation, such custom
-	// resources block the deletion of the CRD. The Kyma controller sets the annotation to ValueTrue on the Manifests of
-	// these modules. The annotation applies as long as it is set: remove it when the module is removed. Not in Kyma's
-	// own API.
+	// AnnotationDeleteCustomResources on a Kyma, in the control plane or the runtime, names modules, separated by
+	// commas; AllModules means all modules. When a CRD of such a module is deleted, the custom resources of users may
+	// be deleted, too. For mandatory modules, only the annotation of the Kyma in the control plane is read. Without
+	// AnnotationDeleteCustomResources, custom resources of users block the deletion of their CRD. The Kyma controller
+	// sets AnnotationDeleteCustomResources to ValueTrue on the Manifests of the named modules.
+	// AnnotationDeleteCustomResources applies as long as it is set: remove the annotation after the module was removed.
+	// Not in Kyma's own API.
 	AnnotationDeleteCustomResources = "operator.kyma-project.io/delete-custom-resources"
 	// AnnotationUrgency on a ModuleReleaseMeta in the control plane declares moves of channels as urgent. The
 	// annotation has one line for each move: the channel, the version that the channel is moved to, Hotfix or
 	// Emergency, optionally ignoreWindows, a colon and the reason. Example: regular 2.0.1 Emergency: 2.0.0 deletes
-	// volumes. A line has an effect on one move to its version only. klm channel set --urgency sets the annotation
-	// together with the version. Not in Kyma's own API.
+	// volumes. A line of AnnotationUrgency affects only the next move of the channel to the version in this line. The
+	// command klm channel set --urgency sets the annotation together with the version. Not in Kyma's own API.
 	AnnotationUrgency = "operator.kyma-project.io/urgency"
 	// AnnotationPromotion on a ModuleReleaseMeta in the control plane holds or releases promotions into channels. The
 	// annotation has one line for each channel: the name of the channel and "Hold: REASON", or the name and "Release
@@ -140,40 +148,41 @@ const (
 	// promotions release set the annotation. Not in Kyma's own API.
 	AnnotationPromotion = "operator.kyma-project.io/promotion"
 	// AnnotationRollout on a Manifest is the name of the ModuleRollout by which the Manifest got its version, a slash,
-	// and the name of the stage if there are stages. The annotation stays until the Manifest gets another version. Not
-	// in Kyma's own API.
+	// and the name of the stage if there are stages. AnnotationRollout stays until the Manifest gets another version.
+	// Not in Kyma's own API.
 	AnnotationRollout = "operator.kyma-project.io/rollout"
 	// AnnotationRolloutStarted on a Manifest is the time (RFC 3339) at which the Manifest got its version by the
 	// ModuleRollout. Not in Kyma's own API.
 	AnnotationRolloutStarted = "operator.kyma-project.io/rollout-started"
 	// AnnotationRolloutExcused with ValueTrue on a Manifest means that the module was in state Error, or its runtime
-	// was not reachable, before the Manifest got the version of the ModuleRollout: a failure of the module then proves
+	// was unreachable, before the Manifest got the version of the ModuleRollout. A failure of such a module proves
 	// nothing about the version. Not in Kyma's own API.
 	AnnotationRolloutExcused = "operator.kyma-project.io/rollout-excused"
 	// AnnotationCAAddedAt on the Secret of the gateway is the time at which the newest CA was added to its bundle (RFC
 	// 3339).
 	AnnotationCAAddedAt = "caAddedToBundleAt"
 	// AnnotationCertificatesNotBefore on a Kyma in the control plane is a time (RFC 3339). Certificates that were
-	// issued to the runtime before that time are revoked and replaced. A time in the future takes effect when it is
-	// reached. Not in Kyma's own API.
+	// issued to the runtime before the time in AnnotationCertificatesNotBefore are revoked and replaced. If
+	// AnnotationCertificatesNotBefore is in the future, it takes effect at that time. Not in Kyma's own API.
 	AnnotationCertificatesNotBefore = "operator.kyma-project.io/certificates-not-before"
-	// AnnotationRotateRoot on the Secret with the roots of the certificate authority requests a new root if its value
+	// AnnotationRotateRoot on the Secret with the roots of the certificate authority requests a new root, if its value
 	// differs from that of AnnotationRootRotated. Users set it. Not in Kyma's own API.
 	AnnotationRotateRoot = "operator.kyma-project.io/rotate"
-	// AnnotationRootRotated on the same Secret is the value of AnnotationRotateRoot for which a root was created last.
+	// AnnotationRootRotated on the Secret with the roots is the value of AnnotationRotateRoot for which a root was
+	// created last.
 	AnnotationRootRotated = "operator.kyma-project.io/rotated"
-	// AnnotationListenerRoot on the same Secret is the fingerprint of the root that signs the certificate of the
-	// listener in every replica.
+	// AnnotationListenerRoot on the Secret with the roots is the fingerprint of the root that signs the certificate of
+	// the listener in every replica.
 	AnnotationListenerRoot = "operator.kyma-project.io/listener-root"
-	// AnnotationListenerRootSince on the same Secret is the time at which that root began to sign the certificate (RFC
-	// 3339).
+	// AnnotationListenerRootSince on the Secret with the roots is the time (RFC 3339) since which the root in
+	// AnnotationListenerRoot signs the certificate of the listener.
 	AnnotationListenerRootSince = "operator.kyma-project.io/listener-root-since"
 )
 
-// DriftReport is the value of AnnotationDrift with which drift is reported and not reverted.
+// DriftReport is the value of AnnotationDrift with which the manager reports drift and does not revert it.
 const DriftReport = "report"
 
-// VersionUnknown is the value of AnnotationRuntimeVersion if it is not known which version the runtime has.
+// VersionUnknown is the value of AnnotationRuntimeVersion if the version in the runtime is not known.
 const VersionUnknown = "unknown"
 
 // DigestUnknown is the value of status.appliedDigest of a Manifest whose inventory was read from the runtime.

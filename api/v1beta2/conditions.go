@@ -8,65 +8,71 @@ const (
 	ConditionModules = "Modules"
 	// ConditionModuleCatalog: the catalog copy in the runtime is up to date.
 	ConditionModuleCatalog = "ModuleCatalog"
-	// ConditionMandatoryModules: every mandatory module is Ready. The condition exists in the control plane only, and
-	// only if there are mandatory modules. The condition does not affect the state of the Kyma. Not in Kyma's own API.
+	// ConditionMandatoryModules: every mandatory module is Ready. ConditionMandatoryModules exists in the control plane
+	// only, and only if there are mandatory modules. ConditionMandatoryModules does not affect the state of the Kyma.
+	// Not in Kyma's own API.
 	ConditionMandatoryModules = "MandatoryModules"
 	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the changed maintenance
-	// policy cannot be parsed. Otherwise the condition does not exist. Not in Kyma's own API.
+	// policy cannot be parsed. Otherwise ConditionMaintenancePolicy does not exist. Not in Kyma's own API.
 	ConditionMaintenancePolicy = "MaintenancePolicy"
 	// ConditionSpecAccepted is False while the Kyma in the runtime sets a field that only has an effect in the control
-	// plane, such as spec.skipMaintenanceWindows. Otherwise the condition does not exist. The condition does not affect
-	// the state of the Kyma. Not in Kyma's own API.
+	// plane, such as spec.skipMaintenanceWindows. Otherwise ConditionSpecAccepted does not exist. ConditionSpecAccepted
+	// does not affect the state of the Kyma. Not in Kyma's own API.
 	ConditionSpecAccepted = "SpecAccepted"
 	// ConditionReachable is False while a Kyma is being deleted and its runtime is unreachable, if --deletion-deadline
-	// is set; the deadline is counted from the last transition of this condition. Otherwise the condition does not
+	// is set. The deadline is counted from the last transition of this condition. Otherwise ConditionReachable does not
 	// exist. Not in Kyma's own API.
 	ConditionReachable = "Reachable"
 	// ConditionCredentialHealthy is False while the credential in the access Secret has lost rights in the runtime, or
-	// expires soon. The manager notices lost rights and the expiry even if no request fails. With lost rights, a Kyma
-	// that would be Ready is in state Warning. Otherwise the condition does not exist. Not in Kyma's own API.
+	// expires soon. The manager notices lost rights, and a credential that expires soon, even if no request fails. With
+	// lost rights, a Kyma that would be Ready is in state Warning. Otherwise ConditionCredentialHealthy does not exist.
+	// Not in Kyma's own API.
 	ConditionCredentialHealthy = "CredentialHealthy"
-	// ConditionSKRWebhook: the agent in the runtime reports changes. The condition exists if the watcher is enabled.
+	// ConditionSKRWebhook: the agent in the runtime reports changes. ConditionSKRWebhook exists if the watcher is
+	// enabled.
 	ConditionSKRWebhook = "SKRWebhook"
-	// ConditionSKRImagePullSecretSync: the runtime has the image pull Secret. The condition exists if such a Secret is
-	// configured.
+	// ConditionSKRImagePullSecretSync: the runtime has the image pull Secret. ConditionSKRImagePullSecretSync exists if
+	// an image pull Secret is configured.
 	ConditionSKRImagePullSecretSync = "SKRImagePullSecretSync"
 )
 
 // Types of the conditions of a Manifest.
 const (
-	// ConditionSignature: the artefacts of the module are signed by a key of the trust policy. The condition exists if
-	// the policy requires a signature.
+	// ConditionSignature: the artefacts of the module are signed by a key of the trust policy. ConditionSignature
+	// exists if the trust policy requires a signature.
 	ConditionSignature = "Signature"
 	// ConditionSourcesReadable is False while the sources of an installed version cannot be read, for example because
-	// the registry does not answer. Otherwise the condition does not exist. The condition does not affect the state of
-	// the Manifest, which is that of the objects in the runtime. Not in Kyma's own API.
+	// the registry does not answer. Otherwise ConditionSourcesReadable does not exist. ConditionSourcesReadable does
+	// not affect the state of the Manifest, because the objects in the runtime determine this state. Not in Kyma's own
+	// API.
 	ConditionSourcesReadable = "SourcesReadable"
 	// ConditionResources: the objects of the module are fetched and parsed.
 	ConditionResources = "Resources"
 	// ConditionInstallation: the module is installed and its workload is ready.
 	ConditionInstallation = "Installation"
-	// ConditionModuleCR: the default custom resource was created. The condition exists if the module has a default
+	// ConditionModuleCR: the default custom resource was created. ConditionModuleCR exists if the module has a default
 	// custom resource and the policy is CreateAndDelete.
 	ConditionModuleCR = "ModuleCR"
 )
 
-// ConditionReady is the summary condition of a Kyma, a Manifest and a Watcher. If it is not True, its reason is the
-// code of the cause, and its message states the cause and what to do. Not in Kyma's own API.
+// ConditionReady is the summary condition of a Kyma, a Manifest and a Watcher. If ConditionReady is not True, its
+// reason is the code of the cause, and its message states the cause and what to do. Not in Kyma's own API.
 const ConditionReady = "Ready"
 
 // Types of the conditions of a Watcher.
 const (
-	// ConditionVirtualService: events arrive through Istio gateways. The condition exists if the Watcher selects some.
-	// The condition is False, without further effect, where Istio is not installed.
+	// ConditionVirtualService: events arrive through Istio gateways. ConditionVirtualService exists if the Watcher
+	// selects Istio gateways. Where Istio is not installed, ConditionVirtualService is False, which has no further
+	// effect.
 	ConditionVirtualService = "VirtualService"
-	// ConditionHTTPRoute: events arrive through Gateways of Gateway API. The condition exists if the Watcher requests a
-	// route. The condition is False, without further effect, where Gateway API is not installed. Not in Kyma's own API.
+	// ConditionHTTPRoute: events arrive through Gateways of Gateway API. ConditionHTTPRoute exists if the Watcher
+	// requests a route. Where Gateway API is not installed, ConditionHTTPRoute is False, which has no further effect.
+	// Not in Kyma's own API.
 	ConditionHTTPRoute = "HTTPRoute"
 )
 
-// Reasons of conditions whose status is True, or False without a known cause. Known causes have their own reasons, see
-// ReasonAccessSecretNotFound and the following ones.
+// The following reasons are those of conditions with status True, and of conditions with status False without a known
+// cause. The reasons of known causes are in reasons.go.
 const (
 	// ReasonReady is the reason of the conditions of Kyma and Watcher, and of the condition Installation.
 	ReasonReady = "Ready"
@@ -78,7 +84,8 @@ const (
 	ReasonModuleCRCreated = "ModuleCRCreated"
 )
 
-// Messages of the conditions by status. A False condition with a known cause has the message of the cause instead.
+// Messages of the conditions by status. If a condition is False for a known cause, its message describes this cause
+// instead.
 const (
 	MessageCRDsSyncTrue    = "CRDs are synchronized to the SKR"
 	MessageCRDsSyncFalse   = "CRDs are not synchronized to the SKR"
@@ -123,7 +130,7 @@ const (
 const (
 	// OperationStarted is set with the first StateProcessing.
 	OperationStarted = "started processing"
-	// OperationWaitingForModules is set with Processing, Warning and Error that are caused by modules.
+	// OperationWaitingForModules is set with the states Processing, Warning and Error if modules cause them.
 	OperationWaitingForModules = "waiting for all modules to become ready"
 	// OperationReady is set with StateReady.
 	OperationReady = "kyma is ready"
@@ -143,8 +150,8 @@ const (
 	OperationManifestReady = "resources are ready"
 	// OperationManifestDeletingCRs is set with StateDeleting while custom resources of the user block the deletion.
 	OperationManifestDeletingCRs = "waiting for module crs deletion"
-	// OperationManifestLayerFailed is part of the message, with StateError, if the layer of the raw manifest could not
-	// be pulled.
+	// OperationManifestLayerFailed is part of the message of StateError if the layer of the raw manifest could not be
+	// pulled.
 	OperationManifestLayerFailed = "failed to extract raw manifest from layer digest"
 	// OperationManifestManagerError is set with StateError if the workload of the module failed.
 	OperationManifestManagerError = "manager is in error state"

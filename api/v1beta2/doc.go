@@ -6,9 +6,9 @@
 // accept a nil receiver.
 //
 // The structs are the only source of the CRDs: controller-gen reads the field comments and markers and writes the
-// folder crds. Defaults and validation are defined there, so the API server rejects an invalid object with a message
-// that names the field. A field is required only if an object without it could never be used, so objects that were
-// written for earlier releases stay valid.
+// folder crds. The Go types define the defaults and the validation, so the API server rejects an invalid object with a
+// message that names the field. A field is required only if an object without it could never be used, so objects that
+// were written for earlier releases stay valid.
 //
 // The package contains no control logic: states are computed by the controllers, versions are resolved by package
 // channel. It imports only apimachinery.

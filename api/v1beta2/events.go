@@ -1,7 +1,6 @@
 package v1beta2
 
-// Reasons of events about a Kyma. If a module is not Ready, one event with the same reason is emitted when the reason
-// first occurs.
+// Reasons of events about a Kyma. When a module becomes not Ready, one event with the reason of the blocker is emitted.
 const (
 	// EventRemoteInstallation: the Kyma was created in the runtime.
 	EventRemoteInstallation = "RemoteInstallation"
@@ -11,13 +10,13 @@ const (
 	// EventRuntimeTakenOver: the Kyma has become the owner of a runtime that belonged to another owner.
 	EventRuntimeTakenOver = "RuntimeTakenOver"
 	// EventRuntimeLeft: the Kyma was deleted while its access Secret led to a cluster that belongs to another owner.
-	// All objects in that cluster stay.
+	// All objects in the cluster of the other owner stay.
 	EventRuntimeLeft = "RuntimeLeft"
 	// EventCRDsKept: the Kyma was deleted, and the CRDs of this API group stay in the runtime, because other Kymas
 	// exist there.
 	EventCRDsKept = "CRDsKept"
 	// EventDeletionGivenUp: the runtime was unreachable until the end of --deletion-deadline, so the Kyma is deleted
-	// and the runtime keeps its objects. The tombstone in the message lists these objects.
+	// and the runtime keeps its objects. The tombstone that the message names lists the objects left in the runtime.
 	EventDeletionGivenUp = "DeletionGivenUp"
 	// EventDeletionWaits: the modules of a deleted Kyma still exist after five minutes, and --purge-grace-period is 0,
 	// so nothing is deleted by force. The message names the blocker of a module.
@@ -37,7 +36,7 @@ const (
 	EventInventoryRestored = "InventoryRestored"
 )
 
-// Reasons of events about a ModuleRollout. No event is about a single runtime.
+// Reasons of events about a ModuleRollout. No event of a ModuleRollout is about a single runtime.
 const (
 	// EventRolloutStarted: the channel moves to another version.
 	EventRolloutStarted = "RolloutStarted"
@@ -45,17 +44,17 @@ const (
 	EventUrgentRollout = "UrgentRollout"
 	// EventStageStarted: a stage of the rollout begins.
 	EventStageStarted = "StageStarted"
-	// EventStageProven: enough runtimes of a stage are Ready with the new version. The message states what that proves
-	// about the version.
+	// EventStageProven: enough runtimes of a stage are Ready with the new version. The message states what the Ready
+	// runtimes of the stage prove about the version.
 	EventStageProven = "StageProven"
-	// EventGateWaits: the soak of a stage is over, and a gate has not passed, for example an approval is needed.
+	// EventGateWaits: the soak of a stage is over, and a gate has not passed yet, for example because an approval is
+	// missing.
 	EventGateWaits = "GateWaits"
-	// EventRolloutHeld: no runtime begins to update, because of something that is not the fault of the version.
+	// EventRolloutHeld: no further runtime begins to update, for a cause that is not the version.
 	EventRolloutHeld = "RolloutHeld"
 	// EventRolloutHalted: more runtimes have failed than the policy allows, so no further runtime begins to update.
 	EventRolloutHalted = "RolloutHalted"
-	// EventTakingBack: the rollout was halted, so its version is withdrawn, and runtimes are taken back to the former
-	// version.
+	// EventTakingBack: the rollout was halted, so its version is withdrawn, and runtimes go back to the former version.
 	EventTakingBack = "TakingBack"
 	// EventRolloutAborted: a person has aborted the rollout, or has set the channel back.
 	EventRolloutAborted = "RolloutAborted"
@@ -87,9 +86,9 @@ const (
 	// EventUpgraded: another version of the module is installed, and the module is Ready or Warning. The message has
 	// both versions.
 	EventUpgraded = "Upgraded"
-	// EventFailed: the module is in state Error. The message begins with the reason. No other event follows until the
-	// module is Ready or Warning again, or another version fails, even if the reason changes; the status and the
-	// history show the current reason.
+	// EventFailed: the module is in state Error. The message of EventFailed begins with the reason. After EventFailed,
+	// no other event is emitted until the module is Ready or Warning again, or another version fails. If only the
+	// reason changes, the status and the history show the current reason.
 	EventFailed = "Failed"
 	// EventRecovered: the module was installed, failed, and is Ready or Warning again.
 	EventRecovered = "Recovered"
@@ -99,10 +98,10 @@ const (
 
 // Reasons of events about the connection to a runtime, on the Kyma in the control plane.
 const (
-	// EventRuntimeUnreachable: the runtime cannot be used. The message begins with the reason, for example
-	// RuntimeUnauthorized.
+	// EventRuntimeUnreachable: the manager cannot use the runtime. The message of EventRuntimeUnreachable begins with
+	// the reason, for example RuntimeUnauthorized.
 	EventRuntimeUnreachable = "RuntimeUnreachable"
-	// EventRuntimeReachable: the runtime can be used again.
+	// EventRuntimeReachable: the manager can use the runtime again.
 	EventRuntimeReachable = "RuntimeReachable"
 	// EventRightsReduced: the credential in the access Secret has lost rights in the runtime.
 	EventRightsReduced = "RightsReduced"

@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DefaultChannel is the release channel that applies when neither the module nor the Kyma names one.
+// DefaultChannel is the release channel that applies when neither the module nor the Kyma names a channel.
 const DefaultChannel = "regular"
 
 // NoChannel is a reserved word: the API server refuses a channel with this name.
@@ -51,7 +51,7 @@ type Kyma struct {
 
 // KymaSpec is the desired state of a Kyma.
 type KymaSpec struct {
-	// channel is the release channel of all modules that do not name one themselves, for example regular or fast.
+	// channel is the release channel of all modules that have no channel of their own, for example regular or fast.
 	// +kubebuilder:validation:Pattern:=`^[a-z]+$`
 	// +kubebuilder:validation:MinLength:=3
 	// +kubebuilder:validation:MaxLength:=32
@@ -59,7 +59,7 @@ type KymaSpec struct {
 	Channel string `json:"channel"`
 
 	// skipMaintenanceWindows lets updates that need a downtime start at once instead of in the next maintenance window.
-	// Empty: false. The manager reads this field from the Kyma in the control plane only.
+	// Empty: false. The manager reads skipMaintenanceWindows from the Kyma in the control plane only.
 	// +optional
 	SkipMaintenanceWindows bool `json:"skipMaintenanceWindows,omitempty"`
 
@@ -75,7 +75,8 @@ type KymaSpec struct {
 // Module is the request for one module.
 // +kubebuilder:validation:XValidation:rule="!(has(self.version) && has(self.channel))",fieldPath=".version",message="version and channel exclude each other: set version to pin the module, or channel to follow a release channel"
 type Module struct {
-	// name is the name of the module: that of its ModuleReleaseMeta, and spec.moduleName of its ModuleTemplates.
+	// name is the name of the module, which is also the name of its ModuleReleaseMeta and the spec.moduleName of its
+	// ModuleTemplates.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=253
 	Name string `json:"name"`
@@ -90,8 +91,8 @@ type Module struct {
 	Channel string `json:"channel,omitempty"`
 
 	// version pins the module to this version (semantic versioning 2.0.0, without a leading v), regardless of the
-	// channels. Empty: the module follows its channel. Only one of channel and version may be set. Clients of Kyma's
-	// own API, which does not have this field, drop it when they write the whole object.
+	// channels. If version is empty, the module follows its channel. Only one of channel and version may be set.
+	// Clients of the original Kyma API do not know the field version, and drop it when they write the whole object.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`
 	// +kubebuilder:validation:MaxLength:=128
@@ -106,13 +107,14 @@ type Module struct {
 	Controller string `json:"controller,omitempty"`
 
 	// customResourcePolicy defines the handling of the default custom resource of the module. CreateAndDelete creates
-	// it with the module and deletes it before the module is uninstalled; Ignore leaves it to the user.
+	// the default custom resource with the module, and deletes it before the module is uninstalled; Ignore leaves the
+	// default custom resource to the user.
 	// +optional
 	// +kubebuilder:default:=CreateAndDelete
 	CustomResourcePolicy CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
 
-	// managed defines whether the module is reconciled. False: the installed objects stay unchanged and are neither
-	// updated nor repaired nor removed until managed is true again.
+	// managed defines whether the module is reconciled. If managed is false, the installed objects stay unchanged: they
+	// are neither updated nor repaired nor removed until managed is true again.
 	// +optional
 	// +kubebuilder:default:=true
 	Managed *bool `json:"managed,omitempty"`
@@ -121,11 +123,11 @@ type Module struct {
 // KymaStatus is the observed state of a Kyma and its modules.
 type KymaStatus struct {
 	// observedGeneration is the metadata.generation of the Kyma that this status belongs to. Zero: not known. Not in
-	// Kyma's own API. In a runtime it is the generation of the Kyma in the runtime.
+	// Kyma's own API. In a runtime, observedGeneration is the generation of the Kyma in the runtime.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// state is the worst state of all modules and conditions. Empty: the Kyma was not reconciled yet.
+	// state is the worst state of all modules and conditions. If state is empty, the Kyma was not reconciled yet.
 	// +optional
 	State State `json:"state,omitempty"`
 
@@ -134,16 +136,17 @@ type KymaStatus struct {
 	ActiveChannel string `json:"activeChannel,omitempty"`
 
 	// modulesReady is the number of modules that are Ready or Unmanaged, a slash, and the number of all modules, for
-	// example 3/4. kubectl get kyma shows this field as a column. Empty: the Kyma was not reconciled yet. Not in Kyma's
-	// own API.
+	// example 3/4. kubectl get kyma shows this field as a column. If modulesReady is empty, the Kyma was not reconciled
+	// yet. Not in Kyma's own API.
 	// +optional
 	ModulesReady string `json:"modulesReady,omitempty"`
 
 	// summary lists the modules with their version, their channel, their state if it is not Ready, and the code of
 	// their problem, for example "keda@2.1.0 (fast), sample@1.0.0 (regular, Error, WorkloadFailed)". kubectl get kyma
-	// shows this field as a column. The text has at most 1,024 characters; "and 3 more" then stands for the other
-	// modules. The manager writes this field together with other changes of the status. Empty: there are no modules, or
-	// the status has not changed since the manager was upgraded to a release with this field. Not in Kyma's own API.
+	// shows this field as a column. The text of summary has at most 1,024 characters; "and 3 more" then stands for the
+	// other modules. The manager writes summary only together with other changes of the status. If summary is empty,
+	// there are no modules, or the status has not changed since the manager was upgraded to a release with this field.
+	// Not in Kyma's own API.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=1024
 	Summary string `json:"summary,omitempty"`
@@ -160,8 +163,8 @@ type KymaStatus struct {
 	Modules []ModuleStatus `json:"modules,omitempty"`
 
 	// mandatoryModules has an entry for each mandatory module that is installed, ordered by name. A control plane that
-	// was restored from a backup reads the copy in the runtime, to find out which versions the runtime has. Not in
-	// Kyma's own API.
+	// was restored from a backup reads mandatoryModules in the runtime, to find out which versions the runtime has. Not
+	// in Kyma's own API.
 	// +optional
 	// +listType=atomic
 	MandatoryModules []MandatoryModuleStatus `json:"mandatoryModules,omitempty"`
@@ -170,21 +173,22 @@ type KymaStatus struct {
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
 
-	// clusterID identifies the cluster of the runtime: it is the UID of the Namespace kube-system there. If the access
-	// Secret leads to a cluster with another UID, nothing is changed there. Empty: not known. Not in Kyma's own API; in
-	// the control plane only.
+	// clusterID identifies the cluster of the runtime: it is the UID of the Namespace kube-system in this cluster. If
+	// the access Secret leads to a cluster with another UID, the manager changes nothing in that cluster. Empty: not
+	// known. The original Kyma API does not have clusterID, and only the Kyma in the control plane has it.
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
 	// kubernetesVersion is the version of Kubernetes that the API server of the runtime reports, such as v1.34.2. The
-	// manager reads it when it connects to the runtime, and after that at most once an hour. Empty: not known. Not in
-	// Kyma's own API; in the control plane only.
+	// manager reads the Kubernetes version when it connects to the runtime, and after that at most once an hour. Empty:
+	// not known. The original Kyma API does not have kubernetesVersion, and only the Kyma in the control plane has it.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=32
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 
-	// agent is the status of the agent that reports changes in the runtime. Absent: no agent is installed, or the
-	// watcher is disabled. Not in Kyma's own API; in the control plane only.
+	// agent is the status of the agent that reports changes in the runtime. If agent is absent, no agent is installed,
+	// or the watcher is disabled. The original Kyma API does not have agent, and only the Kyma in the control plane has
+	// it.
 	// +optional
 	Agent *AgentStatus `json:"agent,omitempty"`
 }
@@ -192,12 +196,12 @@ type KymaStatus struct {
 // AgentStatus is the status of the agent in a runtime. The condition SKRWebhook contains the same information for
 // users.
 type AgentStatus struct {
-	// digest identifies the objects of the agent that were delivered to the runtime, without the certificate. Empty:
-	// not all of them exist yet.
+	// digest identifies the objects of the agent that were delivered to the runtime, without the certificate. If digest
+	// is empty, not all objects of the agent exist yet.
 	// +optional
 	Digest string `json:"digest,omitempty"`
 
-	// version is the version of the connected agent. Empty: the agent was never connected.
+	// version is the version of the connected agent. If version is empty, the agent was never connected.
 	// +optional
 	Version string `json:"version,omitempty"`
 
@@ -208,13 +212,13 @@ type AgentStatus struct {
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
-	// lastHeartbeat is the time of the last heartbeat before the agent was disconnected. Absent while the agent is
-	// connected; a metric has the time instead.
+	// lastHeartbeat is the time of the last heartbeat before the agent was disconnected. lastHeartbeat is absent while
+	// the agent is connected; a metric has the time instead.
 	// +optional
 	LastHeartbeat metav1.Time `json:"lastHeartbeat,omitzero"`
 
-	// sequence is the number of the last event that was received before the agent was disconnected. Zero while the
-	// agent is connected.
+	// sequence is the number of the last event that was received before the agent was disconnected. sequence is zero
+	// while the agent is connected.
 	// +optional
 	Sequence int64 `json:"sequence,omitempty"`
 
@@ -230,8 +234,8 @@ type AgentStatus struct {
 	// +optional
 	Certificate *AgentCertificate `json:"certificate,omitempty"`
 
-	// synced are the objects of the agent that were delivered to the runtime, in the order of their delivery. These
-	// objects are removed with the Kyma.
+	// synced are the objects of the agent that were delivered to the runtime, in the order of their delivery. The
+	// objects in synced are removed with the Kyma.
 	// +optional
 	// +listType=atomic
 	Synced []Resource `json:"synced,omitempty"`
@@ -246,7 +250,7 @@ type AgentCertificate struct {
 	// issued is the time at which the certificate was issued.
 	Issued metav1.Time `json:"issued"`
 
-	// notAfter is the time at which the certificate expires. A new certificate is delivered before that time.
+	// notAfter is the time at which the certificate expires. A new certificate is delivered before notAfter.
 	NotAfter metav1.Time `json:"notAfter"`
 
 	// root is the fingerprint of the root certificate that signed this certificate.
@@ -255,14 +259,15 @@ type AgentCertificate struct {
 	// bundle is the digest of the root certificates that the runtime was configured to trust.
 	Bundle string `json:"bundle"`
 
-	// seen is the fingerprint of the root that signed the certificate of the agent's last heartbeat; the agent trusts
-	// listeners whose certificates were signed by this root or an older one. Empty: the agent has sent no heartbeat
-	// yet.
+	// seen is the fingerprint of the root that signed the certificate of the agent's last heartbeat. The agent trusts
+	// listeners whose certificates were signed by this root or an older one. If seen is empty, the agent has sent no
+	// heartbeat yet.
 	// +optional
 	RootInUse string `json:"seen,omitempty"`
 }
 
-// MandatoryModuleStatus is the version of one mandatory module in a runtime. The Manifest of the module has its state.
+// MandatoryModuleStatus is the version of one mandatory module in a runtime. The state of a mandatory module is in its
+// Manifest.
 type MandatoryModuleStatus struct {
 	// name is the name of the module.
 	Name string `json:"name"`
@@ -278,13 +283,14 @@ type MandatoryModuleStatus struct {
 	// +optional
 	Resource *ObjectReference `json:"resource,omitempty"`
 
-	// lastChange is the last change of the version. Absent: the version has not changed since the manager began to
-	// record changes.
+	// lastChange is the last change of the version. If lastChange is absent, the version has not changed since the
+	// manager began to record changes.
 	// +optional
 	LastChange *ModuleChange `json:"lastChange,omitempty"`
 }
 
-// ModuleStatus is the observed state of one module of a runtime. All its fields are from the same reconcile.
+// ModuleStatus is the observed state of one module of a runtime. All fields of a ModuleStatus are from the same
+// reconcile.
 type ModuleStatus struct {
 	// name is the name of the module.
 	Name string `json:"name"`
@@ -321,7 +327,8 @@ type ModuleStatus struct {
 	// +optional
 	Manifest *ObjectReference `json:"manifest,omitempty"`
 
-	// resource refers to the default custom resource in the runtime. Empty: there is none, or the user maintains it.
+	// resource refers to the default custom resource in the runtime. If resource is empty, there is no default custom
+	// resource, or the user maintains it.
 	// +optional
 	Resource *ObjectReference `json:"resource,omitempty"`
 
@@ -334,8 +341,8 @@ type ModuleStatus struct {
 	// +kubebuilder:default:=false
 	Maintenance bool `json:"maintenance,omitempty"`
 
-	// history are the last changes of the version of the module, the oldest first, at most ten. Empty: the version has
-	// not changed since the manager began to record changes. Not in Kyma's own API.
+	// history are the last changes of the version of the module, the oldest first, at most ten. If history is empty,
+	// the version has not changed since the manager began to record changes. Not in Kyma's own API.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=10
@@ -352,12 +359,13 @@ type ModuleChange struct {
 	// +optional
 	From string `json:"from,omitempty"`
 
-	// started is the time at which the change began. Absent: the version was installed before changes were recorded.
+	// started is the time at which the change began. If started is absent, the version was installed before changes
+	// were recorded.
 	// +optional
 	Started metav1.Time `json:"started,omitzero"`
 
-	// ended is the time at which the module first became Ready or Warning with the version. Absent: it has not become
-	// Ready or Warning yet.
+	// ended is the time at which the module first became Ready or Warning with the version. If ended is absent, the
+	// module has not become Ready or Warning yet.
 	// +optional
 	Ended metav1.Time `json:"ended,omitzero"`
 
@@ -391,7 +399,7 @@ type ObjectReferenceMeta struct {
 	// +optional
 	Name string `json:"name,omitempty"`
 
-	// namespace is the namespace of the object. Empty: the object is cluster-scoped.
+	// namespace is the namespace of the object. If namespace is empty, the object is cluster-scoped.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 
@@ -409,8 +417,8 @@ type KymaList struct {
 	Items []Kyma `json:"items"`
 }
 
-// Module returns the entry of spec.modules with this name, or nil if the Kyma does not request the module. The result
-// points into the Kyma.
+// Module returns the entry of spec.modules with this name, or nil if the Kyma does not request the module. The returned
+// pointer points into the Kyma.
 func (k *Kyma) Module(name string) *Module {
 	if k == nil {
 		return nil
@@ -423,8 +431,8 @@ func (k *Kyma) Module(name string) *Module {
 	return nil
 }
 
-// ModuleStatus returns the status of the module with this name, or nil if there is none.
-// The result points into the Kyma.
+// ModuleStatus returns the status of the module with this name, or nil if there is none. The returned pointer points
+// into the Kyma.
 func (k *Kyma) ModuleStatus(name string) *ModuleStatus {
 	if k == nil {
 		return nil
@@ -437,8 +445,9 @@ func (k *Kyma) ModuleStatus(name string) *ModuleStatus {
 	return nil
 }
 
-// ModuleChannel returns the release channel that the module with this name follows: its own, else that of the Kyma,
-// else DefaultChannel. The result does not depend on whether the Kyma requests the module, or pins its version.
+// ModuleChannel returns the release channel that the module with this name follows: the channel of the module, else the
+// channel of the Kyma, else DefaultChannel. The result does not depend on whether the Kyma requests the module, or pins
+// its version.
 func (k *Kyma) ModuleChannel(name string) string {
 	if module := k.Module(name); module != nil && module.Channel != "" {
 		return module.Channel
@@ -468,13 +477,13 @@ func (k *Kyma) IsBeta() bool { return k != nil && labelIsTrue(k.Labels, LabelBet
 // IsInternal reports whether the Kyma may have modules that are marked as internal.
 func (k *Kyma) IsInternal() bool { return k != nil && labelIsTrue(k.Labels, LabelInternal) }
 
-// SkipsReconciliation reports whether the Kyma has the label that excludes it from reconciliation. Upper and lower case
-// of the value are the same.
+// SkipsReconciliation reports whether the Kyma has the label that excludes it from reconciliation. The case of the
+// letters in the value of the label does not matter.
 func (k *Kyma) SkipsReconciliation() bool {
 	return k != nil && labelIsTrue(k.Labels, LabelSkipReconciliation)
 }
 
-// IsManaged reports whether the module is reconciled, which it is unless managed is false.
+// IsManaged reports whether the module is reconciled: it is, unless managed is false.
 func (m *Module) IsManaged() bool { return m == nil || m.Managed == nil || *m.Managed }
 
 // Policy returns the custom resource policy, CreateAndDelete if none is set.

@@ -16,14 +16,14 @@ const (
 	// LabelModuleName names the module of a Manifest or ModuleTemplate, and marks Secrets in the control plane whose
 	// data a module may receive.
 	LabelModuleName = "operator.kyma-project.io/module-name"
-	// LabelChannel is the release channel of a Manifest. Mandatory and pinned modules have none.
+	// LabelChannel is the release channel of a Manifest. Mandatory and pinned modules do not have LabelChannel.
 	LabelChannel = "operator.kyma-project.io/channel"
 	// LabelControllerName is copied from a ModuleTemplate to its Manifests, for information.
 	LabelControllerName = "operator.kyma-project.io/controller-name"
 	// LabelMandatoryModule marks the Manifests of mandatory modules with ValueTrue.
 	LabelMandatoryModule = "operator.kyma-project.io/mandatory-module"
-	// LabelTarget is TargetControlPlane on a Manifest whose objects are in the control plane. Other Manifests do not
-	// have it. Not in Kyma's own API.
+	// LabelTarget is TargetControlPlane on a Manifest whose objects are in the control plane. Manifests with objects in
+	// runtimes do not have LabelTarget. Not in Kyma's own API.
 	LabelTarget = "operator.kyma-project.io/target"
 	// LabelSkipReconciliation with ValueTrue excludes a Kyma or Manifest from reconciliation. Users set it.
 	LabelSkipReconciliation = "operator.kyma-project.io/skip-reconciliation"
@@ -37,18 +37,18 @@ const (
 	// LabelTombstone with ValueTrue marks ConfigMaps in the control plane that list the objects left in a runtime by a
 	// deletion that was given up. Not in Kyma's own API.
 	LabelTombstone = "operator.kyma-project.io/tombstone"
-	// LabelShard is the shard, 0 to 63, of the runtime of a Kyma or Manifest. The label is set if several replicas of
+	// LabelShard is the shard, 0 to 63, of the runtime of a Kyma or Manifest. LabelShard is set if several replicas of
 	// the manager share the work. Not in Kyma's own API.
 	LabelShard = "operator.kyma-project.io/shard"
 	// LabelLease is the kind of a Lease of the manager: LeaseOfReplica or LeaseOfShard. Not in Kyma's own API.
 	LabelLease = "operator.kyma-project.io/lease"
 	// LabelVersion on the Lease of leader election, and on the Lease of a replica, is the version of the manager that
-	// renews it. The manager writes the label together with a renewal. Not in Kyma's own API.
+	// renews it. The manager writes LabelVersion when it renews the Lease. Not in Kyma's own API.
 	LabelVersion = "operator.kyma-project.io/version"
 	// LabelPurpose is the purpose of a Secret. See PurposeWatcherCertificate.
 	LabelPurpose = "operator.kyma-project.io/purpose"
-	// LabelWatcherGateway is the label by which Watchers usually select Istio gateways. Its value is
-	// WatcherGatewayDefault.
+	// LabelWatcherGateway is the label by which Watchers usually select Istio gateways. The value of
+	// LabelWatcherGateway is WatcherGatewayDefault.
 	LabelWatcherGateway = "operator.kyma-project.io/watcher-gateway"
 	// LabelPodRestartTrigger in a pod template changes with the certificate, so that the pods are restarted.
 	LabelPodRestartTrigger = "operator.kyma-project.io/pod-restart-trigger"
@@ -56,8 +56,8 @@ const (
 
 // Values of the labels above.
 const (
-	// ManagedByLifecycleManager is the value of LabelManagedBy in the control plane. Kymas without it are not
-	// reconciled.
+	// ManagedByLifecycleManager is the value of LabelManagedBy in the control plane. Kymas without
+	// ManagedByLifecycleManager are not reconciled.
 	ManagedByLifecycleManager = "lifecycle-manager"
 	// ManagedByKyma is the value of LabelManagedBy in a runtime.
 	ManagedByKyma = "kyma"
@@ -72,11 +72,11 @@ const (
 	WatcherGatewayDefault = "default"
 )
 
-// LeaderLease is the name of the Lease of leader election, in the namespace of the manager. Kyma's lifecycle-manager
-// uses the same name, so that the two never reconcile at the same time.
+// LeaderLease is the name of the Lease of leader election, in the namespace of the manager. The lifecycle-manager of
+// the Kyma project uses the same name, so that the two managers never reconcile at the same time.
 const LeaderLease = "893110f7.kyma-project.io"
 
-// Labels that describe a runtime. The component that creates Kymas sets them.
+// Labels that describe a runtime. The component that creates Kymas sets the labels that describe a runtime.
 const (
 	// LabelRuntimeID is the ID of the runtime. The ID is the name in the certificate of the agent, and the label is
 	// copied to the Kyma in the runtime.
@@ -91,7 +91,8 @@ const (
 	LabelPlatformRegion = "kyma-project.io/platform-region"
 	// LabelBrokerPlanName is matched by maintenance policies as the plan.
 	LabelBrokerPlanName = "kyma-project.io/broker-plan-name"
-	// LabelProvider is the cloud provider of the runtime, for example AWS. Expressions of risks ask for it.
+	// LabelProvider is the cloud provider of the runtime, for example AWS. CEL expressions of risks
+	// (spec.upgrade.risks) can use the provider.
 	LabelProvider = "kyma-project.io/provider"
 	// LabelInstanceID appears in metrics.
 	LabelInstanceID = "kyma-project.io/instance-id"

@@ -16,7 +16,7 @@ const RawManifest = "raw-manifest"
 
 // Names of other resources in the OCM component of a module.
 const (
-	// LayerConfig contains settings for the installation, see ManifestSpec.Config.
+	// LayerConfig contains settings for the installation; ManifestSpec.Config describes them.
 	LayerConfig = "config"
 	// LayerCRDs contains CRDs, see ManifestSpec.CRDs.
 	LayerCRDs = "crds"
@@ -26,7 +26,7 @@ const (
 )
 
 // Manifest is one version of one module on one runtime: its sources, its installed objects, and its state. Lifecycle
-// Manager creates it in the control plane; users read it.
+// Manager creates Manifests in the control plane; users read them.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -74,8 +74,8 @@ type ManifestSpec struct {
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// customResourcePolicy defines the handling of resource. CreateAndDelete creates it after all other objects and
-	// deletes it first; Ignore leaves it to the user.
+	// customResourcePolicy defines the handling of resource. CreateAndDelete creates the default custom resource after
+	// all other objects, and deletes it before them; Ignore leaves it to the user.
 	// +optional
 	// +kubebuilder:default:=CreateAndDelete
 	CustomResourcePolicy CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
@@ -95,7 +95,8 @@ type ManifestSpec struct {
 	Install InstallInfo `json:"install,omitzero"`
 
 	// installs are the sources of the module's objects, in the order in which they are installed, each named once. Only
-	// one of install and installs may be set. An empty list means that only crds and resource are installed. At most
+	// one of install and installs may be set. If installs is an empty list, only crds and resource are installed. At
+	// most
 	// 32. Not in Kyma's own API.
 	// +optional
 	// +listType=map
@@ -110,20 +111,20 @@ type ManifestSpec struct {
 	// +kubebuilder:validation:EmbeddedResource
 	Resource *unstructured.Unstructured `json:"resource,omitempty"`
 
-	// customStateCheck maps values in resource to states, see ModuleTemplate. Empty: .status.state is the state. Not in
-	// Kyma's own API.
+	// customStateCheck maps values in resource to states, as in the ModuleTemplate. If customStateCheck is empty,
+	// .status.state of the custom resource is the state. Not in Kyma's own API.
 	// +optional
 	// +kubebuilder:validation:MaxItems:=64
 	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
 
-	// stateExpression computes the state of resource in CEL, see ModuleTemplate. The expression takes precedence over
-	// customStateCheck. Not in Kyma's own API.
+	// stateExpression computes the state of resource in CEL, as in the ModuleTemplate. The field stateExpression takes
+	// precedence over customStateCheck. Not in Kyma's own API.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
 
-	// localizedImages are image references; each of them replaces the images in the objects of the module that have the
-	// same last path segment and tag. Empty: the images stay unchanged.
+	// localizedImages are image references. Each reference replaces the images of the module's objects that have the
+	// same last path segment and tag. If localizedImages is empty, the images stay unchanged.
 	// +optional
 	LocalizedImages []string `json:"localizedImages,omitempty"`
 
@@ -134,8 +135,8 @@ type ManifestSpec struct {
 
 // InstallInfo is a source of the objects of a module.
 type InstallInfo struct {
-	// name is the name of the source: raw-manifest in install; in installs it is the name of the release of a chart,
-	// and the name by which config refers to the source.
+	// name is the name of the source: in install it is raw-manifest; in installs it is the name of the release of a
+	// chart, and the name by which config refers to the source.
 	Name string `json:"name"`
 
 	// source is the location of the objects; its type defines the other fields. oci-ref and oci-dir have repo, name,
@@ -176,27 +177,27 @@ type ManifestStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// state is the state of the module on this runtime. Empty: the Manifest was not reconciled yet.
+	// state is the state of the module on this runtime. If state is empty, the Manifest was not reconciled yet.
 	State State `json:"state"`
 
-	// version is the version of the module that is installed now. During an update this version differs from
-	// spec.version. Empty: no version was installed completely yet. Not in Kyma's own API.
+	// version is the version of the module that is installed now. During an update, status.version differs from
+	// spec.version. If version is empty, no version was installed completely yet. Not in Kyma's own API.
 	// +optional
 	Version string `json:"version,omitempty"`
 
 	// appliedDigest is a digest of everything that was last applied completely: the objects, their overlay for this
-	// runtime, and the default custom resource. While it equals the digest of the desired state, there is nothing to
-	// apply. Empty: nothing was applied completely yet. Not in Kyma's own API.
+	// runtime, and the default custom resource. While appliedDigest equals the digest of the desired state, there is
+	// nothing to apply. If appliedDigest is empty, nothing was applied completely yet. Not in Kyma's own API.
 	// +optional
 	AppliedDigest string `json:"appliedDigest,omitempty"`
 
-	// appliedGeneration is the metadata.generation of the Manifest that appliedDigest belongs to. While it equals
-	// metadata.generation, the desired version is installed, even if its sources cannot be read. Zero: not known. Not
-	// in Kyma's own API.
+	// appliedGeneration is the metadata.generation of the Manifest that appliedDigest belongs to. While
+	// appliedGeneration equals metadata.generation, the desired version is installed, even if its sources cannot be
+	// read. Zero: not known. Not in Kyma's own API.
 	// +optional
 	AppliedGeneration int64 `json:"appliedGeneration,omitempty"`
 
-	// target is the cluster of the objects in synced. Empty: the runtime. Not in Kyma's own API.
+	// target is the cluster that contains the objects in synced. Empty: the runtime. Not in Kyma's own API.
 	// +optional
 	Target Target `json:"target,omitempty"`
 
@@ -207,14 +208,14 @@ type ManifestStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
 	// synced is the inventory: the objects in the runtime that this Manifest created or is about to create, and that
-	// are not known to be deleted. Only these objects are ever pruned or removed.
+	// are not known to be deleted. Only objects in synced are ever pruned or removed.
 	// +optional
 	// +listType=atomic
 	Synced []Resource `json:"synced,omitempty"`
 
-	// renderFailure is the content whose rendering crashed or had to be stopped. This content is not rendered again,
-	// even after a restart of the manager, until a retry is requested. Absent: there is no such content. Not in Kyma's
-	// own API.
+	// renderFailure is the content whose rendering crashed or had to be stopped. The content in renderFailure is not
+	// rendered again, even after a restart of the manager, until a retry is requested. If renderFailure is absent, no
+	// rendering has failed in this way. Not in Kyma's own API.
 	// +optional
 	RenderFailure *RenderFailure `json:"renderFailure,omitempty"`
 
@@ -222,8 +223,8 @@ type ManifestStatus struct {
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
 
-	// lastChange is the last change of the version. Absent: the version has not changed since the manager began to
-	// record changes. Not in Kyma's own API.
+	// lastChange is the last change of the version. If lastChange is absent, the version has not changed since the
+	// manager began to record changes. Not in Kyma's own API.
 	// +optional
 	LastChange *ModuleChange `json:"lastChange,omitempty"`
 }
@@ -241,7 +242,7 @@ type RenderFailure struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Resource names one object in a runtime. All five fields are always written.
+// Resource names one object in a runtime. All five fields that identify the object are always written.
 type Resource struct {
 	// name is the name of the object.
 	Name string `json:"name"`
@@ -258,17 +259,18 @@ type Resource struct {
 	// kind is the kind of the object.
 	Kind string `json:"kind"`
 
-	// keep is true if the object stays when the module no longer contains it or is uninstalled: its annotation
-	// operator.kyma-project.io/prune is keep. Not in Kyma's own API.
+	// keep is true if the annotation operator.kyma-project.io/prune of the object is keep. The object then stays when
+	// the module no longer contains it, or is uninstalled. Not in Kyma's own API.
 	// +optional
 	Keep bool `json:"keep,omitempty"`
 
-	// pending is true from the time when the object was recorded until all objects were applied. Until then it is not
-	// known whether the object was created by the module or existed before. Not in Kyma's own API.
+	// pending is true from the time when the object was recorded until all objects were applied. While pending is true,
+	// it is not known whether the module created the object, or whether the object existed before. Not in Kyma's own
+	// API.
 	// +optional
 	Pending bool `json:"pending,omitempty"`
 
-	// adopted is true if the object existed before the module was installed. The object stays when the module is
+	// adopted is true if the object existed before the module was installed. An adopted object stays when the module is
 	// removed. Not in Kyma's own API.
 	// +optional
 	Adopted bool `json:"adopted,omitempty"`
@@ -289,10 +291,10 @@ type ManifestList struct {
 }
 
 // ManifestName returns the name of the Manifest of a module on a runtime: the name of the Kyma, the last path segment
-// of the OCM component name, and the FNV-1 hash (32 bit, decimal) of component and module, joined by dashes. A result
-// of 63 characters or more is cut to 62; it then ends in neither a dash nor a dot. A Manifest is created with this name
-// and keeps it when a later version of the module comes from another component. So clients should find it by
-// status.modules[].manifest or by its labels.
+// of the OCM component name, and the FNV-1 hash (32 bit, decimal) of component and module, joined by dashes. A name of
+// 63 characters or more is cut to 62 characters, without a dash or a dot at the end. A Manifest is created with the
+// name from ManifestName, and keeps it when a later version of the module comes from another component. Clients should
+// find a Manifest by status.modules[].manifest of the Kyma, or by the labels of the Manifest, and not by ManifestName.
 func ManifestName(kyma, component, module string) string {
 	hash := fnv.New32()
 	hash.Write([]byte(component + module)) // a hash never returns an error
@@ -316,8 +318,8 @@ func (m *Manifest) Channel() string { return m.label(LabelChannel) }
 // IsMandatory reports whether the Manifest belongs to a mandatory module.
 func (m *Manifest) IsMandatory() bool { return m.label(LabelMandatoryModule) == ValueTrue }
 
-// SkipsReconciliation reports whether the Manifest has the label that excludes it from reconciliation. The value must
-// be exactly "true".
+// SkipsReconciliation reports whether the Manifest has the label that excludes it from reconciliation. The value of the
+// label skip-reconciliation must be exactly "true".
 func (m *Manifest) SkipsReconciliation() bool { return m.label(LabelSkipReconciliation) == ValueTrue }
 
 // IsUnmanaged reports whether the module was handed over to the user.
@@ -326,13 +328,13 @@ func (m *Manifest) IsUnmanaged() bool {
 }
 
 // IsRestored reports whether the Manifest has AnnotationRuntimeVersion: the control plane has lost the state of a
-// module that is still installed in the runtime. The controller applies nothing for such a Manifest.
+// module that is still installed in the runtime. The Manifest controller applies nothing for a restored Manifest.
 func (m *Manifest) IsRestored() bool {
 	return m != nil && m.Annotations[AnnotationRuntimeVersion] != ""
 }
 
 // HasRuntimeInventory reports whether the controller has read the inventory of a restored Manifest from the runtime. If
-// the inventory is empty then, the runtime has no object of the module.
+// the inventory is empty after it was read from the runtime, the runtime has no object of the module.
 func (m *Manifest) HasRuntimeInventory() bool {
 	if !m.IsRestored() {
 		return false

@@ -3,7 +3,8 @@ package v1beta2
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // ModuleReleaseMeta defines which version of a module each release channel has, or that the module is installed on
-// every runtime. Its name is the name of the module; Lifecycle Manager finds the ModuleReleaseMeta by this name.
+// every runtime. The name of a ModuleReleaseMeta is the name of the module; Lifecycle Manager finds the
+// ModuleReleaseMeta by this name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -24,8 +25,8 @@ type ModuleReleaseMeta struct {
 	// +optional
 	Spec ModuleReleaseMetaSpec `json:"spec,omitzero"`
 
-	// status is the progress of the versions in the fleet. Only Lifecycle Manager writes the status. Not in Kyma's own
-	// API; in the control plane only.
+	// status is the progress of the versions in the fleet. Only Lifecycle Manager writes the status. The original Kyma
+	// API does not have this status, and only the ModuleReleaseMeta in the control plane has it.
 	// +optional
 	Status ModuleReleaseMetaStatus `json:"status,omitzero"`
 }
@@ -36,21 +37,21 @@ type ModuleReleaseMetaStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// channels has an entry for each channel. For a mandatory module, it has one entry with the name mandatory.
+	// channels has an entry for each channel. For a mandatory module, channels has one entry with the name mandatory.
 	// +optional
 	// +listType=map
 	// +listMapKey=channel
 	Channels []ChannelStatus `json:"channels,omitempty"`
 
-	// withdrawn are the versions that no runtime gets any more, the highest first, at most 20.
+	// withdrawn are the versions that no further runtime gets, the highest first, at most 20.
 	// +optional
 	// +listType=map
 	// +listMapKey=version
 	// +kubebuilder:validation:MaxItems:=20
 	Withdrawn []WithdrawnVersion `json:"withdrawn,omitempty"`
 
-	// conditions has the conditions Ready, Reconciling and Stalled, as kstatus reads them: Ready is True when every
-	// channel has reached its version in the fleet.
+	// conditions has the conditions Ready, Reconciling and Stalled, as kstatus reads them: Ready is True when the
+	// rollouts of all channels have completed, so that every channel has its version in the fleet.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -70,9 +71,9 @@ type WithdrawnVersion struct {
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
-	// runtimes is the number of runtimes that have the version, or are about to get it. These runtimes keep the version
-	// until their channel moves to another one. The runtimes are counted every ten minutes, and at once when the
-	// version is withdrawn.
+	// runtimes is the number of runtimes that have the version, or are about to get it. These runtimes keep the
+	// withdrawn version until their channel moves to another one. The runtimes are counted every ten minutes, and at
+	// once when the version is withdrawn.
 	// +optional
 	Runtimes int32 `json:"runtimes,omitempty"`
 
@@ -88,8 +89,8 @@ type ChannelStatus struct {
 	// channel is the name of the channel, or mandatory.
 	Channel string `json:"channel"`
 
-	// version is the proven version: the last version whose rollout was completed. While a rollout is under way, the
-	// runtimes that it has not admitted yet have this version.
+	// version is the proven version: the last version whose rollout was completed. During a rollout, the runtimes that
+	// it has not admitted yet have the proven version.
 	// +optional
 	Version string `json:"version,omitempty"`
 
@@ -97,7 +98,8 @@ type ChannelStatus struct {
 	// +optional
 	ProvenAt metav1.Time `json:"provenAt,omitzero"`
 
-	// promotion is the state of the promotion from another channel. Absent: the policy of the channel has none.
+	// promotion is the state of the promotion from another channel. If promotion is absent, the policy of the channel
+	// has no promotion.
 	// +optional
 	Promotion *ChannelPromotion `json:"promotion,omitempty"`
 
@@ -109,24 +111,24 @@ type ChannelStatus struct {
 	// +optional
 	Rollout string `json:"rollout,omitempty"`
 
-	// takingBack is the higher version from which the current rollout takes runtimes back to version. Empty: no rollout
-	// takes runtimes back.
+	// takingBack is the higher version from which the current rollout takes runtimes back to version. If takingBack is
+	// empty, no rollout takes runtimes back.
 	// +optional
 	TakingBack string `json:"takingBack,omitempty"`
 
 	// takenBack is the version in spec whose rollout was halted, and from which runtimes were taken back. As long as
-	// spec has this version, the channel stays at version: move the channel to another version. Empty: no version was
-	// taken back.
+	// spec has the version in takenBack, the channel stays at version: move the channel to another version. If
+	// takenBack is empty, no version was taken back.
 	// +optional
 	TakenBack string `json:"takenBack,omitempty"`
 
-	// policy is the name of the RolloutPolicy of the rollout that is under way. Empty: the version takes effect on all
-	// runtimes at once.
+	// policy is the name of the RolloutPolicy of the rollout that is under way. If policy is empty, the version takes
+	// effect on all runtimes at once.
 	// +optional
 	Policy string `json:"policy,omitempty"`
 
-	// usedUrgency is the line of the annotation urgency that was last used for a move of the channel. This line has no
-	// effect on later moves.
+	// usedUrgency is the line of the annotation urgency that was last used for a move of the channel. The line in
+	// usedUrgency has no effect on later moves.
 	// +optional
 	UsedUrgency string `json:"usedUrgency,omitempty"`
 
@@ -152,7 +154,7 @@ type PromotionState string
 const (
 	// PromotionUpToDate means that the channel already has the version, or a higher one.
 	PromotionUpToDate PromotionState = "UpToDate"
-	// PromotionWaiting means that the version is not promoted yet: see blockers.
+	// PromotionWaiting means that the version is not promoted yet; the field blockers states why.
 	PromotionWaiting PromotionState = "Waiting"
 	// PromotionProposed means that a person may move the channel to the version.
 	PromotionProposed PromotionState = "Proposed"
@@ -192,7 +194,7 @@ type ChannelPromotion struct {
 	Revision int64 `json:"revision,omitempty"`
 
 	// hold is the move by which a person has set the channel to another version than the promoted one. The promotion
-	// waits until a person releases the hold: klm promotions release.
+	// waits until a person releases the hold with klm promotions release.
 	// +optional
 	Hold *PromotionHold `json:"hold,omitempty"`
 
@@ -259,11 +261,11 @@ type ChannelMove struct {
 	// +optional
 	Urgency RolloutUrgency `json:"urgency,omitempty"`
 
-	// reason is the reason for the urgency, or for a move that the manager made by itself, for users.
+	// reason is the reason for the urgency, or for a move that the manager made by itself. It is meant for users.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// outcome is the last phase of the rollout, for example Completed. Empty: the rollout is under way.
+	// outcome is the last phase of the rollout, for example Completed. If outcome is empty, the rollout is under way.
 	// +optional
 	Outcome RolloutPhase `json:"outcome,omitempty"`
 }
@@ -278,7 +280,7 @@ type ModuleReleaseMetaSpec struct {
 	ModuleName string `json:"moduleName"`
 
 	// ocmComponentName is the name of the OCM component that the module comes from: a domain, then at least one path
-	// segment, for example kyma-project.io/module/keda. Empty: the module cannot be installed.
+	// segment, for example kyma-project.io/module/keda. If ocmComponentName is empty, the module cannot be installed.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^[a-z][-a-z0-9]*([.][a-z][-a-z0-9]*)*[.][a-z]{2,}(/[a-z][-a-z0-9_]*([.][a-z][-a-z0-9_]*)*)+$`
 	// +kubebuilder:validation:MaxLength:=255
@@ -308,8 +310,8 @@ type ModuleReleaseMetaSpec struct {
 	Internal bool `json:"internal,omitempty"`
 
 	// kymaSelector restricts the module to Kymas in the control plane whose labels match. The selector applies to
-	// modules in --restricted-default-modules. Any other module with a selector is not allowed on any runtime. Empty:
-	// not restricted.
+	// modules in --restricted-default-modules. A module that is not in --restricted-default-modules and has a selector
+	// is not allowed on any runtime. Empty: not restricted.
 	// +optional
 	KymaSelector *Selector `json:"kymaSelector,omitempty"`
 }
@@ -349,7 +351,7 @@ type ModuleReleaseMetaList struct {
 func (m *ModuleReleaseMeta) IsMandatory() bool { return m != nil && m.Spec.Mandatory != nil }
 
 // ChannelVersion returns the version of the module in a release channel, and false if the module is not in the channel.
-// For a mandatory module it returns false; see spec.mandatory.
+// For a mandatory module, ChannelVersion returns false; spec.mandatory has its version.
 func (m *ModuleReleaseMeta) ChannelVersion(channel string) (version string, found bool) {
 	if m == nil {
 		return "", false
@@ -362,8 +364,8 @@ func (m *ModuleReleaseMeta) ChannelVersion(channel string) (version string, foun
 	return "", false
 }
 
-// Target returns the version in spec of a channel, or of the mandatory module for MandatoryChannel, and false if there
-// is none.
+// Target returns the version of a channel in spec, or of the mandatory module for MandatoryChannel. Target returns
+// false if there is no such version.
 func (m *ModuleReleaseMeta) Target(channel string) (version string, found bool) {
 	if m.IsMandatory() {
 		return m.Spec.Mandatory.Version, channel == MandatoryChannel
@@ -372,7 +374,7 @@ func (m *ModuleReleaseMeta) Target(channel string) (version string, found bool) 
 }
 
 // Current returns the version that a channel is to reach in the fleet: the version in spec, or the proven version if
-// the one in spec was taken back after a halt. The second result is false if there is no such version.
+// the one in spec was taken back after a halt. The second result of Current is false if there is no such version.
 func (m *ModuleReleaseMeta) Current(channel string) (version string, found bool) {
 	version, found = m.Target(channel)
 	if s := m.ChannelStatus(channel); s != nil && s.TakenBack != "" && s.TakenBack == version && s.Version != "" {
@@ -381,7 +383,8 @@ func (m *ModuleReleaseMeta) Current(channel string) (version string, found bool)
 	return version, found
 }
 
-// ChannelStatus returns the status of a channel, or nil if there is none. The result must not be changed.
+// ChannelStatus returns the status of a channel, or nil if there is none. The caller must not change the returned
+// status.
 func (m *ModuleReleaseMeta) ChannelStatus(channel string) *ChannelStatus {
 	if m == nil {
 		return nil

@@ -3,7 +3,7 @@ package v1beta2
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // ModuleRollout is one move of a channel of a module from one version to another. Lifecycle Manager creates the
-// ModuleRollout when the version of the channel changes in the ModuleReleaseMeta. Its name is
+// ModuleRollout when the version of the channel changes in the ModuleReleaseMeta. The name of a ModuleRollout is
 // <module>-<channel>-r<revision>. Not in Kyma's own API.
 //
 // +kubebuilder:object:root=true
@@ -39,10 +39,11 @@ type RolloutState string
 const (
 	// RolloutRunning lets the rollout continue.
 	RolloutRunning RolloutState = "Running"
-	// RolloutPaused lets no further runtime begin to update. Updates that have begun are finished.
+	// RolloutPaused lets no further runtime begin to update. Updates that have begun are finished while the rollout is
+	// paused.
 	RolloutPaused RolloutState = "Paused"
-	// RolloutAborted ends the rollout. Updates that have begun are finished, and the updated runtimes keep the new
-	// version.
+	// RolloutAborted ends the rollout. After an abort, updates that have begun are finished, and the updated runtimes
+	// keep the new version.
 	RolloutAborted RolloutState = "Aborted"
 )
 
@@ -67,7 +68,7 @@ const (
 	// UrgencyHotfix has the stages and soaks that spec.hotfix of the policy allows.
 	UrgencyHotfix RolloutUrgency = "Hotfix"
 	// UrgencyEmergency has no soaks and no gates. Signatures, spec.upgrade of the ModuleTemplate, withdrawn versions,
-	// limits and halts still apply.
+	// limits and halts apply to urgent rollouts, too.
 	UrgencyEmergency RolloutUrgency = "Emergency"
 )
 
@@ -107,7 +108,7 @@ type ModuleRolloutSpec struct {
 	To string `json:"to"`
 
 	// direction is Back if the rollout takes runtimes with the version in from back to the lower version in to. Only
-	// runtimes that have the version in from take part. Empty: Forward.
+	// runtimes that have the version in from take part in a rollout with direction Back. Empty: Forward.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="direction cannot be changed"
 	Direction RolloutDirection `json:"direction,omitempty"`
@@ -123,7 +124,7 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="onHalt cannot be changed"
 	OnHalt HaltAction `json:"onHalt,omitempty"`
 
-	// urgency is Normal, Hotfix or Emergency: see the annotation urgency of the ModuleReleaseMeta. Empty: Normal.
+	// urgency is Normal, Hotfix or Emergency, from the annotation urgency of the ModuleReleaseMeta. Empty: Normal.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="urgency cannot be changed"
 	Urgency RolloutUrgency `json:"urgency,omitempty"`
@@ -144,14 +145,14 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="revision cannot be changed"
 	Revision int64 `json:"revision"`
 
-	// lineage is the salt of the ranks of the runtimes. A rollout that supersedes another one inherits it, so that the
-	// same runtimes get the correction first.
+	// lineage is the salt of the hash from which the ranks of the runtimes are computed. A rollout that supersedes
+	// another one inherits its lineage, so that the same runtimes get the correction first.
 	// +kubebuilder:validation:MaxLength:=512
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="lineage cannot be changed"
 	Lineage string `json:"lineage"`
 
-	// policy is the name of the RolloutPolicy that the stages were copied from. Empty: there was no policy, and the
-	// version takes effect on all runtimes at once.
+	// policy is the name of the RolloutPolicy that the stages were copied from. If policy is empty, there was no
+	// policy, and the version takes effect on all runtimes at once.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=253
 	Policy string `json:"policy,omitempty"`
@@ -167,7 +168,7 @@ type ModuleRolloutSpec struct {
 	// +optional
 	Defaults RolloutDefaults `json:"defaults,omitzero"`
 
-	// maxUpdating is copied from the policy. It applies if the policy does not exist any more.
+	// maxUpdating is copied from the policy. The copied maxUpdating applies if the policy does not exist any more.
 	// +optional
 	MaxUpdating int32 `json:"maxUpdating,omitempty"`
 
@@ -188,14 +189,14 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:MaxLength:=1024
 	Reason string `json:"reason,omitempty"`
 
-	// approvals are added by users, see klm rollout approve.
+	// approvals are the approvals that users have added, for example with klm rollout approve.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=64
 	Approvals []RolloutApproval `json:"approvals,omitempty"`
 
-	// resumptions are added by users to let a halted rollout continue, see klm rollout resume. Each resumption
-	// acknowledges the failures that were found before it.
+	// resumptions are added by users to let a halted rollout continue, for example with klm rollout resume. Each
+	// resumption acknowledges the failures that were found before it.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=64
@@ -207,7 +208,8 @@ type ModuleRolloutStage struct {
 	RolloutStage `json:",inline"`
 
 	// ranks is the number of ranks, of 65,536, that this stage and all earlier stages with a percent have together. The
-	// number is computed from percent and minCount when the rollout is created. Zero: the stage has a selector.
+	// number is computed from percent and minCount when the rollout is created. If ranks is zero, the stage has a
+	// selector.
 	// +optional
 	Ranks int32 `json:"ranks,omitempty"`
 }
@@ -218,7 +220,7 @@ type RolloutApproval struct {
 	// +kubebuilder:validation:MaxLength:=32
 	Stage string `json:"stage"`
 
-	// gate is the name of the gate. Empty: all approval gates of the stage.
+	// gate is the name of the gate. If gate is empty, the approval is for all approval gates of the stage.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=32
 	Gate string `json:"gate,omitempty"`
@@ -230,7 +232,7 @@ type RolloutApproval struct {
 	// at is the time of the approval.
 	At metav1.Time `json:"at"`
 
-	// plan is the digest of the plan that was approved (status.plan). An approval of another plan does not count.
+	// plan is the digest of the approved plan (status.plan). An approval of another plan does not count.
 	// +kubebuilder:validation:MaxLength:=128
 	Plan string `json:"plan"`
 }
@@ -264,32 +266,32 @@ func (s *ModuleRolloutSpec) IsBack() bool { return s.Direction == RolloutBack }
 type RolloutPhase string
 
 const (
-	// RolloutPending means: no runtime was updated yet, because something is missing: see status.blockers.
+	// RolloutPending means that no runtime was updated yet, because something in status.blockers is missing.
 	RolloutPending RolloutPhase = "Pending"
-	// RolloutUpdating means: runtimes of the current stage are updated.
+	// RolloutUpdating means that runtimes of the current stage are being updated.
 	RolloutUpdating RolloutPhase = "Running"
-	// RolloutSoaking means: enough runtimes of the current stage are Ready with the new version, and the updated
+	// RolloutSoaking means that enough runtimes of the current stage are Ready with the new version, and the updated
 	// runtimes are observed.
 	RolloutSoaking RolloutPhase = "Soaking"
-	// RolloutWaitingForGate means: the soak of the current stage is over, and a gate has not passed.
+	// RolloutWaitingForGate means that the soak of the current stage is over, and a gate has not passed.
 	RolloutWaitingForGate RolloutPhase = "WaitingForGate"
-	// RolloutHeld means: no runtime begins to update, because of something that is not the fault of the version: see
-	// status.blockers.
+	// RolloutHeld means that no further runtime begins to update, for a cause in status.blockers that is not the
+	// version.
 	RolloutHeld RolloutPhase = "Held"
-	// RolloutHalted means: more runtimes have failed than the policy allows. A person has to resume or abort the
-	// rollout.
+	// RolloutHalted means that more runtimes have failed than the policy allows. A person has to resume or abort a
+	// halted rollout.
 	RolloutHalted RolloutPhase = "Halted"
-	// RolloutTail means: the last stage has passed. Runtimes that could not be updated so far are updated when they can
-	// be.
+	// RolloutTail means that the last stage has passed. During RolloutTail, runtimes that could not be updated so far
+	// are updated when they can be.
 	RolloutTail RolloutPhase = "Tail"
-	// RolloutEndedAborted means: a person has aborted the rollout, or has set the channel back.
+	// RolloutEndedAborted means that a person has aborted the rollout, or has set the channel back.
 	RolloutEndedAborted RolloutPhase = "Aborted"
-	// RolloutSuperseded means: the channel was moved to another version before this rollout was completed.
+	// RolloutSuperseded means that the channel was moved to another version before this rollout was completed.
 	RolloutSuperseded RolloutPhase = "Superseded"
-	// RolloutTakenBack means: the rollout was halted. Because its policy has onHalt, the version is withdrawn, and
+	// RolloutTakenBack means that the rollout was halted, and its policy has onHalt. The version is then withdrawn, and
 	// another ModuleRollout takes runtimes back to the former version.
 	RolloutTakenBack RolloutPhase = "TakenBack"
-	// RolloutCompleted means: the rollout has ended, and its version is the proven version of the channel.
+	// RolloutCompleted means that the rollout has ended, and its version is the proven version of the channel.
 	RolloutCompleted RolloutPhase = "Completed"
 )
 
@@ -298,8 +300,8 @@ func (p RolloutPhase) IsOver() bool {
 	return p == RolloutEndedAborted || p == RolloutSuperseded || p == RolloutTakenBack || p == RolloutCompleted
 }
 
-// ModuleRolloutStatus is the observed state of a rollout. The size of the status does not depend on the number of
-// runtimes: at most 16 KiB.
+// ModuleRolloutStatus is the observed state of a rollout. The size of the status is at most 16 KiB, and does not depend
+// on the number of runtimes.
 type ModuleRolloutStatus struct {
 	// observedGeneration is the metadata.generation that this status belongs to.
 	// +optional
@@ -318,7 +320,7 @@ type ModuleRolloutStatus struct {
 	Plan string `json:"plan,omitempty"`
 
 	// content is the digest of the content of the version that was verified and rendered before the first runtime was
-	// admitted. Absent: this was not done yet, or the rollout has no stages.
+	// admitted. If content is absent, the version was not verified and rendered yet, or the rollout has no stages.
 	// +optional
 	Content string `json:"content,omitempty"`
 
@@ -326,8 +328,8 @@ type ModuleRolloutStatus struct {
 	// +optional
 	Stage RolloutStageStatus `json:"stage,omitzero"`
 
-	// admitted are the runtimes that may begin and have not begun yet, at most 800: eight characters of a hash of the
-	// name of the Kyma for each. Empty: none.
+	// admitted are the runtimes that may begin and have not begun yet, at most 800. Each entry is eight characters of a
+	// hash of the name of the Kyma. Empty: none.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=6400
 	Admitted string `json:"admitted,omitempty"`
@@ -342,13 +344,13 @@ type ModuleRolloutStatus struct {
 	// +listMapKey=name
 	Stages []RolloutStageResult `json:"stages,omitempty"`
 
-	// blockers state why the rollout does not continue, and what to do, at most 8.
+	// blockers state why the rollout does not continue, and what to do; there are at most 8.
 	// +optional
 	// +listType=atomic
 	Blockers []RolloutBlocker `json:"blockers,omitempty"`
 
-	// wayBack states whether runtimes can be taken back from the new version to the former one. Absent: the direction
-	// of the rollout is Back.
+	// wayBack states whether runtimes can be taken back from the new version to the former one. If wayBack is absent,
+	// the direction of the rollout is Back.
 	// +optional
 	WayBack *RolloutWayBack `json:"wayBack,omitempty"`
 
@@ -357,7 +359,7 @@ type ModuleRolloutStatus struct {
 	// +listType=atomic
 	Worst []RolloutRuntime `json:"worst,omitempty"`
 
-	// haltedAt is the time of the last halt. Absent: the rollout is not halted.
+	// haltedAt is the time of the last halt. If haltedAt is absent, the rollout is not halted.
 	// +optional
 	HaltedAt metav1.Time `json:"haltedAt,omitzero"`
 
@@ -375,8 +377,8 @@ type ModuleRolloutStatus struct {
 	Starts []RolloutStarts `json:"starts,omitempty"`
 
 	// eta is the time at which the last runtime is expected to have the version. The forecast takes maintenance
-	// windows, freezes, soak times and limits into account, and assumes that nothing fails and gates pass at once.
-	// Absent: the rollout does not continue by itself, or the time is not known.
+	// windows, freezes, soak times and limits into account. It assumes that nothing fails and that gates pass at once.
+	// If eta is absent, the rollout does not continue by itself, or the time is not known.
 	// +optional
 	ETA metav1.Time `json:"eta,omitzero"`
 
@@ -398,7 +400,8 @@ type RolloutWayBack struct {
 	Declared bool `json:"declared"`
 
 	// verified means that going back is declared as safe, that the former version can still be installed, and that its
-	// CRDs have the versions in which custom resources are stored. The API server of each runtime checks the CRDs, too.
+	// CRDs have the versions in which custom resources are stored. The API server of each runtime checks the CRDs, too,
+	// before a runtime goes back.
 	// +optional
 	Verified bool `json:"verified"`
 
@@ -427,7 +430,7 @@ type RolloutStageStatus struct {
 	// +optional
 	ProvenAt metav1.Time `json:"provenAt,omitzero"`
 
-	// soakUntil is the time at which the soak ends. Absent: the soak has not begun.
+	// soakUntil is the time at which the soak ends. If soakUntil is absent, the soak has not begun.
 	// +optional
 	SoakUntil metav1.Time `json:"soakUntil,omitzero"`
 
@@ -474,7 +477,7 @@ type RolloutGateStatus struct {
 
 // RolloutCounts has the numbers of runtimes by verdict. Each runtime in scope has exactly one verdict.
 type RolloutCounts struct {
-	// inScope is the number of runtimes that have the module in the channel.
+	// inScope is the number of runtimes that follow the channel with this module.
 	// +optional
 	InScope int32 `json:"inScope"`
 	// waiting is the number of runtimes that are not admitted yet, or cannot be updated now.
@@ -492,7 +495,7 @@ type RolloutCounts struct {
 	// lost is the number of runtimes that cannot be reached since their update began.
 	// +optional
 	Lost int32 `json:"lost"`
-	// excused is the number of updated runtimes that did not work before the update; their results prove nothing about
+	// excused is the number of updated runtimes that did not work before the update. Their results prove nothing about
 	// the version.
 	// +optional
 	Excused int32 `json:"excused"`
@@ -513,13 +516,13 @@ type RolloutStageResult struct {
 	// +optional
 	Passed bool `json:"passed,omitempty"`
 
-	// expectedBegin is the time at which the stage is expected to begin. The forecast is that of eta. Absent: the stage
-	// has begun, or the time is not known.
+	// expectedBegin is the time at which the stage is expected to begin. The forecast is that of eta. If expectedBegin
+	// is absent, the stage has begun, or the time is not known.
 	// +optional
 	ExpectedBegin metav1.Time `json:"expectedBegin,omitzero"`
 
 	// expectedEnd is the time at which the last runtime of the stage is expected to have the version. The forecast is
-	// that of eta. Absent: all runtimes have the version, or the time is not known.
+	// that of eta. If expectedEnd is absent, all runtimes have the version, or the time is not known.
 	// +optional
 	ExpectedEnd metav1.Time `json:"expectedEnd,omitzero"`
 

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ModuleTemplate is one version of one module. Its name is the name of the module, a dash and the version; Lifecycle
-// Manager finds the ModuleTemplate by this name.
+// ModuleTemplate is one version of one module. The name of a ModuleTemplate is the name of the module, a dash and the
+// version; Lifecycle Manager finds the ModuleTemplate by this name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -30,7 +30,8 @@ type ModuleTemplate struct {
 // ModuleTemplateSpec describes one version of a module.
 type ModuleTemplateSpec struct {
 	// channel is the release channel of this version, for modules that have no ModuleReleaseMeta. Empty: none.
-	// Deprecated: if the module has a ModuleReleaseMeta, it maps channels to versions, and this field has no effect.
+	// Deprecated: if the module has a ModuleReleaseMeta, the ModuleReleaseMeta maps channels to versions, and this
+	// field has no effect.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^$|^[a-z]{3,}$`
 	// +kubebuilder:validation:MaxLength:=32
@@ -48,13 +49,13 @@ type ModuleTemplateSpec struct {
 	// +kubebuilder:validation:MaxLength:=64
 	ModuleName string `json:"moduleName,omitempty"`
 
-	// mandatory marks a version of a module that is installed on every runtime. Such a version is not part of the
+	// mandatory marks a version of a module that is installed on every runtime. A mandatory version is not part of the
 	// catalog copy of a runtime, and users cannot request it. Empty: false.
 	// +optional
 	Mandatory bool `json:"mandatory,omitempty"`
 
-	// data is the default custom resource of the module. An empty name becomes that of the Manifest, an empty namespace
-	// becomes kyma-system. Empty: the module has none.
+	// data is the default custom resource of the module. An empty name of the custom resource becomes the name of the
+	// Manifest, and an empty namespace becomes kyma-system. Empty: the module has none.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:EmbeddedResource
@@ -68,22 +69,23 @@ type ModuleTemplateSpec struct {
 	Descriptor runtime.RawExtension `json:"descriptor"`
 
 	// customStateCheck maps values in the module's custom resource to states, for operators that do not report a state.
-	// The first entry that matches determines the state. If no entry matches, the state is Processing. Empty:
-	// .status.state is the state.
+	// The first entry of customStateCheck that matches determines the state. If no entry of customStateCheck matches,
+	// the state is Processing. If customStateCheck is empty, .status.state of the custom resource is the state.
 	// +optional
 	// +kubebuilder:validation:MaxItems:=64
 	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
 
-	// stateExpression computes the state of the module's custom resource, which is "self", in CEL: a bool (true is
-	// Ready, false Processing) or one of the words Ready, Processing, Warning and Error. The expression takes
-	// precedence over customStateCheck. Not in Kyma's own API.
+	// stateExpression computes the state of the module's custom resource in CEL, where "self" is the custom resource.
+	// The result is a bool (true is Ready, false Processing) or one of the words Ready, Processing, Warning and Error.
+	// The field stateExpression takes precedence over customStateCheck. Not in Kyma's own API.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
 
 	// target is the cluster on which this version is installed: remote is the runtime, control-plane is the cluster of
-	// the manager, where the manager installs it once for each Kyma with the rights that its administrator has granted.
-	// An installed module cannot move to the other cluster. Empty: remote. In-cluster mode ignores it.
+	// the manager. In the control plane, the manager installs the version once for each Kyma, with the rights that the
+	// administrator of the control plane has granted. An installed module cannot move to the other target cluster.
+	// Empty: remote. In-cluster mode ignores it.
 	// +optional
 	Target Target `json:"target,omitempty"`
 
@@ -98,7 +100,8 @@ type ModuleTemplateSpec struct {
 	// +optional
 	Info *ModuleInfo `json:"info,omitempty"`
 
-	// associatedResources are the kinds that belong to the module. The list is for information and has no effect.
+	// associatedResources are the kinds that belong to the module. The list associatedResources is for information and
+	// has no effect.
 	// +optional
 	AssociatedResources []AssociatedResource `json:"associatedResources,omitempty"`
 
@@ -111,8 +114,8 @@ type ModuleTemplateSpec struct {
 	RequiresDowntime bool `json:"requiresDowntime,omitempty"`
 
 	// upgrade declares which versions can be updated to this one, to which lower versions a runtime can safely go back,
-	// and which runtimes should not get this version. Empty: every lower version can be updated to this one, and going
-	// back is not safe. Not in Kyma's own API.
+	// and which runtimes should not get this version. If upgrade is empty, every lower version can be updated to this
+	// one, and going back is not safe. Not in Kyma's own API.
 	// +optional
 	Upgrade *ModuleUpgrade `json:"upgrade,omitempty"`
 }
@@ -120,8 +123,8 @@ type ModuleTemplateSpec struct {
 // ModuleUpgrade declares the allowed updates to a version and back from it. Ranges are those of semantic versioning,
 // for example ">=1.3.0 <2.0.0" or "1.4.x || 1.5.x"; pre-releases are compared by precedence.
 type ModuleUpgrade struct {
-	// from is the range of the versions that can be updated to this one directly. A runtime with another version is
-	// updated to this one through versions between them, one after the other. Empty: every lower version.
+	// from is the range of the versions that can be updated to this one directly. A runtime with a version outside this
+	// range is updated through versions between them, one after the other. Empty: every lower version.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=256
 	From string `json:"from,omitempty"`
@@ -132,7 +135,7 @@ type ModuleUpgrade struct {
 	// +kubebuilder:validation:MaxLength:=256
 	Back string `json:"back,omitempty"`
 
-	// risks are known problems of this version. A runtime with a risk does not get the version.
+	// risks are known problems of this version. A runtime for which a risk is true does not get the version.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -147,12 +150,12 @@ type UpgradeRisk struct {
 	// +kubebuilder:validation:MaxLength:=63
 	Name string `json:"name"`
 
-	// when is a CEL expression that is true for the runtimes with the risk. The expression can use labels (those of the
-	// Kyma), region, platformRegion and plan (the labels that the maintenance policy knows by these names), provider
-	// (the label kyma-project.io/provider), k8s.major and k8s.minor (integers, of the version of Kubernetes in the
-	// runtime), kyma (the name of the Kyma), channel and installed (the version of the module, "" if it is not
-	// installed). If the expression cannot be evaluated for a runtime, for example because such a label is missing or
-	// the version of Kubernetes is not known yet, this runtime does not get the version.
+	// when is a CEL expression that is true for the runtimes with the risk. The expression has these variables: labels
+	// (those of the Kyma), region, platformRegion and plan (the labels that the maintenance policy knows by these
+	// names), provider (the label kyma-project.io/provider), k8s.major and k8s.minor (integers, of the version of
+	// Kubernetes in the runtime), kyma (the name of the Kyma), channel and installed (the version of the module, "" if
+	// it is not installed). If the expression cannot be evaluated for a runtime, this runtime does not get the version.
+	// For example, a label may be missing, or the version of Kubernetes may not be known yet.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=1024
 	When string `json:"when"`

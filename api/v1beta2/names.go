@@ -30,7 +30,8 @@ const (
 	FinalizerMandatoryModule = "operator.kyma-project.io/mandatory-module"
 	// FinalizerWatcher keeps a Watcher until its route is deleted.
 	FinalizerWatcher = "operator.kyma-project.io/watcher"
-	// FinalizerPurge was set on Kymas by Kyma's lifecycle-manager before 1.21. Lifecycle Manager only removes it.
+	// FinalizerPurge was set on Kymas by Kyma's lifecycle-manager before 1.21. Lifecycle Manager only removes
+	// FinalizerPurge, and never adds it.
 	FinalizerPurge = "operator.kyma-project.io/purge-finalizer"
 )
 
@@ -48,7 +49,7 @@ const (
 	FieldOwnerPromotionPrefix = "lifecycle-manager-promotion-"
 	// FieldOwnerClient owns the fields that klm writes for a person.
 	FieldOwnerClient = "klm"
-	// FieldOwnerCatalog owns the catalog copy in a runtime. Only objects of this field manager are removed from the
+	// FieldOwnerCatalog owns the catalog copy in a runtime. Only objects of FieldOwnerCatalog are removed from the
 	// catalog copy.
 	FieldOwnerCatalog = "catalog-sync"
 	// FieldOwnerRuntimeContext owns the namespace, and the labels and annotations of the Kyma, in a runtime.

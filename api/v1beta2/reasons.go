@@ -7,18 +7,18 @@ package v1beta2
 // Reasons about the connection to a runtime.
 const (
 	// ReasonAccessSecretNotFound: no Secret has the label operator.kyma-project.io/kyma-name with the name of the Kyma.
-	// Create it, with the kubeconfig under the key config.
+	// Create the access Secret, with the kubeconfig under the key config.
 	ReasonAccessSecretNotFound = "AccessSecretNotFound"
-	// ReasonAccessSecretAmbiguous: more than one Secret has the label with the name of the Kyma. Remove the label from
-	// all but one.
+	// ReasonAccessSecretAmbiguous: more than one Secret has the label with the name of the Kyma. Remove this label from
+	// all Secrets but one.
 	ReasonAccessSecretAmbiguous = "AccessSecretAmbiguous"
 	// ReasonKubeconfigInvalid: the access Secret contains no usable kubeconfig. Write a valid one.
 	ReasonKubeconfigInvalid = "KubeconfigInvalid"
 	// ReasonKubeconfigRefused: the kubeconfig would run a command, use an auth provider or read a file, which is not
 	// allowed. Put a token or certificates into the kubeconfig itself.
 	ReasonKubeconfigRefused = "KubeconfigRefused"
-	// ReasonRuntimeUnreachable: the API server of the runtime does not answer. Check its address, its network, and that
-	// it is running. If the cluster no longer exists, delete the access Secret.
+	// ReasonRuntimeUnreachable: the API server of the runtime does not answer. Check the address and the network of the
+	// API server, and that it is running. If the cluster no longer exists, delete the access Secret.
 	ReasonRuntimeUnreachable = "RuntimeUnreachable"
 	// ReasonRuntimeCertificateInvalid: the certificate of the runtime's API server is not trusted: it was not signed by
 	// the authority in the kubeconfig, is for another host, or has expired. Write the authority and the address of the
@@ -31,7 +31,7 @@ const (
 	// has expired. Write a new kubeconfig into the access Secret, and have it renewed in time.
 	ReasonCredentialExpired = "CredentialExpired"
 	// ReasonRightsReduced: the credential in the access Secret has lost rights in the runtime that installed modules
-	// need. Grant them again, or write another kubeconfig into the Secret.
+	// need. Grant these rights again, or write another kubeconfig into the access Secret.
 	ReasonRightsReduced = "RightsReduced"
 	// ReasonCredentialExpires: the client certificate or the token in the access Secret expires within seven days, or
 	// within a tenth of its lifetime if that is less. Write a new kubeconfig into the Secret.
@@ -67,7 +67,7 @@ const (
 
 // Reasons about artifacts in the registry.
 const (
-	// ReasonRegistryUnreachable: the registry does not answer. Check its address and its network.
+	// ReasonRegistryUnreachable: the registry does not answer. Check the address and the network of the registry.
 	ReasonRegistryUnreachable = "RegistryUnreachable"
 	// ReasonEgressRefused: a registry or chart repository, or a server that it refers to, has an IP address to which
 	// the manager must not connect, such as loopback. Correct the location, or allow the address with --egress-allow.
@@ -75,17 +75,19 @@ const (
 	// ReasonRegistryUnauthorized: the registry rejects the credentials, or requires some. Check the Secret with the
 	// credentials.
 	ReasonRegistryUnauthorized = "RegistryUnauthorized"
-	// ReasonArtifactNotFound: the registry has no such component version or layer. Push it, or correct the version.
+	// ReasonArtifactNotFound: the registry has no such component version or layer. Push the component version or layer,
+	// or correct the version.
 	ReasonArtifactNotFound = "ArtifactNotFound"
-	// ReasonDigestMismatch: the content from the registry does not match its digest. Do not trust it: push the artifact
-	// again.
+	// ReasonDigestMismatch: the content from the registry does not match its digest. Do not trust the content: push the
+	// artifact again.
 	ReasonDigestMismatch = "DigestMismatch"
-	// ReasonArtifactTooLarge: the descriptor or layer is larger than allowed. Make it smaller, or raise the limit.
+	// ReasonArtifactTooLarge: the descriptor or layer is larger than allowed. Make the artifact smaller, or raise the
+	// limit.
 	ReasonArtifactTooLarge = "ArtifactTooLarge"
-	// ReasonUnsafeArchive: an archive has an entry outside its folder. Pack it without links and parent paths.
+	// ReasonUnsafeArchive: an archive has an entry outside its folder. Pack the archive without links and parent paths.
 	ReasonUnsafeArchive = "UnsafeArchive"
-	// ReasonArchiveTooLarge: an archive is larger, or has more files, than allowed when unpacked. Make it smaller, or
-	// raise the limit.
+	// ReasonArchiveTooLarge: an archive is larger, or has more files, than allowed when unpacked. Make the archive
+	// smaller, or raise the limit.
 	ReasonArchiveTooLarge = "ArchiveTooLarge"
 	// ReasonInvalidDescriptor: the OCM component descriptor is not valid, or belongs to another component. Push a valid
 	// one.
@@ -95,19 +97,20 @@ const (
 	ReasonAccessTypeNotSupported = "AccessTypeNotSupported"
 	// ReasonInvalidReference: a repository, tag or digest is not a valid reference. Correct it.
 	ReasonInvalidReference = "InvalidReference"
-	// ReasonLoginNotFound: credSecretSelector selects no Secret with registry credentials. Create one, or correct the
-	// labels.
+	// ReasonLoginNotFound: credSecretSelector selects no Secret with registry credentials. Create a Secret with the
+	// credentials, or correct its labels.
 	ReasonLoginNotFound = "LoginNotFound"
 	// ReasonRefusedFeature: the source or the artefact uses a feature that is not supported. The message names an
 	// alternative.
 	ReasonRefusedFeature = "RefusedFeature"
-	// ReasonRepositoryUnreachable: the repository of a Helm chart does not answer. Check its address and its network.
+	// ReasonRepositoryUnreachable: the repository of a Helm chart does not answer. Check the address and the network of
+	// the repository.
 	ReasonRepositoryUnreachable = "RepositoryUnreachable"
 	// ReasonRepositoryUnauthorized: the repository of a Helm chart rejects the credentials, or requires some. Check the
 	// Secret that credSecretSelector selects.
 	ReasonRepositoryUnauthorized = "RepositoryUnauthorized"
-	// ReasonChartNotFound: the repository has no such chart, or no version of it that matches. Push it, or correct
-	// chartName or version of the source.
+	// ReasonChartNotFound: the repository has no such chart, or no version of it that matches. Push the chart, or
+	// correct chartName or version of the source.
 	ReasonChartNotFound = "ChartNotFound"
 	// ReasonChartTooLarge: a Helm chart, or the index of its repository, is larger than allowed. Make it smaller.
 	ReasonChartTooLarge = "ChartTooLarge"
@@ -115,7 +118,7 @@ const (
 	// the chart or the index again.
 	ReasonInvalidIndex = "InvalidIndex"
 	// ReasonArtifactExists: the registry already has this version with other content; only commands that push report
-	// it. Choose a new version, or allow the command to overwrite.
+	// it. Choose a new version, or allow the command to overwrite the old one.
 	ReasonArtifactExists = "ArtifactExists"
 )
 
@@ -125,7 +128,7 @@ const (
 	// verified. Sign the component version with a key of the policy, or change the policy.
 	ReasonSignatureMissing = "SignatureMissing"
 	// ReasonSignatureInvalid: the component version has signatures, but none by a key of the trust policy, or the
-	// artifact was changed after signing. Find out who pushed it, then sign it again.
+	// artifact was changed after signing. Find out who pushed the component version, then sign it again.
 	ReasonSignatureInvalid = "SignatureInvalid"
 	// ReasonTrustPolicyInvalid: the file with the trust policy cannot be read or parsed. Correct it. Until then the
 	// previous policy stays in force; a manager that starts without a valid policy exits.
@@ -145,7 +148,7 @@ const (
 	ReasonInvalidImage = "InvalidImage"
 	// ReasonInjectionFailed: a Secret of module deployer has the annotation
 	// operator.kyma-project.io/inject-data-from-kcp, and the control plane has no Secret with this name that may be
-	// injected. Create it with the label in the message.
+	// injected. Create the Secret with the label in the message.
 	ReasonInjectionFailed = "InjectionFailed"
 	// ReasonInvalidArchive: an archive of the module is damaged, or contains no manifest. Pack it again.
 	ReasonInvalidArchive = "InvalidArchive"
@@ -202,8 +205,8 @@ const (
 	ReasonTemplateAmbiguous = "TemplateAmbiguous"
 	// ReasonModuleConflict: two ModuleReleaseMetas define the same mandatory module; the older one applies. Delete one.
 	ReasonModuleConflict = "ModuleConflict"
-	// ReasonTemplateNotFound: the ModuleTemplate of the version does not exist. Create it, or assign another version to
-	// the channel.
+	// ReasonTemplateNotFound: the ModuleTemplate of the version does not exist. Create the ModuleTemplate, or assign
+	// another version to the channel.
 	ReasonTemplateNotFound = "TemplateNotFound"
 	// ReasonModuleNotAllowed: the module is beta, internal, mandatory or restricted, and this Kyma may not have it. Set
 	// the label on the Kyma, or remove the module.
@@ -222,15 +225,15 @@ const (
 	// ReasonDowngradeRefused: a higher version is installed. Wait until the version of the channel is higher, or allow
 	// the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonDowngradeRefused = "DowngradeRefused"
-	// ReasonVersionWithdrawn: the version was withdrawn, and no runtime gets it any more. Move the channel to another
-	// version, or request another one. klm version withdraw --undo makes it available again.
+	// ReasonVersionWithdrawn: the version was withdrawn, and no runtime gets it any more. Move the channel or the
+	// request to another version. klm version withdraw --undo makes the withdrawn version available again.
 	ReasonVersionWithdrawn = "VersionWithdrawn"
 	// ReasonEdgeMissing: the installed version cannot be updated to the new one (spec.upgrade.from of its
 	// ModuleTemplate), neither directly nor through versions between them. Publish a version between them, or extend
 	// the range in spec.upgrade.from.
 	ReasonEdgeMissing = "EdgeMissing"
 	// ReasonUpgradeInvalid: spec.upgrade of a ModuleTemplate has a range or an expression that is not valid. Correct
-	// it: klm module lint checks it.
+	// spec.upgrade: klm module lint checks it.
 	ReasonUpgradeInvalid = "UpgradeInvalid"
 	// ReasonKnownRisk: the version has a known problem in runtimes like this one, or the manager cannot find out
 	// whether it has. Read the message; wait for a version without the problem, or remove the risk from
@@ -240,8 +243,8 @@ const (
 	// Nothing is changed. Let the channel have this version or a higher one again, or go back to the lower version:
 	// allow the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonRestoredOlder = "RestoredOlder"
-	// ReasonWaitingForWindow: the update needs a downtime and starts in the next maintenance window. Wait, or set
-	// spec.skipMaintenanceWindows.
+	// ReasonWaitingForWindow: the update needs a downtime and starts in the next maintenance window. Wait for the
+	// window, or set spec.skipMaintenanceWindows.
 	ReasonWaitingForWindow = "WaitingForWindow"
 	// ReasonUpdateDeferred: the admin of the runtime has deferred the update with the annotation
 	// operator.kyma-project.io/not-before, which the RolloutPolicy allows until the time in the message. Wait, or
@@ -257,12 +260,12 @@ const (
 	// ReasonWindowUnknown: the update needs a downtime and no maintenance window can be determined. Configure a
 	// maintenance policy.
 	ReasonWindowUnknown = "WindowUnknown"
-	// ReasonInvalidPolicy: the maintenance policy cannot be parsed. The previous one stays in force, if there was one.
-	// Correct the field in the message.
+	// ReasonInvalidPolicy: the maintenance policy cannot be parsed. The previous policy stays in force, if there was
+	// one. Correct the field in the message.
 	ReasonInvalidPolicy = "InvalidPolicy"
 )
 
-// Reasons about rollouts. These reasons are codes of status.blockers of a ModuleRollout.
+// Reasons about rollouts. The following reasons are codes of status.blockers of a ModuleRollout.
 const (
 	// ReasonPolicyConflict: two RolloutPolicies match the module and channel equally exactly, so no rollout begins.
 	// Correct the policies: exclude the module or the channel from all but one.
@@ -278,11 +281,11 @@ const (
 	ReasonUrgencyInvalid = "UrgencyInvalid"
 	// ReasonRolloutSuspended: the RolloutPolicy has suspend: true. Set it to false.
 	ReasonRolloutSuspended = "RolloutSuspended"
-	// ReasonRolloutFrozen: the RolloutPolicy has a freeze at this time. Wait until its end, or shorten it in
+	// ReasonRolloutFrozen: the RolloutPolicy has a freeze at this time. Wait until the freeze ends, or shorten it in
 	// spec.freezes.
 	ReasonRolloutFrozen = "RolloutFrozen"
-	// ReasonPolicyDeleted: the RolloutPolicy was deleted while it suspended or froze the rollout. Create it again, or
-	// resume the rollout with a reason.
+	// ReasonPolicyDeleted: the RolloutPolicy was deleted while it suspended or froze the rollout. Create the policy
+	// again, or resume the rollout with a reason.
 	ReasonPolicyDeleted = "PolicyDeleted"
 	// ReasonRolloutPaused: a person has paused the rollout. Resume it: klm rollout resume.
 	ReasonRolloutPaused = "RolloutPaused"
@@ -297,17 +300,18 @@ const (
 	// resumes it.
 	ReasonInconclusive = "Inconclusive"
 	// ReasonNoEvidence: no runtime of an earlier stage could be updated, so it is not known whether the version works.
-	// Wait until one can be updated, or resume the rollout with a reason.
+	// Wait until a runtime can be updated, or resume the rollout with a reason.
 	ReasonNoEvidence = "NoEvidence"
-	// ReasonApprovalNeeded: a person has to approve the stage. Approve it: klm rollout approve.
+	// ReasonApprovalNeeded: a person has to approve the stage. Approve the stage: klm rollout approve.
 	ReasonApprovalNeeded = "ApprovalNeeded"
 	// ReasonGateNotPassed: the condition of a gate is not met yet, or could not be read. Check the gate in the message.
 	ReasonGateNotPassed = "GateNotPassed"
 	// ReasonGateFailed: the condition of a gate has failed, so no further runtime begins to update. Check the gate in
 	// the message; then abort the rollout, or resume it with a reason.
 	ReasonGateFailed = "GateFailed"
-	// ReasonPreflightPending: it is not known yet whether the version can be installed, because it is being verified
-	// and rendered, or cannot be read. No runtime begins to update. If it lasts, check the registry in the message.
+	// ReasonPreflightPending: it is not known yet whether the version can be installed: either the version is being
+	// verified and rendered, or it cannot be read. No runtime begins to update. If the reason persists, check the
+	// registry in the message.
 	ReasonPreflightPending = "PreflightPending"
 	// ReasonPreflightFailed: the version cannot be installed in any runtime, so no runtime begins to update. The
 	// message has the cause.
@@ -319,17 +323,18 @@ const (
 	// ReasonPromotionTooEarly: the version has not been the proven version of its channel for long enough. Wait.
 	ReasonPromotionTooEarly = "PromotionTooEarly"
 	// ReasonPromotionHeld: a person has moved the channel to another version than the promoted one, or holds its
-	// promotion. Release it: klm promotions release.
+	// promotion. Release the hold: klm promotions release.
 	ReasonPromotionHeld = "PromotionHeld"
 	// ReasonPromotionCircle: the promotions of several RolloutPolicies form a circle of channels. Remove one of them.
 	ReasonPromotionCircle = "PromotionCircle"
 	// ReasonPromotionNotOwned: another field manager, for example a GitOps tool, owns the version of the channel in the
 	// ModuleReleaseMeta, so the manager does not change the version. Move the channel there, or use mode Propose.
 	ReasonPromotionNotOwned = "PromotionNotOwned"
-	// ReasonChannelMoving: the channel is being moved to another version. Wait until its rollout has ended.
+	// ReasonChannelMoving: the channel is being moved to another version. Wait until the rollout of the channel has
+	// ended.
 	ReasonChannelMoving = "ChannelMoving"
 	// ReasonControlPlaneFailing: runtimes cannot be updated because the control plane or a registry fails, which is not
-	// the fault of the version. Wait: the rollout continues when the component in the message works again; if the
+	// the fault of the version. Wait: the rollout continues when the component in the message works again. If the
 	// reason persists, check this component.
 	ReasonControlPlaneFailing = "ControlPlaneFailing"
 	// ReasonRolloutRemade: the ModuleRollout, or the status of the ModuleReleaseMeta, was deleted during the rollout,
@@ -376,18 +381,18 @@ const (
 	// ReasonOwnedByOtherModule: another module of the runtime contains the same object with other content. Make both
 	// modules contain the same object, or remove it from one of them.
 	ReasonOwnedByOtherModule = "OwnedByOtherModule"
-	// ReasonReservedObject: a module for the control plane contains an object of the manager. Remove it from the
-	// module, or rename it.
+	// ReasonReservedObject: a module for the control plane contains an object of the manager. Remove the object from
+	// the module, or rename it.
 	ReasonReservedObject = "ReservedObject"
 	// ReasonAdoptionRefused: the object exists already, was not created by the module, and the module or
 	// --adoption-policy does not allow to adopt it. Delete or rename one of the two objects, or allow the adoption with
 	// the annotation operator.kyma-project.io/adoption: adopt.
 	ReasonAdoptionRefused = "AdoptionRefused"
-	// ReasonObjectAdopted, of an event: an object existed before the module. The object gets the fields of the module,
-	// and stays when the module is removed.
+	// ReasonObjectAdopted, of an event: an object existed before the module. An adopted object gets the fields of the
+	// module, and stays when the module is removed.
 	ReasonObjectAdopted = "ObjectAdopted"
-	// ReasonObjectTaken, of an event: an object existed before the module, and the adoption policy is take. The object
-	// is deleted with the module.
+	// ReasonObjectTaken, of an event: an object existed before the module, and the adoption policy is take. An object
+	// that was taken is deleted with the module.
 	ReasonObjectTaken = "ObjectTaken"
 	// ReasonTakenOver, of an event: Lifecycle Manager took over fields of an object from other field managers.
 	ReasonTakenOver = "TakenOver"
@@ -428,8 +433,8 @@ const (
 	// ReasonNamespaceNotEmpty: a namespace of the module contains objects that do not belong to the module. Move or
 	// delete the objects in the message, or delete the namespace.
 	ReasonNamespaceNotEmpty = "NamespaceNotEmpty"
-	// ReasonObjectReleased, of an event: an object existed before the module. The object stays, without the fields of
-	// the module.
+	// ReasonObjectReleased, of an event: an object existed before the module. The released object stays, without the
+	// fields of the module.
 	ReasonObjectReleased = "ObjectReleased"
 	// ReasonObjectHandedOver, of an event: an object stays, and belongs to another module that contains it too.
 	ReasonObjectHandedOver = "ObjectHandedOver"
@@ -458,8 +463,8 @@ const (
 // Reasons about certificates.
 const (
 	// ReasonAuthorityBroken: the Secret with the root certificates of the certificate authority cannot be parsed. The
-	// previous roots stay in force; after a restart there are none. Restore the Secret from a backup, or delete it: a
-	// manager that still has the roots writes them again.
+	// previous root certificates stay in force; after a restart there are none. Restore the Secret from a backup, or
+	// delete it: a manager that still has the roots writes them again.
 	ReasonAuthorityBroken = "AuthorityBroken"
 	// ReasonAuthorityNotReady: the root certificates of the certificate authority are not loaded yet. Wait; if the
 	// reason persists, check the Secret in the message.
@@ -475,7 +480,7 @@ const (
 // Reasons about objects and fields that have no effect in their namespace or cluster.
 const (
 	// ReasonNamespaceNotServed: the object is in a namespace that the manager does not serve, so nothing is done for
-	// it. Delete it, and create it in the namespace in the message.
+	// it. Delete the object, and create it in the namespace in the message.
 	ReasonNamespaceNotServed = "NamespaceNotServed"
 	// ReasonFieldIgnored: a field of the Kyma in the runtime only has an effect in the control plane. Remove the field
 	// in the message.
@@ -524,7 +529,7 @@ const (
 	// ReasonGatewayAPINotInstalled: the Watcher requests a route, and the API server does not serve HTTPRoutes. No
 	// action is needed: events arrive on another route.
 	ReasonGatewayAPINotInstalled = "GatewayAPINotInstalled"
-	// ReasonGatewayNotFound: spec.gateway.selector selects no Istio Gateway. Label one, or correct the selector.
+	// ReasonGatewayNotFound: spec.gateway.selector selects no Istio Gateway. Label a Gateway, or correct the selector.
 	ReasonGatewayNotFound = "GatewayNotFound"
 	// ReasonGatewayWithoutHosts: a selected Istio Gateway has no hosts. Add hosts to its servers, or select another
 	// Gateway.

@@ -8,8 +8,8 @@ import (
 )
 
 // RolloutPolicy defines the stages in which a new version of a channel reaches the fleet, and the conditions that stop
-// a rollout. Without a policy for a module and channel, a new version takes effect on all runtimes at once. Not in
-// Kyma's own API.
+// a rollout. Without a RolloutPolicy for a module and channel, a new version takes effect on all runtimes at once. Not
+// in Kyma's own API.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -24,7 +24,8 @@ type RolloutPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is written by platform teams. A changed policy applies to the next rollout; only suspend applies at once.
+	// spec is written by platform teams. A changed policy applies to the next rollout; only the field suspend applies
+	// at once.
 	Spec RolloutPolicySpec `json:"spec"`
 
 	// Only Lifecycle Manager writes the status.
@@ -42,20 +43,20 @@ type RolloutPolicySpec struct {
 	// conflict, and no rollout begins.
 	Modules RolloutModules `json:"modules"`
 
-	// channels are the channels that the policy is for; "mandatory" stands for mandatory modules, and "*" for all.
-	// Empty: all.
+	// channels are the channels that the policy is for; "mandatory" stands for mandatory modules, and "*" for all
+	// channels. Empty: all.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems:=32
 	// +kubebuilder:validation:items:MaxLength:=32
 	Channels []string `json:"channels,omitempty"`
 
-	// suspend stops all rollouts of the modules and channels of this policy: no runtime begins to update; updates that
-	// have begun are finished.
+	// suspend stops all rollouts of the modules and channels of this policy: no further runtime begins to update, and
+	// updates that have begun are finished.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 
-	// freezes are times in which no runtime begins to update in a rollout of this policy, at most 32; updates that have
+	// freezes are times in which no runtime begins to update in a rollout of this policy, at most 32. Updates that have
 	// begun are finished. A freeze does not affect first installations, and versions that a person requests for a
 	// single runtime.
 	// +optional
@@ -64,46 +65,47 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:validation:MaxItems:=32
 	Freezes []RolloutFreeze `json:"freezes,omitempty"`
 
-	// maxDeferral is the time for which the admin of a runtime may defer an update of a rollout, counted from the
-	// beginning of the rollout, with the annotation operator.kyma-project.io/not-before. After that time the runtime is
-	// updated in its next maintenance window. A rollout that takes runtimes back to a lower version cannot be deferred.
-	// Empty: updates cannot be deferred.
+	// maxDeferral is the time for which the admin of a runtime may defer an update of a rollout with the annotation
+	// operator.kyma-project.io/not-before. The time is counted from the beginning of the rollout. After maxDeferral,
+	// the runtime is updated in its next maintenance window. A rollout that takes runtimes back to a lower version
+	// cannot be deferred. If maxDeferral is empty, updates cannot be deferred.
 	// +optional
 	// +kubebuilder:validation:Type:=string
 	// +kubebuilder:validation:MaxLength:=20
 	// +kubebuilder:validation:Pattern:=`^([0-9]{1,6}([.][0-9]{1,9})?(h|m|s|ms))+$`
 	MaxDeferral metav1.Duration `json:"maxDeferral,omitzero"`
 
-	// maxUpdating is the largest number of runtimes that are updated at the same time by rollouts of this policy.
-	// Empty: only the limits of the stages apply.
+	// maxUpdating is the largest number of runtimes that are updated at the same time by rollouts of this policy. If
+	// maxUpdating is empty, only the limits of the stages apply.
 	// +optional
 	// +kubebuilder:validation:Minimum:=1
 	MaxUpdating int32 `json:"maxUpdating,omitempty"`
 
-	// exclusive means that a runtime is updated by one rollout at a time. Default: true.
+	// exclusive means that at most one rollout at a time updates a runtime. Default: true.
 	// +optional
 	// +kubebuilder:default:=true
 	Exclusive *bool `json:"exclusive,omitempty"`
 
 	// newInstallations defines which version a runtime without the module gets when it requests the module during a
-	// rollout. Target: the new version, as soon as the first stage has passed. Proven: the former version, until the
-	// rollout is completed. Default: Target.
+	// rollout. Target is the new version, as soon as the first stage has passed. Proven is the former version, until
+	// the rollout is completed. Default: Target.
 	// +optional
 	// +kubebuilder:default:=Target
 	// +kubebuilder:validation:Enum=Target;Proven
 	NewInstallations string `json:"newInstallations,omitempty"`
 
-	// onHalt defines what happens when a rollout is halted. Hold: no runtime begins to update until a person decides.
-	// TakeBackFailed: the version is withdrawn, and the runtimes in which it has failed are taken back to the former
-	// version. TakeBack: the version is withdrawn, and all runtimes that have it are taken back. Runtimes are taken
-	// back only if the version declares that this is safe (spec.upgrade.back); otherwise the rollout is held with
-	// DowngradeUnsafe. Default: Hold.
+	// onHalt defines what happens when a rollout is halted. Hold means that no further runtime begins to update until a
+	// person decides. TakeBackFailed means that the version is withdrawn, and the runtimes in which it has failed are
+	// taken back to the former version. TakeBack means that the version is withdrawn, and all runtimes that have it are
+	// taken back to the former version. Runtimes are taken back only if the version declares that this is safe
+	// (spec.upgrade.back). Otherwise the rollout is held with DowngradeUnsafe. Default: Hold.
 	// +optional
 	// +kubebuilder:default:=Hold
 	OnHalt HaltAction `json:"onHalt,omitempty"`
 
-	// stages are the stages in their order, 1 to 16. A runtime belongs to the first stage whose selector matches, else
-	// to the first stage whose percent is above the rank of the runtime, else to the last stage.
+	// stages are the stages in their order, 1 to 16. A runtime belongs to the first stage whose selector matches. If no
+	// selector matches, it belongs to the first stage whose percent is above the rank of the runtime, or else to the
+	// last stage.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems:=1
@@ -113,17 +115,19 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.filter(s, has(s.percent)).map(s, s.percent).isSorted()",message="percent is cumulative and must not go down from stage to stage"
 	Stages []RolloutStage `json:"stages"`
 
-	// defaults are the values for all stages.
+	// defaults are values that apply to all stages.
 	// +optional
 	Defaults RolloutDefaults `json:"defaults,omitzero"`
 
-	// hotfix defines how a rollout with urgency Hotfix is shortened. Empty: such a rollout has the usual stages and
-	// soaks, and differs from others only in freezes that have an exception for hotfixes.
+	// hotfix defines how a rollout with urgency Hotfix is shortened. If hotfix is empty, a rollout with urgency Hotfix
+	// has the usual stages and soaks. Such a rollout differs from others only in freezes that have an exception for
+	// hotfixes.
 	// +optional
 	Hotfix *RolloutHotfix `json:"hotfix,omitempty"`
 
-	// promotion proposes a version that has proven itself in one channel for another channel, or moves that channel to
-	// it. A promotion is defined in the policy of the channel that gets the version. Empty: only persons move channels.
+	// promotion proposes a version that has proven itself in one channel for another channel, or moves the other
+	// channel to this version. A promotion is defined in the RolloutPolicy of the channel that gets the version. If
+	// promotion is empty, only persons move channels.
 	// +optional
 	Promotion *RolloutPromotion `json:"promotion,omitempty"`
 }
@@ -135,7 +139,8 @@ type PromotionMode string
 const (
 	// PromotionPropose means that an event, klm promotions and a webhook state that the version has proven itself.
 	PromotionPropose PromotionMode = "Propose"
-	// PromotionApply means that the manager moves the channel, unless another field manager owns its entry.
+	// PromotionApply means that the manager moves the channel, unless another field manager owns the entry of the
+	// channel.
 	PromotionApply PromotionMode = "Apply"
 )
 
@@ -168,8 +173,8 @@ type RolloutPromotion struct {
 	// +optional
 	If PromotionConditions `json:"if,omitzero"`
 
-	// webhook is the address that gets a POST with each new proposal. An answer with status 200 and JSON means that the
-	// proposal was received.
+	// webhook is the address to which the manager sends a POST for each new proposal. An answer with status 200 and
+	// JSON acknowledges the proposal.
 	// +optional
 	Webhook *WebhookGate `json:"webhook,omitempty"`
 }
@@ -182,8 +187,8 @@ type PromotionConditions struct {
 	// +kubebuilder:validation:Minimum:=1
 	MinRuntimes int32 `json:"minRuntimes,omitempty"`
 
-	// maxFailures is the number of runtimes in which the version may be in state Error: a number, or a percent of the
-	// runtimes that have it, rounded down. Default: 0.
+	// maxFailures is the number of runtimes in which the version may be in state Error. It is a number, or a percent of
+	// the runtimes that have the version, rounded down. Default: 0.
 	// +optional
 	// +kubebuilder:default:=0
 	// +kubebuilder:validation:XIntOrString
@@ -197,22 +202,22 @@ type PromotionConditions struct {
 type HaltAction string
 
 const (
-	// HaltHold lets no runtime begin to update until a person decides.
+	// HaltHold means that no further runtime begins to update until a person decides.
 	HaltHold HaltAction = "Hold"
-	// HaltTakeBackFailed withdraws the version, and takes back the runtimes in which it has failed.
+	// HaltTakeBackFailed withdraws the version, and takes back the runtimes in which the version has failed.
 	HaltTakeBackFailed HaltAction = "TakeBackFailed"
-	// HaltTakeBack withdraws the version, and takes back all runtimes that have it.
+	// HaltTakeBack withdraws the version, and takes back all runtimes that have the version.
 	HaltTakeBack HaltAction = "TakeBack"
 )
 
 // RolloutHotfix defines how a rollout with urgency Hotfix is shortened.
 type RolloutHotfix struct {
-	// soak is the longest soak of each stage. Empty: the soaks of the stages.
+	// soak is the maximum duration of the soak of each stage. If soak is empty, the soaks of the stages apply.
 	// +optional
 	Soak *metav1.Duration `json:"soak,omitempty"`
 
-	// stages are the names of the stages that a hotfix has, in any order; the last stage is one of them. A runtime of a
-	// stage that is left out belongs to the first of these stages that matches the runtime. Empty: all stages.
+	// stages are the names of the stages that a hotfix has, in any order; the last stage is one of them. A runtime of
+	// an omitted stage belongs to the first of the remaining stages that matches the runtime. Empty: all stages.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems:=1
@@ -235,7 +240,7 @@ type RolloutFreeze struct {
 	// to is the time at which the freeze ends.
 	To metav1.Time `json:"to"`
 
-	// except are the kinds of rollouts that the freeze does not stop: Hotfix and Emergency are rollouts with this
+	// except are the kinds of rollouts that the freeze does not stop. Hotfix and Emergency are rollouts with this
 	// urgency, and Back are rollouts that take runtimes back to a lower version.
 	// +optional
 	// +listType=set
@@ -289,15 +294,15 @@ type RolloutStage struct {
 	Selector *StageSelector `json:"selector,omitempty"`
 
 	// percent is the share of the fleet that this stage and all earlier stages with a percent have together, 1 to 100.
-	// A hash of the name of the Kyma decides which runtimes belong to the share, so it contains runtimes of every
-	// region and plan.
+	// A hash of the name of the Kyma decides which runtimes belong to the share, so the share contains runtimes of
+	// every region and plan.
 	// +optional
 	// +kubebuilder:validation:Minimum:=1
 	// +kubebuilder:validation:Maximum:=100
 	Percent int32 `json:"percent,omitempty"`
 
-	// minCount is the smallest number of runtimes that percent should stand for. If the share has fewer runtimes when
-	// the rollout is created, it is made larger.
+	// minCount is the minimum number of runtimes of the share in percent. If the share has fewer than minCount runtimes
+	// when the rollout is created, the share is made larger.
 	// +optional
 	// +kubebuilder:validation:Minimum:=1
 	// +kubebuilder:validation:Maximum:=100000
@@ -308,8 +313,8 @@ type RolloutStage struct {
 	// +optional
 	Spread *RolloutSpread `json:"spread,omitempty"`
 
-	// maxConcurrency is the largest number of runtimes of the stage that are updated at the same time: a number, or a
-	// percent of the runtimes of the stage, rounded up. Default: 10%.
+	// maxConcurrency is the largest number of runtimes of the stage that are updated at the same time. It is a number,
+	// or a percent of the runtimes of the stage, rounded up. Default: 10%.
 	// +optional
 	// +kubebuilder:default:="10%"
 	// +kubebuilder:validation:XIntOrString
@@ -323,7 +328,7 @@ type RolloutStage struct {
 	// +kubebuilder:validation:Minimum:=1
 	MaxStartsPerMinute int32 `json:"maxStartsPerMinute,omitempty"`
 
-	// maxFailures is the number of runtimes that may fail because of the version before the rollout is halted: a
+	// maxFailures is the number of runtimes that may fail because of the version before the rollout is halted. It is a
 	// number, or a percent of the runtimes of the stage, rounded down. Default: 0.
 	// +optional
 	// +kubebuilder:default:=0
@@ -340,22 +345,22 @@ type RolloutStage struct {
 	// +kubebuilder:validation:Pattern:=`^([0-9]{1,6}([.][0-9]{1,9})?(h|m|s|ms))+$`
 	Soak metav1.Duration `json:"soak,omitzero"`
 
-	// minEvidence is the number of runtimes of earlier stages that must have been proven before this stage begins.
-	// Default: 1 for the last of several stages, 0 for others.
+	// minEvidence is the number of runtimes of earlier stages that must be proven before this stage begins. The default
+	// is 1 for the last of several stages, and 0 for others.
 	// +optional
 	// +kubebuilder:validation:Minimum:=0
 	MinEvidence *int32 `json:"minEvidence,omitempty"`
 
-	// progressDeadline is the time after which the rollout is completed although runtimes of the last stage could not
-	// be updated, for example because they are not reachable. These runtimes are updated when they can be. Default: 14
-	// days.
+	// progressDeadline is the time after which the rollout is completed even if some runtimes of the last stage could
+	// not be updated, for example because they are unreachable. Runtimes that were not updated before the
+	// progressDeadline are updated later, when this is possible. Default: 14 days.
 	// +optional
 	// +kubebuilder:validation:Type:=string
 	// +kubebuilder:validation:MaxLength:=20
 	// +kubebuilder:validation:Pattern:=`^([0-9]{1,6}([.][0-9]{1,9})?(h|m|s|ms))+$`
 	ProgressDeadline metav1.Duration `json:"progressDeadline,omitzero"`
 
-	// gates are conditions that must be met before the stage after this one begins, at most 8.
+	// gates are conditions that must be met before the next stage begins, at most 8.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -363,10 +368,11 @@ type RolloutStage struct {
 	Gates []RolloutGate `json:"gates,omitempty"`
 }
 
-// StageSelector selects Kymas by their labels. In JSON it is the label selector of Kubernetes, of limited size.
+// StageSelector selects Kymas by their labels. In JSON, StageSelector is a label selector of Kubernetes of limited
+// size.
 // +structType=atomic
 type StageSelector struct {
-	// matchLabels are labels that a Kyma must have, with these values, at most 16.
+	// matchLabels are labels with values that a Kyma must have, at most 16.
 	// +optional
 	// +kubebuilder:validation:MaxProperties:=16
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
@@ -389,7 +395,7 @@ type StageRequirement struct {
 	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
 	Operator metav1.LabelSelectorOperator `json:"operator"`
 
-	// values are the values for In and NotIn, at most 64. Empty for the other operators.
+	// values are the values for the operators In and NotIn, at most 64. Empty for the other operators.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=64
@@ -416,7 +422,7 @@ type RolloutSpread struct {
 	// +kubebuilder:validation:MaxLength:=317
 	Label string `json:"label"`
 
-	// max is the largest share of maxConcurrency of the stage that runtimes with the same value of the label may take,
+	// max is the largest share of the stage's maxConcurrency that runtimes with the same value of the label may take,
 	// rounded up.
 	// +kubebuilder:validation:Pattern:=`^(100|[1-9][0-9]?)%$`
 	Max string `json:"max"`
@@ -449,7 +455,7 @@ type RolloutGate struct {
 
 // ApprovalGate requires approvals.
 type ApprovalGate struct {
-	// count is the number of persons that have to approve. Default: 1.
+	// count is the number of persons that have to approve the stage. Default: 1.
 	// +optional
 	// +kubebuilder:default:=1
 	// +kubebuilder:validation:Minimum:=1
@@ -457,8 +463,8 @@ type ApprovalGate struct {
 	Count int32 `json:"count,omitempty"`
 }
 
-// PromQLGate requires that a query has the value 1. With the value 0, the gate fails. With no value, several values or
-// no answer, the result is unknown: the rollout waits, and does not count as failed.
+// PromQLGate requires that a query has the value 1. If the query has the value 0, the gate fails. If the query has no
+// value, several values or no answer, the result is unknown: the rollout waits, and does not count as failed.
 type PromQLGate struct {
 	// expr is the query. The query has to return one value: 1 if the gate passes, 0 if it fails.
 	// +kubebuilder:validation:MinLength:=1
@@ -478,8 +484,9 @@ type PromQLGate struct {
 	FailFor metav1.Duration `json:"failFor,omitzero"`
 }
 
-// WebhookGate requires that an endpoint answers {"result": "pass"} to a POST of the status of the rollout. With the
-// result "fail", the gate fails. With "wait", any other answer or no answer, the rollout waits.
+// WebhookGate requires that an endpoint answers {"result": "pass"} to a POST of the status of the rollout. If the
+// endpoint answers with the result "fail", the gate fails. If the endpoint answers "wait" or anything else, or does not
+// answer, the rollout waits.
 type WebhookGate struct {
 	// url is the address of the endpoint. The flag --rollout-gate-allow must allow this address.
 	// +kubebuilder:validation:Pattern:=`^https?://`
@@ -490,18 +497,18 @@ type WebhookGate struct {
 // RolloutDefaults are the values for all stages.
 type RolloutDefaults struct {
 	// minProven is the share of runtimes that have to be Ready with the new version before the soak of a stage begins.
-	// Only those runtimes of the stage count that can be updated now. Default: 95%.
+	// Only those runtimes of the stage count for minProven that can be updated now. Default: 95%.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(100|[1-9][0-9]?)%$`
 	MinProven string `json:"minProven,omitempty"`
 
-	// maxLost is the share of the runtimes of the fleet that may be unreachable since their update began. If more are,
-	// the rollout is halted. One runtime is always allowed. Default: 2%.
+	// maxLost is the share of the runtimes of the fleet that may be unreachable since their update began. If more
+	// runtimes than maxLost are unreachable, the rollout is halted. One runtime is always allowed. Default: 2%.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(100|[0-9][0-9]?)%$`
 	MaxLost string `json:"maxLost,omitempty"`
 
-	// runtimeDeadline is the time that one runtime has to become Ready with the new version. Default: 30 minutes.
+	// runtimeDeadline is the time within which a runtime has to become Ready with the new version. Default: 30 minutes.
 	// +optional
 	// +kubebuilder:validation:Type:=string
 	// +kubebuilder:validation:MaxLength:=20
@@ -520,8 +527,8 @@ type RolloutPolicyStatus struct {
 	// +optional
 	FleetMaxUpdating int32 `json:"fleetMaxUpdating,omitempty"`
 
-	// conditions has the conditions Ready and Stalled. Ready is False, and Stalled is True, for a policy that cannot
-	// be applied. The message names the stages whose selectors match no runtime.
+	// conditions has the conditions Ready and Stalled. Ready is False, and Stalled is True, for a policy that cannot be
+	// applied. The message of the condition Ready names the stages whose selectors match no runtime.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -537,14 +544,14 @@ type RolloutPolicyList struct {
 	Items []RolloutPolicy `json:"items"`
 }
 
-// AllNames stands for all modules or channels in a RolloutPolicy.
+// AllNames stands for all modules, or for all channels, in a RolloutPolicy.
 const AllNames = "*"
 
 // MandatoryChannel stands for mandatory modules where a channel is named.
 const MandatoryChannel = "mandatory"
 
-// Matches returns how exactly the policy matches a module and channel: 0 means not at all, 1 by "*", and 2 by the name
-// of the module.
+// Matches returns how exactly the policy matches a module and channel. The result 0 means that the policy does not
+// match, 1 a match by "*", and 2 a match by the name of the module.
 func (p *RolloutPolicy) Matches(module, channel string) int {
 	s := &p.Spec
 	if slices.Contains(s.Modules.Except, module) ||

@@ -5,11 +5,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Selector selects objects by their labels. In JSON it has the form of the label selector of Kubernetes. It is a
-// separate Go type so that the CRD has rules by which the API server rejects invalid expressions.
+// Selector selects objects by their labels. In JSON, Selector has the form of the label selector of Kubernetes.
+// Selector is a Go type of its own so that the CRD has rules by which the API server rejects invalid expressions.
 // +structType=atomic
 type Selector struct {
-	// matchLabels are labels that an object must have, with these values. Empty: no condition.
+	// matchLabels are labels with values that an object must have. Empty: no condition.
 	// +optional
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 
@@ -31,7 +31,7 @@ type SelectorRequirement struct {
 	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
 	Operator metav1.LabelSelectorOperator `json:"operator"`
 
-	// values are the values for In and NotIn. Empty for the other operators.
+	// values are the values for the operators In and NotIn. Empty for the other operators.
 	// +optional
 	// +listType=atomic
 	Values []string `json:"values,omitempty"`
@@ -42,8 +42,8 @@ func (s *Selector) IsEmpty() bool {
 	return s == nil || len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0
 }
 
-// Compile converts the selector for matching and listing. A nil selector selects nothing, an empty one everything. The
-// error names the invalid label key or value.
+// Compile converts the selector for matching and listing. A nil selector selects nothing; an empty selector selects
+// everything. The error of Compile names the invalid label key or value.
 func (s *Selector) Compile() (labels.Selector, error) {
 	if s == nil {
 		return labels.Nothing(), nil

@@ -29,8 +29,8 @@ const (
 // ImageSpec is the location of a layer with the objects of a module in an OCI registry.
 // +kubebuilder:object:generate=false
 type ImageSpec struct {
-	// Repo is the registry and the path before the component, for example registry.example.com/modules. A leading
-	// http:// means a registry without TLS.
+	// Repo is the registry and the path before the component, for example registry.example.com/modules. If Repo begins
+	// with http://, the registry is used without TLS.
 	Repo string `json:"repo,omitempty"`
 	// Name is the name of the component.
 	Name string `json:"name,omitempty"`
@@ -38,8 +38,8 @@ type ImageSpec struct {
 	Ref string `json:"ref,omitempty"`
 	// Type is the form of the layer: SourceOCIRef or SourceOCIDir.
 	Type SourceType `json:"type,omitempty"`
-	// CredSecretSelector selects the Secret of type kubernetes.io/dockerconfigjson with the credentials. Nil: the
-	// credentials of the manager.
+	// CredSecretSelector selects the Secret of type kubernetes.io/dockerconfigjson with the credentials. If
+	// CredSecretSelector is nil, the credentials of the manager are used.
 	CredSecretSelector *metav1.LabelSelector `json:"credSecretSelector,omitempty"`
 }
 
@@ -51,15 +51,18 @@ type HelmChartSpec struct {
 	URL string `json:"url,omitempty"`
 	// ChartName is the name of the chart.
 	ChartName string `json:"chartName,omitempty"`
-	// Version is a version, or a range such as ^1.2. Empty: the highest version that is not a pre-release.
+	// Version is a version, or a range such as ^1.2. If Version is empty, the highest version that is not a pre-release
+	// is used.
 	Version string `json:"version,omitempty"`
 	// Type is SourceHelmChart.
 	Type SourceType `json:"type,omitempty"`
-	// CredSecretSelector selects the Secret with the credentials. Nil: the credentials of the manager.
+	// CredSecretSelector selects the Secret with the credentials. If CredSecretSelector is nil, the credentials of the
+	// manager are used.
 	CredSecretSelector *metav1.LabelSelector `json:"credSecretSelector,omitempty"`
 }
 
-// KustomizeSpec is the location of a kustomization. At least one of URL and Path is set; Path takes precedence.
+// KustomizeSpec is the location of a kustomization. At least one of URL and Path is set; Path takes precedence over
+// URL.
 // +kubebuilder:object:generate=false
 type KustomizeSpec struct {
 	// URL is a remote target of Kustomize.
@@ -73,11 +76,11 @@ type KustomizeSpec struct {
 // Source is the source of the objects of one entry of spec.installs of a Manifest. Exactly one field is set.
 // +kubebuilder:object:generate=false
 type Source struct {
-	// Image is a layer in an OCI registry: oci-ref or oci-dir.
+	// Image is a layer in an OCI registry; the type of the source is oci-ref or oci-dir.
 	Image *ImageSpec
-	// HelmChart is a chart: helm-chart.
+	// HelmChart is a chart; the type of the source is helm-chart.
 	HelmChart *HelmChartSpec
-	// Kustomize is a kustomization: kustomize.
+	// Kustomize is a kustomization; the type of the source is kustomize.
 	Kustomize *KustomizeSpec
 }
 
@@ -93,7 +96,7 @@ func (m *Manifest) Sources() []InstallInfo {
 	return m.Spec.Installs
 }
 
-// Decode parses the source. Its errors are those of DecodeSource, with the entry of spec.installs.
+// Decode parses the source. Sources returns the errors of DecodeSource, with the entry of spec.installs.
 func (i InstallInfo) Decode() (Source, error) {
 	s, err := DecodeSource(i.Source)
 	if e, ok := err.(*SourceError); ok { //nolint:errorlint // it comes from the line above, unwrapped
@@ -102,9 +105,9 @@ func (i InstallInfo) Decode() (Source, error) {
 	return s, err
 }
 
-// DecodeSource parses the source of an entry of spec.installs of a Manifest. It returns a *SourceError if the source is
-// not a JSON object, if its type is unknown, if it has a field that its type does not define or a field of a wrong
-// type, or if a required field is missing. Field names are case-sensitive.
+// DecodeSource parses the source of an entry of spec.installs of a Manifest. DecodeSource returns a *SourceError if the
+// source is not a JSON object or its type is unknown. The same applies if a field is not defined for the type or has a
+// wrong type, or if a required field is missing. Field names are case-sensitive.
 func DecodeSource(source runtime.RawExtension) (Source, error) {
 	raw := source.Raw
 	if len(raw) == 0 {
@@ -136,7 +139,7 @@ func DecodeSource(source runtime.RawExtension) (Source, error) {
 	return Source{}, unknownType(head.Type)
 }
 
-// validated validates a source that was decoded without error.
+// validated checks a source that was decoded without error.
 func validated(s Source, err error) (Source, error) {
 	if err == nil {
 		err = s.validate()
@@ -165,7 +168,7 @@ func decodeStrict(raw []byte, fields map[string]json.RawMessage, into any, known
 	return nil
 }
 
-// Encode returns the source in the form of an entry of spec.installs. Its errors are those of DecodeSource.
+// Encode returns the source in the form of an entry of spec.installs. Encode returns the same errors as DecodeSource.
 func (s Source) Encode() (runtime.RawExtension, error) {
 	if err := s.validate(); err != nil {
 		return runtime.RawExtension{}, err
@@ -252,7 +255,7 @@ func enumerate(words []string) string {
 	return string(b)
 }
 
-// Encode returns the source in the form of spec.install.source. Its errors are those of DecodeImageSpec.
+// Encode returns the source in the form of spec.install.source. Encode returns the same errors as DecodeImageSpec.
 func (s ImageSpec) Encode() (runtime.RawExtension, error) {
 	if err := s.validate(pathInstall); err != nil {
 		return runtime.RawExtension{}, err
@@ -264,9 +267,9 @@ func (s ImageSpec) Encode() (runtime.RawExtension, error) {
 	return runtime.RawExtension{Raw: raw}, nil
 }
 
-// DecodeImageSpec parses spec.install.source of a Manifest. Unknown fields are ignored, for compatibility. It returns a
-// *SourceError if the source is not a JSON object, a field has a wrong type, repo, name or ref is missing, or the type
-// is neither oci-ref nor oci-dir.
+// DecodeImageSpec parses spec.install.source of a Manifest. DecodeImageSpec ignores unknown fields, for compatibility.
+// DecodeImageSpec returns a *SourceError if the source is not a JSON object, a field has a wrong type, repo, name or
+// ref is missing, or the type is neither oci-ref nor oci-dir.
 func DecodeImageSpec(source runtime.RawExtension) (ImageSpec, error) {
 	var s ImageSpec
 	if len(source.Raw) == 0 {
@@ -322,5 +325,5 @@ func (e *SourceError) Error() string {
 	return path + ": " + e.Message
 }
 
-// Reason returns ReasonInvalidReference.
+// Reason always returns ReasonInvalidReference.
 func (e *SourceError) Reason() string { return ReasonInvalidReference }

@@ -14,11 +14,12 @@ const (
 	StateDeleting State = "Deleting"
 	// StateReady means that the desired state is reached.
 	StateReady State = "Ready"
-	// StateError means that an operation failed; it is retried, and the message states what to do.
+	// StateError means that an operation failed; the manager retries it, and the message states what to do.
 	StateError State = "Error"
 	// StateWarning means that the module is running, but a user must act before the desired state can be reached.
 	StateWarning State = "Warning"
-	// StateUnmanaged means that the user maintains the module: Lifecycle Manager installs, updates and removes nothing.
+	// StateUnmanaged means that the user maintains the module, and Lifecycle Manager neither installs nor updates nor
+	// removes it.
 	StateUnmanaged State = "Unmanaged"
 	// StateUnknown means that the object was not reconciled yet.
 	StateUnknown State = ""
@@ -26,8 +27,8 @@ const (
 
 // LastOperation describes the last operation or finding in one sentence, with the time of its last change.
 type LastOperation struct {
-	// operation is one sentence for users: the last operation, or the current problem. The text may change; programs
-	// should branch on conditions.
+	// operation is one sentence for users that describes the last operation, or the current problem. The text of
+	// operation may change; programs should branch on conditions.
 	Operation string `json:"operation"`
 
 	// lastUpdateTime is the time of the last change of operation.
@@ -40,11 +41,11 @@ type LastOperation struct {
 type CustomResourcePolicy string
 
 const (
-	// CreateAndDelete creates the default custom resource with the module and deletes it before the module is
+	// CreateAndDelete creates the default custom resource with the module, and deletes it before the module is
 	// uninstalled.
 	CreateAndDelete CustomResourcePolicy = "CreateAndDelete"
-	// Ignore leaves all custom resources of the module to the user. The removal of the module waits until these custom
-	// resources are deleted.
+	// Ignore leaves all custom resources of the module to the user. With Ignore, the removal of the module waits until
+	// its custom resources are deleted.
 	Ignore CustomResourcePolicy = "Ignore"
 )
 
@@ -59,8 +60,8 @@ type Manager struct {
 	// kind is the kind of the workload, for example Deployment.
 	Kind string `json:"kind"`
 
-	// namespace is the namespace of the workload in the runtime. If it is empty, the workload may be in any
-	// namespace, and other clients that read this field assume kyma-system.
+	// namespace is the namespace of the workload in the runtime. If namespace is empty, the workload may be in any
+	// namespace; other clients that read this field assume kyma-system.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 

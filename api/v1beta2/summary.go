@@ -60,7 +60,7 @@ func summaryOf(m *ModuleStatus) string {
 var moduleName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
 // ParseSummary returns the name, the version, the channel, the state and the reason of each module in a text of
-// [Summarize]. ok is false if the text does not have all modules, or was not made by Summarize.
+// [Summarize]. ok is false if the text omits modules, or was not made by Summarize.
 func ParseSummary(text string) (modules []ModuleStatus, ok bool) {
 	for more := text != ""; more; {
 		var details string

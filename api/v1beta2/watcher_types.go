@@ -37,12 +37,13 @@ type WatcherSpec struct {
 	// serviceInfo names the Service in the control plane that is notified about changes.
 	ServiceInfo Service `json:"serviceInfo"`
 
-	// manager is the name of the notified component; it is part of the path of its events. Empty: the value of the
-	// label operator.kyma-project.io/managed-by.
+	// manager is the name of the notified component, which is part of the path of its events. If manager is empty, the
+	// value of the label operator.kyma-project.io/managed-by is used.
 	// +optional
 	Manager string `json:"manager,omitempty"`
 
-	// labelsToWatch are labels that an object must have to be watched. Empty: all objects of the resource are watched.
+	// labelsToWatch are labels that an object must have to be watched. If labelsToWatch is empty, all objects of the
+	// resource are watched.
 	// +optional
 	LabelsToWatch map[string]string `json:"labelsToWatch,omitempty"`
 
@@ -52,18 +53,19 @@ type WatcherSpec struct {
 	// field is the watched part of the object: its spec, or its status subresource.
 	Field FieldName `json:"field"`
 
-	// gateway selects the Istio gateways through which events arrive. Empty: none. The field has no effect where Istio
-	// is not installed. Without gateway and route, events arrive at the address of the listener.
+	// gateway selects the Istio gateways through which events arrive. Empty: none. The field gateway has no effect
+	// where Istio is not installed. If a Watcher has neither gateway nor route, events arrive at the address of the
+	// listener.
 	// +optional
 	Gateway *Gateway `json:"gateway,omitempty"`
 
 	// mode defines how the agent in a runtime detects changes: by a watch, or by an admission webhook of the runtime.
-	// Empty: watch. Kyma's lifecycle-manager always uses a webhook, and does not have this field.
+	// Empty: watch. The lifecycle-manager of the Kyma project always uses a webhook, and does not have the field mode.
 	// +optional
 	Mode WatcherMode `json:"mode,omitempty"`
 
-	// route requests an HTTPRoute of Gateway API through which events arrive. Empty: none. The field has no effect
-	// where Gateway API is not installed. Not in Kyma's own API.
+	// route requests an HTTPRoute of Gateway API through which events arrive. Empty: none. The field route has no
+	// effect where Gateway API is not installed. Not in Kyma's own API.
 	// +optional
 	Route *Route `json:"route,omitempty"`
 }
@@ -73,8 +75,8 @@ type WatcherSpec struct {
 type WatcherMode string
 
 const (
-	// WatcherModeWatch is the mode in which the agent watches the resource. The agent then delays no requests, and
-	// detects changes that happened while it was not running.
+	// WatcherModeWatch is the mode in which the agent watches the resource. In this mode, the agent delays no requests,
+	// and detects changes that happened while it was not running.
 	WatcherModeWatch WatcherMode = "watch"
 	// WatcherModeWebhook is the mode in which the API server of the runtime calls the agent for every change, as an
 	// admission webhook that allows every request.
@@ -91,8 +93,8 @@ type Route struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.name == b.name && (has(a.__namespace__) ? a.__namespace__ : '') == (has(b.__namespace__) ? b.__namespace__ : '') && (!has(a.sectionName) || !has(b.sectionName) || a.sectionName == b.sectionName)))",message="a Gateway that is named twice needs a different sectionName each time"
 	ParentRefs []RouteParent `json:"parentRefs"`
 
-	// hostnames are the host names that runtimes connect to, at most 16; the first label may be *. Empty: all host
-	// names of the Gateways.
+	// hostnames are the host names that runtimes connect to, at most 16; the first label may be *. If hostnames is
+	// empty, the route is for all host names of the Gateways.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=16
@@ -153,11 +155,11 @@ type WatchableGVR struct {
 	// group is the API group, "" for the core group.
 	Group string `json:"group"`
 
-	// version is the API version, * for all of them.
+	// version is the API version; * stands for all versions.
 	// +kubebuilder:validation:MinLength:=1
 	Version string `json:"version"`
 
-	// resource is the plural name in lower case, for example kymas.
+	// resource is the plural name of the resource in lower case, for example kymas.
 	// +kubebuilder:validation:MinLength:=1
 	Resource string `json:"resource"`
 }
@@ -174,7 +176,7 @@ type WatcherStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// state is the state of the Watcher. Empty: it was not reconciled yet.
+	// state is the state of the Watcher. If state is empty, the Watcher was not reconciled yet.
 	State State `json:"state"`
 
 	// conditions report the result of each part of the reconciliation, one of each type.
@@ -205,7 +207,7 @@ func (w *Watcher) ManagerName() string {
 	return w.Labels[LabelManagedBy]
 }
 
-// Mode returns how the agent in a runtime detects changes: spec.mode, WatcherModeWatch if that is empty.
+// Mode returns how the agent in a runtime detects changes: spec.mode, or WatcherModeWatch if spec.mode is empty.
 func (w *Watcher) Mode() WatcherMode {
 	if w == nil || w.Spec.Mode == "" {
 		return WatcherModeWatch
@@ -213,8 +215,8 @@ func (w *Watcher) Mode() WatcherMode {
 	return w.Spec.Mode
 }
 
-// LabelSelector returns spec.labelsToWatch as a label selector in text form, with the labels in the order of their
-// keys; "" selects everything. The error names the invalid label.
+// LabelSelector returns spec.labelsToWatch as a label selector in text form, with sorted keys; "" selects everything.
+// The error of LabelSelector names the invalid label.
 func (w *Watcher) LabelSelector() (string, error) {
 	if w == nil {
 		return "", nil

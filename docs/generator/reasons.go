@@ -124,6 +124,8 @@ func writeTable(b *strings.Builder, s section, prefix, column string) {
 		if e.note != "" {
 			doc = e.note + ": " + doc
 		}
+		// Readers of the page know the value of the constant, and not its name.
+		doc = strings.ReplaceAll(doc, e.name, "`"+e.value+"`")
 		fmt.Fprintf(b, "| `%s` | %s |\n", e.value,
 			cell(sentence(strings.TrimPrefix(strings.TrimPrefix(doc, "means that "), "is the "))))
 	}

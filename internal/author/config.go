@@ -53,8 +53,8 @@ type Config struct {
 	// Version is the version of the module. The version consists of three numbers and at most one pre-release
 	// identifier, for example 1.2.0 or 1.2.0-rc1.
 	Version string `yaml:"version" doc:"required"`
-	// Manifest is the location of the manifest: the path of a file, a chart or a Kustomize directory, relative to this
-	// file, or the https URL of a file.
+	// Manifest is the location of the manifest: the path of a file, a chart or a Kustomize directory, relative to the
+	// module-config, or the https URL of a file.
 	Manifest string `yaml:"manifest" doc:"required"`
 	// DefaultCR is the path or https URL of a file with the default custom resource, which switches the module on. If
 	// defaultCR is empty, the module has no default custom resource.
@@ -63,7 +63,7 @@ type Config struct {
 	Repository string `yaml:"repository" doc:"required"`
 	// Documentation is the https URL of the documentation.
 	Documentation string `yaml:"documentation" doc:"required"`
-	// Team is the team that is responsible for findings of security scanners. The team is required unless
+	// Team is the team that is responsible for findings of security scanners. Team is required unless
 	// securityScanEnabled is false.
 	Team string `yaml:"team"`
 	// Scan enables security scans of the module. Default true.
@@ -91,9 +91,9 @@ type Config struct {
 	// Beta offers the module only to runtimes with the label operator.kyma-project.io/beta. Default false.
 	Beta bool `yaml:"beta"`
 	// Upgrade declares which versions can be updated to this version, and to which versions a downgrade is safe. Other
-	// tools do not support this key.
+	// tools do not support the key upgrade.
 	Upgrade Upgrade `yaml:"upgrade"`
-	// Chart contains the settings for rendering a chart. Other tools do not support this key.
+	// Chart contains the settings for rendering a chart. Other tools do not support the key chart.
 	Chart ChartSettings `yaml:"chart"`
 
 	file  string         // path of the config, used in messages
@@ -155,8 +155,8 @@ type Upgrade struct {
 	// Back is the range of the lower versions to which a runtime can safely go back. If back is empty, no downgrade is
 	// safe.
 	Back string `yaml:"back"`
-	// Risks are known problems of this version, normally added after the release. A runtime with a risk does not get
-	// the version.
+	// Risks are known problems of this version, normally added after the release. A runtime for which a risk is true
+	// does not get the version.
 	Risks []Risk `yaml:"risks"`
 }
 
@@ -289,8 +289,8 @@ func (r *configParser) each(node *yaml.Node, visit func(key string, line int, va
 	}
 }
 
-// addUnknownKey reports an unknown key. A key that is similar to a known one is an error. Any other unknown key is a
-// warning, because it may belong to another tool.
+// addUnknownKey reports an unknown key. An unknown key that is similar to a known key is an error. Any other unknown
+// key causes a warning, because it may belong to another tool.
 func (r *configParser) addUnknownKey(line int, key string, fields map[string]any) {
 	known := slices.Sorted(maps.Keys(fields))
 	for _, k := range known {

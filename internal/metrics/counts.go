@@ -9,7 +9,7 @@ import (
 )
 
 // Counts is a gauge that counts entries with the same label values, such as the modules of all Kymas. The number of
-// series does not grow with the number of owners. Counts is safe for concurrent use.
+// series of Counts does not grow with the number of owners. Counts is safe for concurrent use.
 type Counts struct {
 	desc *prometheus.Desc
 
@@ -24,8 +24,8 @@ func NewCounts(o prometheus.Opts, labels []string) *Counts {
 		o.ConstLabels), entries: map[string][]unique.Handle[string]{}, counts: map[unique.Handle[string]]int{}}
 }
 
-// Set replaces all entries of an owner. Each entry is a list with one value for each label. If there are no entries,
-// Set removes the owner.
+// Set replaces all entries of an owner. Each entry of an owner is a list with one value for each label. If an owner has
+// no entries, Set removes the owner.
 func (c *Counts) Set(owner string, entries ...[]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

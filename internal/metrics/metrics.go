@@ -1,7 +1,7 @@
 // Package metrics declares every metric of the manager, with its name, help text and labels. All metrics are declared
 // in one package, so that the number of series can be reviewed in one place.
 //
-// Call [Register] once with the registry that is served. After that, set or increase the variables where something
+// Call [Register] once with the registry that is served. After Register, set or increase the variables where something
 // happens that a metric counts.
 //
 // The labels are controllers, steps, results, modules, versions and states. The number of label values does not grow
@@ -40,7 +40,7 @@ const (
 	ResultTerminal = "terminal"
 )
 
-// Values of the label "result" of [Renderings]. Other values are the reasons of errors in the content of a module.
+// Values of the label "result" of [Renderings]. Other results are the reasons of errors in the content of a module.
 const (
 	// RenderDone is the result of a rendering that is complete.
 	RenderDone = "done"
@@ -125,7 +125,7 @@ var (
 		Help: "FIPS 140-3 mode of the program: 0 off, 1 on, 2 only.",
 	})
 
-	// StatusWrites counts the status patches in the control plane, by controller. The counter does not grow while
+	// StatusWrites counts the status patches in the control plane, by controller. StatusWrites does not grow while
 	// nothing changes.
 	StatusWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_status_writes_total",
@@ -151,13 +151,14 @@ var (
 		Help: "Time at which the last runtime of an active rollout is expected to have the version.",
 	}, []string{"module", "channel"})
 
-	// RolloutPolicyReady is 1 for a RolloutPolicy that can be applied, and 0 for one that cannot.
+	// RolloutPolicyReady is 1 for a RolloutPolicy that can be applied, and 0 for a RolloutPolicy that cannot be
+	// applied.
 	RolloutPolicyReady = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_rollout_policy_ready",
 		Help: "1 for a RolloutPolicy that can be applied, 0 for one with a field that is not valid or with a conflict.",
 	}, []string{"policy"})
 
-	// RolloutPolicyChannels is the number of channels of modules that move by a RolloutPolicy.
+	// RolloutPolicyChannels is the number of channels of modules that a RolloutPolicy applies to.
 	RolloutPolicyChannels = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_rollout_policy_channels",
 		Help: "Channels of modules that move by a RolloutPolicy.",
@@ -169,7 +170,7 @@ var (
 		Help: "Rollouts that were halted, by reason.",
 	}, []string{"reason"})
 
-	// RolloutsUrgent counts rollouts that were made with urgency Hotfix or Emergency.
+	// RolloutsUrgent counts the rollouts with urgency Hotfix or Emergency.
 	RolloutsUrgent = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_rollout_urgent_total",
 		Help: "Rollouts that were made with urgency Hotfix or Emergency.",
@@ -203,17 +204,17 @@ var (
 		Help: "Renderings of modules, by result.",
 	}, []string{"result"})
 
-	// Purged counts the removals by the purge of runtimes. The label "what" is custom_resource, finalizers (of a custom
-	// resource) or object (in an inventory).
+	// Purged counts what the purge controller has removed from runtimes. The label "what" of Purged is custom_resource,
+	// finalizers (of a custom resource) or object (in an inventory).
 	Purged = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_purged_objects_total",
 		Help: "Custom resources deleted, custom resources whose finalizers were removed, and objects of modules " +
 			"deleted, because the deletion of a Kyma took longer than the grace period.",
 	}, []string{"what"})
 
-	// Orphans is the number of orphaned objects that the last search found, by kind: manifest and access_secret
-	// (objects without a Kyma), runtime_object (an object without a Manifest), catalog_object (an object of the catalog
-	// copy without a source).
+	// Orphans is the number of orphaned objects that the last search found, by kind. manifest and access_secret are
+	// objects without a Kyma, runtime_object is an object without a Manifest, and catalog_object is an object of the
+	// catalog copy without a source.
 	Orphans = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_orphans",
 		Help: "Orphaned objects at the last search.",
@@ -227,14 +228,14 @@ var (
 	}, []string{"reason"})
 
 	// Tombstones is the number of ConfigMaps that are tombstones: each belongs to a deleted Kyma whose objects may
-	// still exist in the runtime. Nearly always, a Kyma has one tombstone.
+	// still exist in the runtime. A Kyma nearly always has only one tombstone.
 	Tombstones = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_tombstones",
 		Help: "Tombstones of deleted Kymas, which wait until their runtime can be reached again.",
 	})
 
-	// TombstonesEnded counts the tombstones that are no longer needed. The label "how" is cleaned, cluster_gone or
-	// replaced.
+	// TombstonesEnded counts the tombstones that are no longer needed. The label "how" of TombstonesEnded is cleaned,
+	// cluster_gone or replaced.
 	TombstonesEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_tombstones_ended_total",
 		Help: "Tombstones that are no longer needed, by the reason.",
@@ -254,8 +255,8 @@ var (
 		Help: "1 if the maintenance policy that was read last is in force, 0 if it is missing or cannot be used.",
 	})
 
-	// CatalogWrites counts the objects of the catalog copy that were written to runtimes or deleted from runtimes. The
-	// counter does not grow while nothing changes.
+	// CatalogWrites counts the objects of the catalog copy that were written to runtimes or deleted from runtimes.
+	// CatalogWrites does not grow while nothing changes.
 	CatalogWrites = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_catalog_writes_total",
 		Help: "Objects of the catalog copy written to or deleted from runtimes.",
@@ -275,7 +276,8 @@ var (
 		Help: "Connections to runtimes by state of their circuit breaker.",
 	}, []string{"state"})
 
-	// AuthorityRoots is the number of trusted root certificates. During a rotation, there is more than one.
+	// AuthorityRoots is the number of trusted root certificates. AuthorityRoots is greater than 1 during a rotation of
+	// the root certificate.
 	AuthorityRoots = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_authority_roots",
 		Help: "Root certificates of the certificate authority that are trusted.",
@@ -294,8 +296,8 @@ var (
 		Help: "Runtimes that do not use a certificate of the newest root yet, during a rotation.",
 	})
 
-	// AuthoritySecretInvalid is 1 while the Secret with the root certificates is invalid. Meanwhile, the previous root
-	// certificates stay in use.
+	// AuthoritySecretInvalid is 1 while the Secret with the root certificates is invalid. While the Secret is invalid,
+	// the previous root certificates stay in use.
 	AuthoritySecretInvalid = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_authority_broken",
 		Help: "1 while the Secret with the roots of the certificate authority is invalid.",
@@ -363,7 +365,7 @@ var (
 		Buckets: []float64{0.0005, 0.002, 0.01, 0.05, 0.25, 1, 5},
 	})
 
-	// AgentReports counts the reports of agents. The label "what" is event or heartbeat.
+	// AgentReports counts the reports of agents. The label "what" of AgentReports is event or heartbeat.
 	AgentReports = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_watcher_heard_total",
 		Help: "Events and heartbeats that agents have sent.",
@@ -376,15 +378,15 @@ var (
 		Help: "Requests and connections to the listener that were refused.",
 	}, []string{"reason"})
 
-	// EventsMissed counts how often the manager detected that events of a runtime were lost. After a loss, any object
-	// in the runtime may have changed.
+	// EventsMissed counts how often the manager detected that events of a runtime were lost. After events were lost,
+	// any object in the runtime may have changed.
 	EventsMissed = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_watcher_missed_total",
 		Help: "How often events of a runtime were found to be missing.",
 	})
 
-	// ListenerForwarded counts the requests that the listener forwarded. The label "to" is leader or manager, and the
-	// label "result" is done or error.
+	// ListenerForwarded counts the requests that the listener forwarded. The label "to" of ListenerForwarded is leader
+	// or manager, and the label "result" is done or error.
 	ListenerForwarded = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_watcher_forwarded_total",
 		Help: "Requests of runtimes that were forwarded to another replica or another manager.",
@@ -403,29 +405,29 @@ var (
 		Help: "Runtimes whose agent was connected and is not any more.",
 	})
 
-	// LastHeartbeat is the time of the last heartbeat of an agent that was connected and no longer is. Other agents
-	// have no series. With --runtime-metrics=false, there are no series at all.
+	// LastHeartbeat is the time of the last heartbeat of an agent that was connected and is no longer connected. Other
+	// agents have no series. With --runtime-metrics=false, LastHeartbeat has no series.
 	LastHeartbeat = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_watcher_last_heartbeat_timestamp_seconds",
 		Help: "Time of the last heartbeat of an agent that is not connected any more, in seconds since 1970.",
 	}, []string{"kyma_name"})
 
-	// Shards is the number of shards that this replica holds. Shards stays 0 with --shards=0.
+	// Shards is the number of shards that this replica holds. With --shards=0, the metric Shards stays 0.
 	Shards = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_shards",
 		Help: "Shards of the fleet that this replica holds; over all replicas there are 64.",
 	})
 
-	// ShardChanges counts the shards that this replica acquired, released or lost. The label "change" is acquired,
-	// released or lost.
+	// ShardChanges counts the shards that this replica acquired, released or lost. The label "change" of ShardChanges
+	// is acquired, released or lost.
 	ShardChanges = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_shard_changes_total",
 		Help: "Shards that this replica acquired, released to another one, or lost because it could not renew " +
 			"its Lease.",
 	}, []string{"change"})
 
-	// KymaState is 1 for the current state of a Kyma. Other states have no series. The labels shoot and instance_id are
-	// absent outside of Kyma. Series: Kymas.
+	// KymaState is 1 for the current state of a Kyma. Other states have no series. The labels shoot and instance_id of
+	// KymaState are absent outside of Kyma. Series: Kymas.
 	KymaState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_kyma_state",
 		Help: "Current state of a Kyma: 1 for that state, no series for others.",
@@ -439,20 +441,21 @@ var (
 	}, []string{"module_name", "kyma_name", "state"})
 
 	// ModuleState is 1 for the current state of a module of a Kyma. Other states have no series. The labels shoot and
-	// instance_id are absent outside of Kyma. Series: Kymas x modules.
+	// instance_id of ModuleState are absent outside of Kyma. Series: Kymas x modules.
 	ModuleState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_module_state",
 		Help: "Current state of a module of a Kyma: 1 for that state, no series for others.",
 	}, []string{"module_name", "kyma_name", "state"}, "shoot", "instance_id")
 
-	// Modules counts the modules of all Kymas, also the mandatory ones. Series: modules x versions x channels x states.
+	// Modules counts the modules of all Kymas, including mandatory modules. Series: modules x versions x channels x
+	// states.
 	Modules = NewCounts(prometheus.Opts{
 		Name: "lifecycle_mgr_modules",
 		Help: "Modules in the fleet, by installed version, channel and state. The channel of a module with a fixed " +
 			"version is empty.",
 	}, []string{"module", "version", "channel", "state"})
 
-	// BuildInfo is 1. Its labels are those of [SetBuild].
+	// BuildInfo is 1. The labels of BuildInfo are those of [SetBuild].
 	BuildInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_build_info",
 		Help: "How this manager was built: always 1.",
@@ -465,7 +468,7 @@ func SetBuild(version, revision, goVersion string) {
 	BuildInfo.WithLabelValues(version, revision, goVersion).Set(1)
 }
 
-// Sources contains functions that return the values of metrics. These functions are called at each scrape.
+// Sources contains functions that return the values of metrics. The functions in Sources are called at each scrape.
 type Sources struct {
 	// MandatoryModules returns the number of mandatory modules, or NaN if this number is not known.
 	MandatoryModules func() float64

@@ -241,7 +241,7 @@ type rules struct {
 	}
 }
 
-// rolloutPhases are the phases in which a rollout has not ended: only such rollouts have metrics.
+// rolloutPhases are the phases in which a rollout has not ended: only rollouts in these phases have metrics.
 var rolloutPhases = []v1beta2.RolloutPhase{v1beta2.RolloutPending, v1beta2.RolloutUpdating, v1beta2.RolloutSoaking,
 	v1beta2.RolloutWaitingForGate, v1beta2.RolloutHeld, v1beta2.RolloutHalted, v1beta2.RolloutTail}
 

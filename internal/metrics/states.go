@@ -9,22 +9,22 @@ import (
 )
 
 // States is a gauge that has one series with value 1 for each current state, and no series for other states. States
-// stores only the label values of each series, because a GaugeVec needs a kilobyte for each series. For ten thousand
-// runtimes with five modules each, a GaugeVec needed as much memory as the cached objects of all these runtimes. States
-// is safe for concurrent use.
+// stores only the label values of each series, because a GaugeVec needs a kilobyte for each series. For 10,000 runtimes
+// with five modules each, a GaugeVec needed as much memory as the cached objects of all these runtimes. States is safe
+// for concurrent use.
 type States struct {
 	required int
 	// descs has one metric description for each set of optional labels that are present: bit n stands for the optional
-	// label n. Only the last description, which has all labels, is registered; the others differ from it only in their
-	// optional labels.
+	// label n. Only the last description, which has all labels, is registered. The other descriptions differ from it
+	// only in their optional labels.
 	descs []*prometheus.Desc
 
 	mu     sync.Mutex
 	series map[string][]string // guarded by mu: joined label values, by owner
 }
 
-// separator separates label values that are joined to one string. It cannot occur in a label value, because it is not
-// valid UTF-8.
+// separator separates label values that are joined to one string. The separator cannot occur in a label value, because
+// it is not valid UTF-8.
 const separator = "\xff"
 
 // NewStates returns a gauge with the given labels and without series. A series has an optional label only if its value
@@ -56,9 +56,9 @@ func (s *States) describe(joined string) (*prometheus.Desc, []string) {
 	return s.descs[present], values
 }
 
-// Set replaces all series of an owner, such as a Kyma. Each series is a list with one value for each label. If a series
-// occurs twice, it is stored once. If there are no series, Set removes the owner. Two owners must not have the same
-// series.
+// Set replaces all series of an owner, such as a Kyma. Each series of an owner is a list with one value for each label.
+// If an owner has the same series twice, the series is stored once. If an owner has no series, Set removes the owner.
+// Two owners must not have the same series.
 func (s *States) Set(owner string, series ...[]string) {
 	joined, seen := make([]string, 0, len(series)), make(map[string]bool, len(series))
 	for _, values := range series {

@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 )
 
-// maxSuppressed is the maximum number of runtimes whose suppressed records are counted. If there are more, all counts
-// begin again.
+// maxSuppressed is the maximum number of runtimes whose suppressed records are counted. If more runtimes have
+// suppressed records, all counts start again from zero.
 const maxSuppressed = 4096
 
 // Attributes returns those fields that are not empty, as keys and values for a logger.
@@ -46,14 +46,14 @@ type explained struct {
 // Unwrap returns the error to which the attributes are attached.
 func (e *explained) Unwrap() error { return e.error }
 
-// LimitLogs returns a handler that passes log records to next, but at most perMinute records per minute about the same
-// runtime. These records may be passed in one burst. After records were suppressed, the next passed record has their
-// number in the attribute "suppressed". The attribute "runtime" of a record identifies the runtime; if there is none,
-// the attribute "name" identifies it. A record with an error of [About.Explain] gets the attributes of this error.
-// perMinute 0 means that there is no limit.
+// LimitLogs returns a handler that passes log records to the handler next, but at most perMinute records per minute
+// about the same runtime. All records of one minute may be passed in one burst. After records were suppressed, the next
+// passed record has their number in the attribute "suppressed". The attribute "runtime" of a record identifies the
+// runtime; without this attribute, the attribute "name" identifies the runtime. A record with an error of
+// [About.Explain] gets the attributes of this error. perMinute 0 means that there is no limit.
 //
 // If several records about the same runtime have the same error, one of them is passed within repeatInterval. The next
-// passed one has the number of suppressed records in the attribute "repeated".
+// record that is passed has the number of suppressed records in the attribute "repeated".
 func LimitLogs(next slog.Handler, perMinute int) slog.Handler {
 	l := &limit{suppressed: map[string]int{}, errors: map[problem]*passed{}}
 	if perMinute > 0 {
@@ -101,7 +101,7 @@ func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// errorOf returns the text of the first error in a record, or "" if it has no error.
+// errorOf returns the text of the first error in a record, or "" if the record has no error.
 func errorOf(r slog.Record) (text string) {
 	r.Attrs(func(a slog.Attr) bool {
 		if err, is := a.Value.Any().(error); is && err != nil {
@@ -184,8 +184,9 @@ type passed struct {
 // repeatInterval is the time in which the same error of a runtime is logged only once.
 const repeatInterval = time.Minute
 
-// takeError reports whether a record about a problem may be passed on. If it may, repeated is the number of records
-// that were suppressed since the last record that was passed. If the problem has no text, the record is always passed.
+// takeError reports whether a record about a problem may be passed on. If the record may be passed, repeated is the
+// number of records that were suppressed since the last record that was passed. If the problem has no text, the record
+// is always passed.
 func (l *limit) takeError(p problem, now time.Time) (repeated int, pass bool) {
 	if p.text == 0 {
 		return 0, true
@@ -207,7 +208,7 @@ func (l *limit) takeError(p problem, now time.Time) (repeated int, pass bool) {
 	return repeated, true
 }
 
-// take counts one record about a runtime. pass reports whether the limit allows this record to be passed on.
+// take counts one record about a runtime. pass reports whether the limit allows the record to be passed on.
 func (l *limit) take(runtime string, now time.Time) (suppressed int, pass bool) {
 	pass = l.budget.Take(runtime, now) == 0
 	l.mu.Lock()

@@ -20,8 +20,8 @@
 //
 // # What it does not do
 //
-// The package does not trace single requests. The package does not continue the trace of a caller either, because no
-// caller starts a reconcile: a change of an object does.
+// The package does not trace single requests. The package does not continue the trace of a caller either, because a
+// reconcile has no caller: a change of an object starts it.
 package telemetry
 
 import (

@@ -13,7 +13,7 @@ func TestRemedyFor(t *testing.T) {
 		want                  string // the begin of the remedy
 	}{
 		"None": {"the message has no instruction", v1beta2.ReasonRuntimeUnreachable, "runtime-a does not answer",
-			"Check its address"},
+			"Check the address"},
 		"Colon": {"the message has one after a colon", v1beta2.ReasonKymaPaused,
 			"Kyma runtime-a is paused (ask Kim): remove the annotation operator.kyma-project.io/paused from it", ""},
 		"Or": {"the message has one after another clause", v1beta2.ReasonDowngradeRefused,

@@ -21,7 +21,7 @@ func TestWhyCode(t *testing.T) {
 		"reason":"RuntimeUnreachable","message":"not ready: runtime-a does not answer"}]}}`)
 	for _, args := range []string{"why runtime-a", "why runtime-a -o json"} {
 		fixture.Case{Reason: "a blocker without an instruction", Args: args, Code: console.ExitNotReady,
-			Want: []string{"Check its address, its network", "runtime-a: in the way: RuntimeUnreachable"}}.Check(
+			Want: []string{"Check the address and the network of the API server", "runtime-a: in the way: RuntimeUnreachable"}}.Check(
 			t, Commands, s.Kubeconfig)
 	}
 }
