@@ -294,7 +294,7 @@ func (w *world) awaitWatchlist(t testing.TB, list protocol.Watchlist) {
 }
 
 // requests returns the number of requests with this verb that the agent has sent since the mark, for each resource. The
-// result does not include the watches of the agent's own ConfigMap and Secret.
+// result of requests does not include the watches of the agent's own ConfigMap and Secret.
 func (w *world) requests(c *cluster.Cluster, since cluster.Mark, verb string) map[string]int {
 	counts := map[string]int{}
 	for _, r := range c.Requests(since) {
@@ -395,8 +395,8 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestListenerDown: changes while the listener is down are reported when it is up again. If another listener process
-// responds after that, the agent repeats its recent reports.
+// TestListenerDown: changes while the listener is down are reported when it is up again. If another process listens on
+// the address after that, the agent sends its recent reports again.
 func TestListenerDown(t *testing.T) {
 	t.Parallel()
 	const name, objects = "down", 200
@@ -478,8 +478,8 @@ func TestCertificates(t *testing.T) {
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap certificates/late")
 }
 
-// TestRights: the agent needs only the permissions to list and watch the watched resources. Without them, the heartbeat
-// reports a problem until they are granted again.
+// TestRights: the agent needs only the permissions to list and watch the watched resources. Without these rights, the
+// heartbeat reports a problem until the rights are granted again.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	const name = "rights"

@@ -130,7 +130,7 @@ func newListener(t testing.TB, a *authority) *listener {
 	return l
 }
 
-// up starts to listen on the same address as before.
+// up starts to listen on the address that it had before.
 func (l *listener) up(t testing.TB) {
 	t.Helper()
 	socket, err := net.Listen("tcp", l.address)
@@ -188,8 +188,8 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// since returns those of the events after the first n for which pass returns true. If pass is nil, since returns all of
-// them.
+// since returns those of the events after the first n events for which pass returns true. If pass is nil, since returns
+// all events after the first n.
 func (l *listener) since(n int, pass func(received) bool) []received {
 	l.mu.Lock()
 	defer l.mu.Unlock()

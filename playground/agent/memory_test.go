@@ -22,8 +22,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/program"
 )
 
-// BenchmarkMemory runs the agent as a process of its own, on 5,000 objects of which each changes once, and prints how
-// much of the machine's memory it holds at most: with the objects known, while they change, and while the listener is
+// BenchmarkMemory runs the agent as a process of its own, with 5,000 objects, and changes each object once. It prints
+// the agent's maximum memory: after the agent has received the objects, during the changes, and while the listener is
 // down. The aim is below 30 MB.
 //
 //	go test ./agent -run '^$' -bench Memory -benchtime 1x

@@ -151,7 +151,8 @@ func startReplicas(t *testing.T, namespace string, n int, seen func() (map[strin
 	return replicas
 }
 
-// awaitSameRoots waits until all replicas have the same roots, and as many as the argument roots.
+// awaitSameRoots waits until all replicas have the same root certificates, and until their number is the argument
+// roots.
 func awaitSameRoots(t *testing.T, replicas []*authority.Authority, roots int) []*x509.Certificate {
 	t.Helper()
 	eventually(t, func() string {
@@ -178,8 +179,8 @@ func issue(t *testing.T, a *authority.Authority) *authority.Certificate {
 	return c
 }
 
-// verifyBoth verifies the certificate of a runtime with the roots of a replica, and the certificate of the replica's
-// listener with the roots that were issued with the certificate of the runtime.
+// verifyBoth verifies the certificate of a runtime with the roots of a replica. It also verifies the certificate of the
+// replica's listener with the roots that were issued together with the certificate of the runtime.
 func verifyBoth(a *authority.Authority, c *authority.Certificate) error {
 	pair, err := tls.X509KeyPair(c.PEM, c.Key)
 	if err != nil {
@@ -243,8 +244,8 @@ func secretWrites(namespace string, since cluster.Mark) []string {
 	return all
 }
 
-// TestReplicas: replicas that start at the same time with minimal rights create one CA, and follow all later changes of
-// its Secret.
+// TestReplicas checks that replicas that start at the same time with minimal rights create one CA, and follow all later
+// changes of its Secret.
 func TestReplicas(t *testing.T) {
 	const namespace, n = "replicas", 6
 	replicas := startReplicas(t, namespace, n, nil)
@@ -342,8 +343,8 @@ func TestReplicas(t *testing.T) {
 	})
 }
 
-// TestRotation requests two rotations, one after the other, in a fleet of two runtimes. The certificates of both
-// runtimes are accepted at any time.
+// TestRotation requests two rotations of the root certificate, one after the other, in a fleet of two runtimes. At any
+// time during the rotations, the certificates of both runtimes are accepted.
 func TestRotation(t *testing.T) {
 	const namespace = "rotation"
 	fleet := make(chan map[string]*authority.Certificate, 1) // the certificates of the runtimes

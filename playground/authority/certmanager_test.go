@@ -184,7 +184,7 @@ func (m *certManager) issueCertificate(name string, issued time.Time) {
 	m.setCondition(name, "True", "Certificate is up to date and has not expired")
 }
 
-// checkError checks that no certificate was issued: err has this reason, and its text contains words.
+// checkError checks that no certificate was issued: err has this reason, and the text of err contains these words.
 func checkError(t *testing.T, err error, reason, words string) {
 	t.Helper()
 	e, ok := errors.AsType[*authority.Error](err)

@@ -1,13 +1,14 @@
-// Command benchapply measures the installation of a module of 50 objects into a cluster: with the apply library of this
-// project, with a simple loop of PATCH requests, with kubectl, and with Helm.
+// Command benchapply measures how long it takes to install a module of 50 objects into a cluster: with the apply
+// library of this project, with a simple loop of PATCH requests, with kubectl, and with Helm.
 //
 //	go run ./benchapply --rounds=20 --out=result.json
 //
 // The command starts a real API server (see package cluster) and installs the same objects in turn in each of the four
-// ways. So other load on the machine affects all four ways. The order changes in each round. Each run has its own
-// namespace and its own names, and everything is deleted before the next run begins. The measured time begins with the
-// call and ends when all objects are accepted. The namespace and an open connection exist before the call, and no way
-// waits for pods. Deployments have no replicas, because the cost of pods is not measured.
+// ways. Other load on the machine therefore affects all four ways of installing. The order of the four ways changes in
+// each round. Each run has its own namespace and its own names, and all of its objects are deleted before the next run
+// begins. The measured time begins with the call and ends when all objects are accepted. The namespace and an open
+// connection exist before the call, and no way waits for pods. Deployments have no replicas, because the cost of pods
+// is not measured.
 //
 //	library   apply.Cluster.Apply with a bundle that was rendered before, as the manager calls it
 //	loop      sends the same bytes, encoded before, in the same order, from as many goroutines as the library uses. It does not wait for the end
@@ -15,9 +16,9 @@
 //	kubectl   kubectl apply --server-side -f FILE, in this process, with a filled discovery cache
 //	helm      Helm's install action with a chart that has the objects as templates, in this process, without waiting, with a filled discovery cache
 //
-// The command prints a table of medians and ratios, with the numbers of requests that the API server counted, and
-// writes the same numbers as JSON. The benchmark fails if the library takes more than 1.15 times the loop's time, or
-// sends more than three requests more than the loop.
+// The command prints a table of medians and ratios, and the numbers of requests that the API server counted. It writes
+// the same numbers as JSON. The benchmark fails if the library takes more than 1.15 times the loop's time, or sends
+// more than three requests more than the loop.
 //
 // The benchmark does not measure upgrades, drift, readiness or teardown, nor the start of a kubectl or helm process. On
 // a machine that also does other work, the times of single runs differ by a factor of five. The ratios of medians over

@@ -32,10 +32,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// parallel is the number of concurrent requests of the library and of the loop. The number is the library's default.
+// parallel is the number of concurrent requests of the library and of the loop. The number of parallel requests is the
+// library's default.
 const parallel = 8
 
-// settle is the pause before each run. In this time the API server can finish the work of the previous run.
+// settle is the pause before each run. During this delay, the API server can finish the work of the previous run.
 const settle = 300 * time.Millisecond
 
 // bench holds the data that all runs share.
@@ -88,7 +89,7 @@ func newBench(c *cluster.Cluster, dir string) (*bench, error) {
 	return b, nil
 }
 
-// agent returns the User-Agent of a way. The requests of the way are counted by this User-Agent.
+// agent returns the User-Agent of a way. The requests of a way of installing are counted by the User-Agent in agent.
 func agent(name string) string { return "bench-" + name }
 
 func (b *bench) config(name string) *rest.Config {
@@ -143,9 +144,9 @@ func (b *bench) measure(ctx context.Context, w way, ns string) (sample, error) {
 const waitTimeout = 2 * time.Second
 
 // clean checks that the module is installed, and deletes its cluster-scoped objects: CRDs, webhooks, and roles with
-// their bindings. These objects would slow down all later runs. The namespace stays, because its objects do not slow
-// down other runs. An API server takes some time to delete new CRDs. clean waits for that, but not longer than
-// waitTimeout.
+// their bindings. Objects that are not deleted would slow down all later runs. The namespace stays, because its objects
+// do not slow down other runs. An API server takes some time to delete new CRDs. clean waits for that, but not longer
+// than waitTimeout.
 func (b *bench) clean(ctx context.Context, ns string) error {
 	rendered, err := bundle(ns)
 	if err != nil {
@@ -244,7 +245,7 @@ func (b *bench) loop(ctx context.Context, client *http.Client, ns string) (func(
 			return err
 		}
 		req.Header.Set("Content-Type", "application/apply-patch+yaml")
-		// The library sends the same header.
+		// The apply library sends the same header.
 		req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
 		res, err := client.Do(req)
 		if err != nil {

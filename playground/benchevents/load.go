@@ -324,7 +324,7 @@ func (b *bench) most(ctx context.Context, t *tally, length time.Duration) error 
 	})
 }
 
-// heartbeats sends a number of heartbeats from each agent; beats is this number.
+// heartbeats sends several heartbeats from each agent; beats is the number of heartbeats.
 func (b *bench) heartbeats(t *tally) error {
 	return each(under, beats*agents, func(i int) error {
 		a := b.agents[i%agents]

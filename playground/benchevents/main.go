@@ -116,10 +116,10 @@ type Round struct {
 	Alone      Load `json:"alone"`
 	Flooded    Load `json:"flooded"`
 	Heartbeats Load `json:"heartbeats"`
-	// Flood is the number of answers to the runtime that sends too many requests, by status.
+	// Flood is the number of answers, by status, to the runtime that sends too many requests.
 	Flood map[int]int `json:"floodAnswers"`
-	// HeartbeatBytes is the size of a heartbeat and its answer on the network, in bytes. Both are TLS records on an
-	// open connection.
+	// HeartbeatBytes is the size of a heartbeat and its answer on the network, in bytes. The bytes of both directions
+	// are counted as TLS records on an open connection.
 	HeartbeatBytes int `json:"heartbeatWireBytes"`
 	// IdleBytes is the memory of the listener for one idle connection, in bytes: heap and stacks.
 	IdleBytes int `json:"bytesPerIdleConnection"`
@@ -142,7 +142,7 @@ type Load struct {
 }
 
 // setBest sets Best to the best round of each measurement. For connect and most, that is the round with the highest
-// rate. For the other measurements, it is the round with the shortest delay.
+// rate. For the measurements without a throughput, the best round is the round with the shortest delay.
 func (r *Result) setBest() {
 	r.Best = r.Rounds[0]
 	for _, round := range r.Rounds[1:] {

@@ -6,8 +6,8 @@
 //	report, err := chaos.Run(ctx, chaos.Options{Dir: "…", Bin: "bin", Seed: 1, For: time.Minute})
 //	fmt.Print(report)
 //
-// The command playground chaos does the same. Run returns an error only if it cannot do the run. If the manager breaks
-// a promise, the report has a failure.
+// The command playground chaos runs the same test. Run returns an error only if it cannot do the run. If the manager
+// breaks a promise, the report has a failure.
 //
 // # How it works
 //

@@ -23,9 +23,9 @@ type fault struct {
 	name    string
 	targets func(runtimes []string) []string // returns the objects that the fault may affect
 	needs   string                           // no other fault may use this part of the target at the same time
-	// shortest and longest limit the duration of the fault. Both are zero if the fault has no end.
+	// shortest and longest limit the duration of the fault. Both durations are zero if the fault has no end.
 	shortest, longest time.Duration
-	// begin injects the fault, and is called until it succeeds or the time of the fault is over. undo ends the fault,
+	// begin injects the fault; it is called until it succeeds or the time of the fault is over. undo ends the fault,
 	// and is called until it succeeds; undo is nil if there is nothing to end.
 	begin func(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error)
 }
@@ -33,8 +33,8 @@ type fault struct {
 // partName returns the name of the part of the system that only one fault at a time may use.
 func (f fault) partName(target string) string { return f.needs + "/" + target }
 
-// faults are all faults, in the order of the random choice. If a fault is added, also at the end, the plans of all
-// seeds change.
+// faults are all faults, in the order of the random choice. A new entry in this table, also at its end, changes the
+// plans of all seeds.
 var faults = []fault{
 	{"manager-kill", process, "process", 0, 3 * time.Second, killManager},
 	{"manager-freeze", process, "process", time.Second, 10 * time.Second, freezeManager},
@@ -169,7 +169,7 @@ func ignoreAbsent(err error) error {
 	return client.IgnoreNotFound(err)
 }
 
-// faultNamed returns the fault of the table with this name.
+// faultNamed returns the fault with this name from the table of faults.
 func faultNamed(name string) (fault, error) {
 	i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
 	if i < 0 {

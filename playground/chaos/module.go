@@ -8,7 +8,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// Modules of a run. steady is enabled in all runtimes all the time. left and right contain the same ConfigMap.
+// The following constants are the modules of a run. steady is enabled in all runtimes all the time. left and right
+// contain the same ConfigMap.
 const (
 	steady = "steady"
 	left   = "left"
@@ -82,8 +83,8 @@ spec:
     spec: {containers: [{name: main, image: "registry.example.com/MODULE:VERSION"}]}
 `
 
-// shared is the object that left and right both contain. inherited is an object that left contains, and that existed in
-// every runtime before.
+// shared is the object that both modules, left and right, contain. inherited is an object that the module left
+// contains, and that existed in every runtime before.
 const (
 	shared = `---
 apiVersion: v1

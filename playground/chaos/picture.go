@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// picture is the state of all clusters. The key is cluster/key. The value is the content of an object of ours, without
-// fields that differ from run to run, and nil for any other object.
+// picture is the state of all clusters. The key is cluster/key. The value is the content of an object of Lifecycle
+// Manager, without fields that differ from run to run; for any other object, the value is nil.
 type picture map[string]any
 
 // incidental are the prefixes of the keys of objects that differ from run to run although the desired state is the
@@ -54,7 +54,7 @@ func content(o cluster.Stored) any {
 		return nil
 	}
 	if o.Object.GetLabels()[v1beta2.LabelManagedBy] == "" && o.Object.GetKind() != v1beta2.KindKyma ||
-		// This namespace keeps its labels when the last Kyma is removed.
+		// The namespace of the Kyma keeps its labels when the last Kyma is removed.
 		o.Key == "namespaces/"+v1beta2.RuntimeNamespace {
 		return nil
 	}
@@ -69,7 +69,7 @@ func content(o cluster.Stored) any {
 	}
 }
 
-// status returns the parts of a Kyma or a Manifest that depend on the desired state only, not on former events.
+// status returns the parts of a Kyma or a Manifest that depend only on the desired state, and not on former events.
 func status(u *unstructured.Unstructured) any {
 	part := func(fields ...string) any {
 		v, _, _ := unstructured.NestedFieldNoCopy(u.Object, fields...)

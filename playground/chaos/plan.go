@@ -58,12 +58,11 @@ type model struct {
 	ignored  map[string]bool                      // modules of a runtime whose custom resource was never wanted
 }
 
-// newPlan makes the plan of a round. Equal arguments lead to equal plans. The last of the runtimes is the only one
-// whose Kyma is deleted.
+// newPlan makes the plan of a round. Equal arguments lead to equal plans. Only the Kyma of the last runtime is deleted.
 //
 // The plan never requests an older version than before: a downgrade is refused, and it would depend on the timing
-// whether the newer version was installed before. For the same reason a module never returns to a slower channel, and a
-// custom resource that was wanted stays wanted.
+// whether the newer version was installed before. For the same reason, a module never returns to a slower channel, and
+// a custom resource that was requested stays requested.
 func newPlan(seed, round uint64, span time.Duration, runtimes []string, pace float64) plan {
 	m := &model{channels: map[string][]int{}, runtimes: map[string]map[string]v1beta2.Module{},
 		fastest: map[string]int{}, ignored: map[string]bool{}}
@@ -104,7 +103,8 @@ func (m *model) register(name string) {
 	m.runtimes[name] = map[string]v1beta2.Module{steady: {Name: steady}}
 }
 
-// request returns the next random request of a user. Some requests consist of two requests.
+// request returns the next random request of a user. Some requests of a person consist of two requests to the API
+// server.
 func (m *model) request(r *rand.Rand, at time.Duration, runtimes []string) []event {
 	name := runtimes[r.IntN(len(runtimes))]
 	module := varied[r.IntN(len(varied))]
@@ -160,7 +160,7 @@ func (m *model) enable(r *rand.Rand, at time.Duration, name, module string) []ev
 	return m.edit(at, "enable", name, fmt.Sprintf("%s %s %s", module, channelNames[faster], policy))
 }
 
-// edit returns the request that changes the modules of a runtime to those of the model.
+// edit returns the request that sets the modules of a runtime to those of the model.
 func (m *model) edit(at time.Duration, what, name, text string) []event {
 	return []event{{At: at, What: what, Target: name, Text: text,
 		change: &change{modules: m.list(name), want: m.wantedVersions()}}}
@@ -209,7 +209,7 @@ func (m *model) wantedVersions() map[string]map[string]int {
 	return all
 }
 
-// planFaults returns random faults until the end of the time span. A fault does not begin before the end of another
+// planFaults returns random faults until the end of the time span. A fault does not begin before the end of any other
 // fault that uses the same part of the system.
 func planFaults(r *rand.Rand, span time.Duration, runtimes []string, pace float64) []event {
 	var all []event

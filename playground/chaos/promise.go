@@ -51,7 +51,7 @@ func wanted(_, key string) bool {
 	return true
 }
 
-// protect adds objects that must not be deleted. If exact is true, the objects must not be changed either.
+// protect adds objects that must not be deleted. If exact is true, the protected objects must not be changed either.
 func (p *promises) protect(exact bool, objects ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -147,8 +147,8 @@ func (r *run) settle(ctx context.Context) error {
 	})
 }
 
-// checkIdle checks that the manager does not write any more, that the state equals want, and that the usage of the
-// manager is not much larger than before.
+// checkIdle checks that the manager has stopped writing, that the state equals want, and that the manager does not use
+// much more memory and goroutines than before.
 func (r *run) checkIdle(ctx context.Context, want picture, before usage) error {
 	if err := r.settle(ctx); err != nil {
 		return err

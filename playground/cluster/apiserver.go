@@ -45,8 +45,8 @@ const (
 )
 
 // kubernetesVersion returns the version of Kubernetes that this program contains, as in "v1.37.1". Kubernetes itself
-// gets its version only from the flags of its own release build. A test binary does not have this information. In a
-// test binary, the version ends in ".0".
+// gets its version only from the flags of its own release build. A test binary does not contain the version of
+// Kubernetes. In a test binary, the version ends in ".0".
 var kubernetesVersion = sync.OnceValue(func() string {
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range build.Deps {
@@ -79,8 +79,8 @@ func (r released) Info() *apimachineryversion.Info {
 // variables of their packages.
 var construction sync.Mutex
 
-// apiServer is one running kube-apiserver. Its delegation chain is the same as in Kubernetes: API extensions, core,
-// aggregator.
+// apiServer is one running kube-apiserver. The delegation chain of the API server is the same as in Kubernetes: API
+// extensions, core, aggregator.
 type apiServer struct {
 	pki       *pki
 	address   string // host:port that the server listens on; clients connect through the proxy
@@ -123,8 +123,8 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 	o.Authentication.ServiceAccounts.KeyFiles = []string{c.pki.path("sa.key")}
 	o.ServiceAccountSigningKeyFile = c.pki.path("sa.key")
 	o.Authorization.Modes = []string{"RBAC"}
-	// Nodes are created without taints, and claims without finalizers, because the controllers that remove these taints
-	// and finalizers do not run here.
+	// Nodes are created without taints, and claims without finalizers, because the playground does not run the
+	// controllers that remove these taints and finalizers.
 	o.Admission.GenericAdmission.DisablePlugins = []string{"TaintNodesByCondition",
 		"StorageObjectInUseProtection", "PodGroupProtection"}
 	o.KubeletConfig.PreferredAddressTypes = []string{string(corev1.NodeInternalIP)}
@@ -286,7 +286,7 @@ func (s *apiServer) config(user string) (*rest.Config, error) {
 }
 
 // protobuf changes the configuration to protobuf encoding, which is cheaper. Only typed clients of built-in kinds can
-// use it.
+// use protobuf.
 func protobuf(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.ContentType = "application/vnd.kubernetes.protobuf"

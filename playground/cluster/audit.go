@@ -43,9 +43,10 @@ func (c *Cluster) Mark() Mark {
 }
 
 // Requests returns the requests since the mark, in the order of their responses. A watch is recorded when it begins.
-// The result includes requests of the parts of the cluster itself, whose users are system:apiserver,
+// The result of Requests includes requests of the parts of the cluster itself, whose users are system:apiserver,
 // kube-controller-manager, kube-scheduler and kubelet. The zero Mark is the first start of the cluster. Without
-// Options.Audit the result is empty. A cluster keeps 200,000 requests. Older requests are missing in the result.
+// Options.Audit, the result of Requests is empty. A cluster keeps 200,000 requests. Older requests are missing in the
+// result.
 func (c *Cluster) Requests(since Mark) []Request {
 	if c.audit == nil {
 		return nil

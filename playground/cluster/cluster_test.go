@@ -55,7 +55,7 @@ const processVerb = "run-as-pod"
 // deadline is the timeout of every wait. A wait takes at most a few seconds.
 const deadline = 60 * time.Second
 
-// Tests share these clusters; each test works in its own namespace.
+// All tests of this file share the following clusters; each test works in its own namespace.
 var (
 	host *Host
 	one  *Cluster
@@ -105,8 +105,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// process is the program in a pod of processImage. Until SIGTERM, it serves its environment, arguments and files over
-// HTTP at the address in its first argument.
+// process is the program in a pod of processImage. Until SIGTERM, the process serves its environment, arguments and
+// files over HTTP at the address in its first argument.
 func process(args []string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -178,8 +178,8 @@ func process(args []string) {
 	}
 }
 
-// eventually repeats the check until it succeeds. If it does not succeed in time, the test fails with the last error of
-// the check.
+// eventually repeats the check until it succeeds. If the check does not succeed in time, the test fails with the last
+// error of the check.
 func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)

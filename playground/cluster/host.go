@@ -30,8 +30,8 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// Marker is the name of a file that marks a folder as the folder of a host. A lock on this file prevents a second host
-// from using the folder.
+// Marker is the name of a file that marks a folder as the folder of a host. A lock on the marker file prevents a second
+// host from using the folder.
 const Marker = ".playground"
 
 // maxSocketPath is the maximum length of the path of a Unix socket, with some reserve.
@@ -49,8 +49,8 @@ type Options struct {
 	// be empty or the folder of a Host. Only one Host at a time can use a folder. The data in the folder is kept over
 	// restarts. If Dir is empty, the Host uses a temporary folder, and Close removes this folder.
 	Dir string
-	// Images selects the pods that run as local processes. The key is an image repository without tag and digest, as in
-	// "example.com/team/operator". Pods with any other image are simulated.
+	// Images selects the pods that run as local processes. The key of Images is an image repository without tag and
+	// digest, as in "example.com/team/operator". Pods with any other image are simulated.
 	Images map[string]Image
 	// Audit enables the recording of every request at the API servers, for Cluster.Requests.
 	Audit bool
@@ -76,7 +76,8 @@ type Image struct {
 	Env []string
 }
 
-// Host runs several clusters with one etcd in this process. Several goroutines may call its methods at the same time.
+// Host runs several clusters with one etcd in this process. Several goroutines may call the methods of a Host at the
+// same time.
 type Host struct {
 	options Options
 	dir     string
@@ -126,8 +127,8 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 		h.log = h.logFile
 	}
 	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(h.log))))
-	// A server has failed and ends the process. The reason is printed, because the log of the server may be removed
-	// soon.
+	// A server has failed and ends the process. The test prints the reason, because the log of the server may be
+	// removed soon.
 	klog.OsExit = func(code int) {
 		fmt.Fprintln(os.Stderr, "playground: an API server gave up; the end of its log:\n"+h.logTail())
 		os.Exit(code)
@@ -237,8 +238,8 @@ func (h *Host) startEtcd(ctx context.Context) error {
 	}
 }
 
-// Start creates the cluster with this name. If the cluster exists, Start starts it again with its data and its address.
-// If the cluster already runs, Start only returns it.
+// Start creates and starts the cluster with this name. If the cluster exists but does not run, Start starts it again
+// with its data and its address. If the cluster runs already, Start only returns it.
 //
 // Start returns when the cluster is ready: its API server, controllers and scheduler run, its node is Ready, and the
 // default ServiceAccount exists. The context limits only the start. The cluster runs until Stop or Close.
@@ -331,7 +332,7 @@ func (h *Host) Names() []string {
 // Dir returns the folder of the host. The logs of pods are in its subfolder "logs".
 func (h *Host) Dir() string { return h.dir }
 
-// Cluster is one Kubernetes cluster. Several goroutines may call its methods at the same time.
+// Cluster is one Kubernetes cluster. Several goroutines may call the methods of a Cluster at the same time.
 type Cluster struct {
 	host  *Host
 	name  string
@@ -513,7 +514,7 @@ func reserveSubnet(ctx context.Context, subnet int) (int, io.Closer, error) {
 }
 
 // likelySubnet returns the subnet at which the search for a cluster begins. likelySubnet differs between clusters, so
-// that a cluster that starts again mostly finds its previous subnet free.
+// that a cluster that starts again usually finds its previous subnet free.
 func likelySubnet(dir string) int {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(dir))
@@ -537,7 +538,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	}
 }
 
-// Start starts the cluster again after Stop. Start is the same as Host.Start with the name of the cluster.
+// Start starts the cluster again after Stop. Cluster.Start does the same as Host.Start with the name of the cluster.
 func (c *Cluster) Start(ctx context.Context) error {
 	_, err := c.host.Start(ctx, c.name)
 	return err
@@ -592,23 +593,27 @@ func (c *Cluster) releaseAddress() {
 // Name returns the name that was the argument of Host.Start.
 func (c *Cluster) Name() string { return c.name }
 
-// Address returns the URL of the API server. Address stays the same over restarts, unless the host is bare.
+// Address returns the URL of the API server. The address of a cluster stays the same over restarts, unless the host is
+// bare.
 func (c *Cluster) Address() string { return c.Config().Host }
 
 // Version returns the version of Kubernetes that the cluster serves, as in "v1.37.1".
 func (c *Cluster) Version() string { return kubernetesVersion() }
 
-// Config returns a client configuration with all permissions. Its user is "playground-admin". Each call returns a copy.
+// Config returns a client configuration with all permissions. The user of the returned configuration is
+// "playground-admin". Each call returns a copy.
 func (c *Cluster) Config() *rest.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return rest.CopyConfig(c.admin)
 }
 
-// Kubeconfig returns Config as a kubeconfig. All data is embedded, and the certificate of the server is verified.
+// Kubeconfig returns Config as a kubeconfig. The kubeconfig embeds all data, and verifies the certificate of the
+// server.
 func (c *Cluster) Kubeconfig() []byte { return kubeconfig(c.name, c.Config(), "") }
 
-// TokenKubeconfig returns a kubeconfig for a ServiceAccount. Its token is from the API server and is valid for a year.
+// TokenKubeconfig returns a kubeconfig for a ServiceAccount. The token in the kubeconfig is from the API server and is
+// valid for a year.
 func (c *Cluster) TokenKubeconfig(ctx context.Context, namespace, serviceAccount string) ([]byte, error) {
 	client, err := kubernetes.NewForConfig(c.Config())
 	if err != nil {
@@ -633,6 +638,6 @@ func (c *Cluster) Cut(how Cut) { c.proxy.cut(how) }
 // Mend ends the effects of Cut and Slow.
 func (c *Cluster) Mend() { c.proxy.mend() }
 
-// Slow delays every chunk of data between clients and the API server by d, in both directions, until Mend. 0 means no
-// delay.
+// Slow delays every chunk of data between clients and the API server by d, in both directions, until Mend is called. 0
+// means no delay.
 func (c *Cluster) Slow(d time.Duration) { c.proxy.slow(d) }

@@ -57,8 +57,8 @@ func startLogs(ctx context.Context, n *node) (*logServer, error) {
 func (l *logServer) close() { _ = l.server.Close() }
 
 // logs writes the output of a container: all of it, or the last tailLines lines. With follow, logs also writes new
-// output until the pod ends. Other options of "kubectl logs" are not supported. One file has the output of a container
-// before and after all its restarts.
+// output until the pod ends. Other options of "kubectl logs" are not supported. The log file of a container has its
+// output before and after all restarts.
 func (l *logServer) logs(w http.ResponseWriter, r *http.Request) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Subject.CommonName != kubeletUser {
 		http.Error(w, "only the API server may ask", http.StatusForbidden)

@@ -39,7 +39,7 @@ const (
 )
 
 // node replaces a kubelet. node is one Node object that is always Ready, and it runs the pods that the scheduler
-// assigns to it. Each pod has a goroutine as long as it exists.
+// assigns to it. Each pod on the node has a goroutine as long as the pod exists.
 type node struct {
 	name   string
 	host   *Host
@@ -225,7 +225,8 @@ func (n *node) address(object *corev1.Pod) string {
 		high, low := n.next>>8, n.next&0xff
 		n.next = (n.next + 1) & 0xffff
 		ip := fmt.Sprintf("10.%d.%d.%d", n.subnet, high, low)
-		// The other values could be a network address, the reserved address, or a broadcast address.
+		// The first and last values of a range could be a network address, the reserved address, or a broadcast
+		// address.
 		if low > 0 && low < 0xfe && n.ips[ip] == "" {
 			n.ips[ip] = object.UID
 			return ip
@@ -234,8 +235,8 @@ func (n *node) address(object *corev1.Pod) string {
 }
 
 // loopback returns the address on this machine on which the process of a pod listens. For the pod address 10.x.y.z,
-// loopback returns 127.x.y.z. Kubernetes refuses 127.x.y.z in endpoints, so pods cannot have this address in their
-// status.
+// loopback returns 127.x.y.z. Kubernetes refuses 127.x.y.z in endpoints, so pods cannot have a loopback address in
+// their status.
 func loopback(podIP string) string { return "127." + strings.TrimPrefix(podIP, "10.") }
 
 // isPodIP reports whether an address is in the range that nodes of this package give to pods.
@@ -362,8 +363,8 @@ func (p *pod) triggerReport() {
 	}
 }
 
-// run runs the pod. run runs the init containers one after the other, and then all other containers. At the end of the
-// pod, or when the pod is deleted, run writes the last status and removes the pod.
+// run runs the containers of a pod: first the init containers one after the other, and then all other containers. At
+// the end of the pod, or when the pod is deleted, run writes the last status and removes the pod.
 func (p *pod) run() {
 	defer p.forget()
 	p.ip = p.node.address(p.current())
@@ -518,8 +519,8 @@ func (p *pod) runRepeatedly(ctx context.Context, c *container) {
 	}
 }
 
-// waitIfUnpullable keeps a container in the state waiting until ctx ends if its image cannot be pulled.
-// waitIfUnpullable reports whether this was the case.
+// waitIfUnpullable keeps a container in the state waiting until ctx ends, if the image of the container cannot be
+// pulled. waitIfUnpullable reports whether the image cannot be pulled.
 func (p *pod) waitIfUnpullable(ctx context.Context, c *container) bool {
 	if imageBase(c.spec.Image) != "never-starts" {
 		return false
@@ -662,7 +663,7 @@ func (p *pod) write() bool {
 	if equality.Semantic.DeepEqual(have, merged) {
 		return true
 	}
-	// The object may be older than our last write. Writing the same status again does no harm.
+	// The object from the watch may be older than the node's last write. Writing the same status again does no harm.
 	patch, err := statusPatch(p.uid, have, merged)
 	if err != nil {
 		p.warn("Failed", "encoding the status: %v", err)
@@ -686,8 +687,8 @@ func (p *pod) write() bool {
 	return true
 }
 
-// statusPatch returns a patch with the difference between two statuses. The patch has the UID, so it applies only to
-// this pod.
+// statusPatch returns a patch with the difference between two statuses. The patch contains the UID, so it applies only
+// to this pod.
 func statusPatch(uid types.UID, from, to *corev1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(corev1.Pod{Status: *from})
 	if err != nil {

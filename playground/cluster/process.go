@@ -189,16 +189,17 @@ func (p *pod) terminate(ctx context.Context, exited <-chan struct{}, c *containe
 	}
 }
 
-// shutdownGraceEnd returns a channel that is closed some time after p.gone has ended. After that time, the node does
-// not wait for the pod any more. The node stops waiting only if it shuts down while the pod has a long grace period.
+// shutdownGraceEnd returns a channel that is closed some time after p.gone has ended. After the end of the grace
+// period, the node does not wait for the pod any more. The node stops waiting only if it shuts down while the pod has a
+// long grace period.
 func (p *pod) shutdownGraceEnd() <-chan struct{} {
 	done := make(chan struct{})
 	context.AfterFunc(p.gone, func() { time.AfterFunc(stopGrace, func() { close(done) }) })
 	return done
 }
 
-// probe calls an httpGet readiness probe until the process has exited. probe starts immediately and calls the probe
-// often until the first success, so that a pod becomes ready without a delay by the probe period.
+// probe calls an httpGet readiness probe until the process has exited. Until the first success, probe calls the
+// endpoint more often than the probe period, so that the pod becomes ready without a delay.
 func (p *pod) probe(exited <-chan struct{}, c *container) {
 	probe := c.spec.ReadinessProbe
 	if probe == nil || probe.HTTPGet == nil {
@@ -246,8 +247,8 @@ func (p *pod) probe(exited <-chan struct{}, c *container) {
 	}
 }
 
-// callProbe calls the probe once. A process may listen on the address of its pod or on 127.0.0.1. The result is that of
-// the first address that responds.
+// callProbe calls the probe once. A process may listen on the address of its pod or on 127.0.0.1. The result of
+// callProbe is that of the first address that responds.
 func (p *pod) callProbe(client *http.Client, spec *corev1.Container, get *corev1.HTTPGetAction, hosts []string) bool {
 	port := get.Port.IntValue()
 	if get.Port.Type == intstr.String {
@@ -663,7 +664,7 @@ func (f *files) token(ctx context.Context, root *os.Root, path string, audiences
 	return put(root, path, []byte(have.value))
 }
 
-// put replaces a file atomically, unless the file already has this content.
+// put replaces a file atomically, unless the file already has the new content.
 func put(root *os.Root, path string, data []byte) error {
 	if have, err := root.ReadFile(path); err == nil && bytes.Equal(have, data) {
 		return nil
@@ -710,5 +711,6 @@ func (f *forker) start(command *exec.Cmd) (err error) {
 	return err
 }
 
-// close ends the thread of the forker. All processes that the forker has started must have ended before.
+// close ends the thread of the forker. All processes that the forker has started must have ended before close is
+// called.
 func (f *forker) close() { f.once.Do(func() { close(f.requests) }) }

@@ -173,8 +173,8 @@ func (p *proxy) listenLocked() error {
 	if p.listener != nil {
 		return nil
 	}
-	// An outgoing connection of another program may use the port as its local port, in spite of hold. Most such
-	// connections are short.
+	// An outgoing connection of another program may use the port as its local port, in spite of hold. Most connections
+	// through the proxy are short.
 	var listener net.Listener
 	for end := time.Now().Add(portWaitTimeout); ; {
 		var err error
@@ -223,7 +223,7 @@ func (p *proxy) forget(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// reset closes a connection so that the other side receives an error.
+// reset closes a connection so that the peer receives an error.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -255,7 +255,8 @@ func (p *proxy) connect(client net.Conn) {
 	<-done
 }
 
-// copy copies data from one side to the other in chunks until one side closes. copy then closes both sides.
+// copy copies data in chunks from one connection to the other until one of them is closed. copy then closes both
+// connections.
 func (p *proxy) copy(to, from net.Conn) {
 	defer func() {
 		_ = to.Close()

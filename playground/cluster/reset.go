@@ -73,7 +73,7 @@ func (c *Cluster) saveOrigin(ctx context.Context, server *apiServer) error {
 	return nil
 }
 
-// stored returns the keys and values of the cluster in etcd, without those that are volatile.
+// stored returns the keys and values of the cluster in etcd, without volatile keys.
 func (c *Cluster) stored(ctx context.Context, etcd *clientv3.Client) (map[string]string, error) {
 	answer, err := etcd.Get(ctx, c.prefix(), clientv3.WithPrefix())
 	if err != nil {
@@ -145,13 +145,13 @@ func (s *apiServer) listedObjects(ctx context.Context) (map[string][]string, err
 }
 
 // Reset returns all clusters of the host to the state after their first start, and stops all of their parts except API
-// servers. The next Start of a cluster starts the other parts, which takes a fraction of a second. A stopped cluster
-// stays stopped. Reset needs Options.Reusable.
+// servers. The next Start of a cluster starts the parts that do not run, which takes a fraction of a second. A stopped
+// cluster stays stopped. Reset needs Options.Reusable.
 //
 // The API server is the only part of a cluster that is not started again. Reset therefore restores the contents of etcd
 // while no other part runs. Reset returns when the API server serves the kinds and lists the objects of the first
-// start, and no others. The clusters have the same addresses, certificates and UIDs as before. Only resource versions
-// are higher. The recorded requests are deleted when the cluster is started.
+// start, and no others. After a reset, the clusters have the same addresses, certificates and UIDs as before. Only
+// resource versions are higher after a reset. The recorded requests are deleted when the cluster is started.
 //
 // If Reset fails, the host must not be used any more, and should be closed.
 func (h *Host) Reset(ctx context.Context) error {
@@ -243,7 +243,7 @@ func compare(first, now map[string][]string) error {
 	return nil
 }
 
-// restore makes the contents of etcd those of the origin, and returns the number of keys that were different.
+// restore makes the contents of etcd equal to the stored contents, and returns the number of keys that were different.
 func (c *Cluster) restore(ctx context.Context, etcd *clientv3.Client) (changed int, err error) {
 	answer, err := etcd.Get(ctx, c.prefix(), clientv3.WithPrefix())
 	if err != nil {

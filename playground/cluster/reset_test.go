@@ -85,8 +85,8 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// changeCluster changes a cluster: it creates a kind with an object that has a finalizer, a process, permissions, an
-// object in a namespace of Kubernetes, and it changes and deletes objects of the first start.
+// changeCluster changes a cluster: it creates a kind with an object that has a finalizer, a process, permissions, and
+// an object in a namespace of Kubernetes. It also changes and deletes objects of the first start.
 func changeCluster(t *testing.T, c *Cluster, round int) {
 	t.Helper()
 	ctx, client := t.Context(), clientOf(t, c)
@@ -130,7 +130,7 @@ func changeCluster(t *testing.T, c *Cluster, round int) {
 	}
 	must[*corev1.Node](t)(client.CoreV1().Nodes().Patch(ctx, running.Spec.NodeName, "application/merge-patch+json",
 		[]byte(`{"metadata": {"labels": {"test": "1"}}, "spec": {"unschedulable": true}}`), metav1.PatchOptions{}))
-	// This object is being deleted when the reset begins.
+	// The object with the finalizer is being deleted when the reset begins.
 	if err := errors.Join(objects.Resource(kinds).Delete(ctx, definition.GetName(), metav1.DeleteOptions{}),
 		client.CoreV1().Namespaces().Delete(ctx, "test", metav1.DeleteOptions{})); err != nil {
 		t.Fatal(err)

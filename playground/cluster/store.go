@@ -50,8 +50,8 @@ var decoder = func() runtime.Decoder {
 
 // Observe calls each with every change in etcd, of all clusters, in their order. No change is missed while API servers
 // are stopped. wanted selects keys, which are given as in [Stored]. Observe returns an error if etcd was compacted
-// before it has read a change, and nil when the context ends. ready is called once, when all later changes are going to
-// be observed.
+// before Observe has read a change, and nil when the context ends. ready is called once, when Observe is sure to
+// observe all later changes.
 func (h *Host) Observe(ctx context.Context, ready func(), wanted func(cluster, key string) bool,
 	each func(Change)) error {
 	client := v3client.New(h.etcd.Server)
@@ -117,7 +117,7 @@ func (h *Host) Compact(ctx context.Context) error {
 	return nil
 }
 
-// split splits a key of etcd into the name of the cluster and the rest.
+// split splits a key of etcd into the name of the cluster and the rest of the key.
 func split(key []byte) (cluster, rest string) {
 	cluster, rest, _ = strings.Cut(strings.TrimPrefix(string(key), "/"), "/")
 	return cluster, rest

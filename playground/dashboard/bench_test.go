@@ -29,7 +29,7 @@ const (
 )
 
 // BenchmarkFleet measures the dashboard of 10,000 runtimes with seven modules each, on a real API server and in a real
-// browser. It needs some minutes to make the fleet:
+// browser. The benchmark needs some minutes to make the fleet.
 //
 //	go test -run '^$' -bench Fleet -benchtime 3x -timeout 30m ./dashboard
 //
@@ -84,8 +84,8 @@ func (b *tab) mark(name string) (at float64) {
 	return at
 }
 
-// bigFleet starts a control plane without a manager, with the Kymas of a fleet. There are no Manifests: the index does
-// not read them.
+// bigFleet starts a control plane without a manager, with the Kymas of a fleet. The fleet has no Manifests, because the
+// index of the dashboard does not read them.
 func bigFleet(b *testing.B) *plane {
 	b.Helper()
 	p := newPlane(b)

@@ -71,7 +71,8 @@ var versions = map[string]string{
 	"2.0.1": "data: {version: good}",
 }
 
-// up starts a landscape with two runtimes on which a module is Ready. The first runtime is in stage own.
+// up starts a landscape with two runtimes on which a module is Ready. The first runtime is in the rollout stage with
+// the name own.
 func up(t *testing.T) *landscape.Landscape {
 	t.Helper()
 	l, err := landscape.Up(t.Context(), landscape.Options{Dir: filepath.Join(bin, t.Name()), Bin: bin,
@@ -290,8 +291,8 @@ func (b *tab) to(path string) {
 	b.do(chromedp.Navigate(b.base + path))
 }
 
-// until waits until the page has a text, in which any space is one blank. The test does not load the page again: the
-// page must update itself. While a page is being replaced, it has no text.
+// until waits until the page has a text, in which any space is one blank. The test does not load the page again,
+// because the page must update itself. While a page is being replaced, it has no text.
 func (b *tab) until(text string) {
 	b.t.Helper()
 	b.untilTrue(text, fmt.Sprintf(

@@ -14,8 +14,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// windows gives each runtime a region with maintenance windows, and the policy a freeze. klm finds the maintenance
-// policy by the Deployment of the manager; the manager of the landscape is a process, so this Deployment runs nothing.
+// windows gives each runtime a region with maintenance windows, and adds a freeze to the policy. klm finds the
+// maintenance policy by the Deployment of the manager. In the landscape the manager is a process, so this Deployment
+// runs nothing.
 func windows(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	c, labels := l.Clients[landscape.ControlPlane], map[string]string{"app": "manager"}
@@ -50,7 +51,7 @@ func windows(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// month shows the calendar of the present and of the next month, and the same as klm.
+// month checks the calendar of the present and of the next month, and compares it with the output of klm.
 func month(t *testing.T, b *tab, l *landscape.Landscape) {
 	b.size(1280, 800, "light")
 	b.to("/calendar")

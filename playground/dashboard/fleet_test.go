@@ -130,7 +130,8 @@ func (p *plane) runtime(t testing.TB, name string, agent *v1beta2.AgentStatus, s
 	}
 }
 
-// TestFleet has runtimes that are not connected, and counts at the API server what the pages request.
+// TestFleet checks the pages for runtimes that are not connected, and counts at the API server which objects the pages
+// request.
 func TestFleet(t *testing.T) {
 	p := newPlane(t)
 	meta := func(name string) metav1.ObjectMeta {
@@ -166,8 +167,8 @@ func TestFleet(t *testing.T) {
 	b.t = t
 }
 
-// notConnected looks at the runtimes whose agents are silent: their number, their colour by age, the reason as a link,
-// and their pages, in both sizes and both colour schemes.
+// notConnected checks the runtimes whose agents are silent: their number, their colour by age, the reason as a link,
+// and their pages, in two window sizes and both colour schemes.
 func notConnected(t *testing.T, b *tab) {
 	for _, v := range []struct{ path, text string }{
 		{"/", "1 connected, 2 not connected"},
@@ -200,8 +201,8 @@ func notConnected(t *testing.T, b *tab) {
 	b.size(1280, 800, "light")
 }
 
-// requests counts at the API server: a view costs no request, whether of the fleet or of one runtime, and a change of a
-// Manifest is read once and appears in the open page.
+// requests counts requests at the API server: viewing the fleet or one runtime costs no request. A change of a Manifest
+// is read once and appears in the open page.
 func requests(t *testing.T, b *tab, p *plane) {
 	visitor := visitor(t, b)
 	paths := []string{"/", "/?state=Error", "/fleet/cells", "/versions", "/rollouts", "/changes", "/calendar",
@@ -245,7 +246,7 @@ func requests(t *testing.T, b *tab, p *plane) {
 	}
 }
 
-// sent returns the requests of klm since a mark, without those that klm sends at intervals and without watches.
+// sent returns the requests of klm since a mark, without watches and without the requests that klm sends at intervals.
 func (p *plane) sent(mark cluster.Mark) (all []cluster.Request) {
 	for _, r := range p.Requests(mark) {
 		isRegular := r.Resource == "leases" || r.Resource == "deployments" || r.Verb == "watch"

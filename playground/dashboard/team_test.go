@@ -30,10 +30,10 @@ import (
 // account is the service account of the dashboard.
 const account = "system:serviceaccount:kcp-system:" + deploy.Release + "-dashboard"
 
-// TestTeam runs the dashboard in a cluster with the rights of the chart, on a real API server: a person without rights
-// sees nothing, a person who may list Kymas sees the fleet, a person who may patch rollouts can pause but not approve,
-// and a person with the verb approve approves a stage. The API server records that person, and the requests of the
-// dashboard need exactly the rights of its Role.
+// TestTeam runs the dashboard in a cluster with the rights of the chart, on a real API server. A person without rights
+// sees nothing, and a person who may list Kymas sees the fleet. A person who may patch rollouts can pause but not
+// approve, and a person with the verb approve approves a stage. The API server records that person, and the requests of
+// the dashboard need exactly the rights of its Role.
 func TestTeam(t *testing.T) {
 	l := up(t)
 	policy(t, l)
@@ -153,8 +153,8 @@ func grantDashboard(t *testing.T, l *landscape.Landscape) map[string]bool {
 	return rights
 }
 
-// grantPeople gives viewer@example.org the right to see the fleet, operator@example.org that to change rollouts, too,
-// and approver@example.org also that to approve them.
+// grantPeople grants rights to three persons: viewer@example.org sees the fleet, operator@example.org may also change
+// rollouts, and approver@example.org may also approve rollouts.
 func grantPeople(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	group := []string{v1beta2.GroupVersion.Group}
@@ -178,7 +178,7 @@ func grantPeople(t *testing.T, l *landscape.Landscape) {
 }
 
 // serveTeam starts klm dashboard --in-cluster with the token of its service account, behind a proxy as an ingress is
-// one. The function returns the address of the proxy.
+// one. serveTeam returns the address of the proxy.
 func serveTeam(t *testing.T, l *landscape.Landscape, p *provider) string {
 	t.Helper()
 	kubeconfig, err := l.Clusters[landscape.ControlPlane].TokenKubeconfig(t.Context(), l.Namespace(),

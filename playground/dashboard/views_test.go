@@ -32,7 +32,7 @@ var views = []struct{ name, path, text string }{
 	{"nowhere", "/nowhere", "There is no such page"},
 }
 
-// policy lets the runtimes with a label begin, and the others after an approval.
+// policy is a RolloutPolicy that lets the runtimes with a label begin, and the other runtimes after an approval.
 func policy(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	own := &v1beta2.StageSelector{MatchLabels: map[string]string{"stage": "own"}}
@@ -127,7 +127,7 @@ func earlyChange(t *testing.T, b *tab) {
 	b.untilTrue("the map has data and has read it again", `!!window.early.cells && window.early.missed === 0`)
 }
 
-// look opens each view in both sizes and both colour schemes.
+// look opens each view in two window sizes and both colour schemes.
 func look(t *testing.T, b *tab) {
 	for _, v := range views {
 		for _, size := range [][2]int64{{1280, 800}, {390, 844}} {

@@ -13,9 +13,9 @@ import (
 // guides is the folder of the pages.
 const guides = "../../docs/guide/"
 
-// aids are shell functions that take the place of what a test cannot have: helm, which must accept the chart with these
-// values; somebody who answers klm; and kubectl apply -k deploy, which only asks the API server, because the image in
-// the base is nowhere.
+// aids are shell functions that replace programs which a test cannot run: helm, which must accept the chart with these
+// values, and kubectl apply -k deploy, which only asks the API server, because no registry has the image in the base.
+// Another function answers the questions of klm.
 const aids = `
 helm() { command klm install --print "${@:7}" > /dev/null; }
 klm() { case "$1" in install|restore|uninstall) set -- "$@" --yes ;; esac; command klm "$@"; }
@@ -53,9 +53,8 @@ func read(t *testing.T, page string) docs.Page {
 	return p
 }
 
-// followGuide runs the blocks of a page from one to another as somebody who reads it does, in a folder like a clone
-// that has the kubeconfig of runtime-a, and values of an installation. The registry of the page is that of the
-// landscape.
+// followGuide runs the blocks of a page between two blocks, as a reader does. The working folder is like a clone, and
+// has the kubeconfig of runtime-a and values of an installation. The registry of the page is that of the landscape.
 func followGuide(t *testing.T, l *landscape.Landscape, page docs.Page, from, to int) {
 	t.Helper()
 	root, err := filepath.Abs("../..")

@@ -192,7 +192,8 @@ func awaitGone(t *testing.T, c client.Client, o *unstructured.Unstructured) {
 	})
 }
 
-// disableModule disables the module. The manager removes it with the inventory that the former manager has written.
+// disableModule disables the module. The manager removes the module with the inventory that the former manager has
+// written.
 func disableModule(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	if err := l.Edit(t.Context(), "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = nil }); err != nil {
@@ -291,7 +292,7 @@ func newObject(apiVersion, kind, namespace, name string) *unstructured.Unstructu
 	return o
 }
 
-// readAll reads the same objects as they are now.
+// readAll reads the current content of the same objects.
 func readAll(t *testing.T, c client.Client, objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	t.Helper()
 	var all []*unstructured.Unstructured

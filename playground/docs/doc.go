@@ -10,12 +10,13 @@
 // # How it works
 //
 // Read reads a page, and Page.Run runs its blocks of kind sh and bash in one shell, which ends at the first command
-// that fails. If the next block has the kind output, the commands must print it. Tests of other packages also run
-// pages, if they already have the landscape that a page needs. In the tests of this package, the folder looks like a
-// clone after `make up`: programs are in bin, kubeconfigs in .landscape.
+// that fails. If the next block has the kind output, the commands must print the content of that block. Tests of other
+// packages also run pages, if they already have the landscape that a page needs. In the tests of this package, the
+// folder looks like a clone after `make up`: programs are in bin, kubeconfigs in .landscape.
 //
-// TestNothingIsLeftOut has the list of the tests that run each page. The test fails for a command in a block of another
-// kind, and for a page that no test runs. A block that cannot be run has a comment above it, which is not shown:
+// TestNothingIsLeftOut has the list of the tests that run each page. A command in a block of another kind makes the
+// test fail, and so does a page that no test runs. A block that cannot be run has a comment above it, which is not
+// shown:
 //
 //	<!-- not run: it needs Velero -->
 //	<!-- run by: docs/clusters_test.go -->

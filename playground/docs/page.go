@@ -31,7 +31,7 @@ type Block struct {
 	RunBy string
 }
 
-// Runs reports whether this block is run when the page is run.
+// Runs reports whether this block is run when a test runs the page.
 func (b Block) Runs() bool {
 	return (b.Kind == "sh" || b.Kind == "bash") && b.NotRun == "" && b.RunBy == ""
 }
@@ -79,9 +79,9 @@ func Read(file string) (Page, error) {
 type Shell struct {
 	// Dir is the working directory.
 	Dir string
-	// Env are variables, in addition to those of this process.
+	// Env has environment variables, in addition to those of this process.
 	Env []string
-	// Before has the commands that the reader has run before. Their output is not compared.
+	// Before has the shell commands that the reader has run before. Their output is not compared.
 	Before string
 	// Replace puts names of a test into commands. nil means that nothing is replaced.
 	Replace *strings.Replacer
@@ -92,10 +92,10 @@ type Shell struct {
 // end is printed behind each block, with its number.
 const end = "\x1eend of block "
 
-// Run runs blocks of a page in one shell, which ends at the first command that fails, and returns all output. The block
-// after a block of commands may have the kind output: then these commands must print it, and nothing else. In such a
-// block a line "…" stands for any lines, and "…" within a line for any text. Times and the number of spaces do not
-// matter.
+// Run runs blocks of a page in one shell, which ends at the first command that fails, and returns all output. If the
+// block after a block of commands has the kind output, the commands must print exactly the content of the second block.
+// In a block of output, a line "…" stands for any lines, and "…" within a line for any text. Times and the number of
+// spaces do not matter.
 func (p Page) Run(ctx context.Context, s Shell, from, to int) (string, error) {
 	script := "set -euo pipefail\n" + s.Before + "\ntrap 'echo \"failed: $BASH_COMMAND\"' ERR\necho '" + end + "-1'\n"
 	for i := from; i < to; i++ {
@@ -166,8 +166,8 @@ func (p Page) write(b *Block, text string) error {
 	return nil
 }
 
-// matches reports whether the commands have printed the text of a page. If not, matches also returns the first missing
-// line.
+// matches reports whether the commands have printed the text of a page. If the text does not match, matches also
+// returns the first missing line.
 func matches(page, printed string) (string, bool) {
 	want, got := normal(page), normal(printed)
 	next, skip := 0, false
@@ -206,8 +206,8 @@ func normal(text string) []string {
 	return lines
 }
 
-// Make returns a shell function for Shell.Before: make checks that its targets exist, and does nothing, because
-// building takes minutes. root is the folder of the repository.
+// Make returns a shell function for Shell.Before that replaces the program make. The function checks that its targets
+// exist, and does nothing, because building takes minutes. root is the folder of the repository.
 func Make(root string) string {
 	return fmt.Sprintf("make() { command make --dry-run -C %q \"$@\" >/dev/null; }\n", root)
 }

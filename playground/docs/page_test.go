@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// write writes a page and reads it. Its fences are "~~~", because Go has no backquotes in such strings.
+// write writes a page and reads it. The fences in the page are "~~~", because raw strings of Go cannot contain
+// backquotes.
 func write(t *testing.T, text string) Page {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "page.md")

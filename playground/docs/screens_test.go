@@ -24,8 +24,8 @@ var screens = map[string]string{
 	"klm-why.svg":    "klm why runtime-a",
 }
 
-// testScreens compares the pictures with the output of klm while module sample is broken in runtime-a. testScreens is
-// the first step of the tour, when the landscape is in its initial state.
+// testScreens compares the pictures in the guide with the output of klm while module sample is broken in runtime-a.
+// testScreens is the first step of the tour, when the landscape is in its initial state.
 func testScreens(t *testing.T) {
 	shell := func(command string) string {
 		c := exec.Command("bash", "-c", command)

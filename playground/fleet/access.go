@@ -14,8 +14,8 @@ import (
 )
 
 // Ask sends a request as the admin of the cluster, with the given User-Agent, and returns the status and the body of
-// the answer. The request bypasses the network, credentials, faults and counters. uri is a path and a query. Ask does
-// not support watches and discovery.
+// the answer. Ask sends a request that bypasses the network, credentials, faults and counters. uri is a path and a
+// query. Ask does not support watches and discovery.
 func (c *Cluster) Ask(method, uri, contentType, agent string, body []byte) (code int, answer []byte, err error) {
 	r, err := c.do(c.fleet.life, method, uri, contentType, agent, body)
 	if r == nil {
@@ -83,8 +83,8 @@ func (c *Cluster) Objects() int {
 	return len(c.objects)
 }
 
-// Version returns the resourceVersion of the last change. If two calls return the same value, nothing was written
-// between them.
+// Version returns the resourceVersion of the last change. If two calls of Version return the same value, nothing was
+// written between these calls.
 func (c *Cluster) Version() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,8 +111,8 @@ func (c *Cluster) Apply(o *unstructured.Unstructured, manager string) error {
 }
 
 // Edit reads an object, calls edit to change it, and writes it, as a user would with kubectl edit. If the write
-// conflicts with another write, Edit starts again. The resource's name may have a subresource such as "status":
-// "kymas/status".
+// conflicts with another write, Edit reads the object and edits it again. The resource's name may have a subresource
+// such as "status": "kymas/status".
 func (c *Cluster) Edit(resource schema.GroupVersionResource, namespace, name string,
 	edit func(*unstructured.Unstructured)) error {
 	plural, subresource, _ := strings.Cut(resource.Resource, "/")

@@ -40,7 +40,7 @@ type body struct {
 // span is a part of a text.
 type span struct{ from, to int }
 
-// gap is a place in the text of a body. Each object has a value of its own there.
+// gap is a place in the text of a body. A gap is a place in a body where each object has a value of its own.
 type gap struct {
 	at     int
 	kind   gapKind
@@ -74,8 +74,8 @@ type owner struct {
 }
 
 // Tokens replace the values of gaps while JSON passes through the handlers of the API server. All var tokens have the
-// same length, and no token is the prefix of another. Tokens are valid as label values. Time tokens have the same order
-// as the times that they replace.
+// same length, and no token is the prefix of another token. Tokens are valid as label values. Time tokens have the same
+// order as the times that they replace.
 const (
 	varToken     = "fleet-gap-"
 	timeToken    = "1971-01-01T"
@@ -192,9 +192,9 @@ func unquote(raw []byte) string {
 	return s
 }
 
-// parseShape makes a shape from an object that a handler returned. Most gaps of that object have tokens, but a new UID
-// and new times are plain values. If versioned is set, parseShape adds a resourceVersion if there is none. now is the
-// token of the present time.
+// parseShape makes a shape from an object that a handler returned. Most gaps of the other object have tokens, but a new
+// UID and new times are plain values. If versioned is set, parseShape adds a resourceVersion if there is none. now is
+// the token of the present time.
 func (f *Fleet) parseShape(data []byte, versioned bool, now string) *shape {
 	var b bytes.Buffer
 	b.Grow(len(data) + 64)
@@ -239,7 +239,8 @@ func writeMember(b *bytes.Buffer, key string, value []byte) {
 }
 
 // tokenizeMetadata replaces each UID, resourceVersion and time that a handler has set by a token. tokenizeMetadata
-// always puts the resourceVersion after the UID. So an object from storage looks the same as an object from an answer.
+// always puts the resourceVersion after the UID. An object from storage therefore looks the same as an object from an
+// answer.
 func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -269,8 +270,8 @@ func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 	return b.Bytes()
 }
 
-// tokenizeFields sets the time of new entries of managedFields to the token of the present time. Then it sorts all
-// entries as an API server does: by operation and time, and entries of the same second by manager.
+// tokenizeFields sets the time of new entries of managedFields to the token of the present time. The entries of
+// managedFields are sorted as an API server does: by operation and time, and within a second by manager.
 func tokenizeFields(data []byte, isTime func([]byte) bool, now string) []byte {
 	type entry struct{ order, text string }
 	var all []entry
@@ -310,7 +311,7 @@ func tokenizeFields(data []byte, isTime func([]byte) bool, now string) []byte {
 	return []byte("[" + strings.Join(texts, ",") + "]")
 }
 
-// extractGaps removes the tokens from a text, records their places as gaps, and fills in the other fields of the body.
+// extractGaps removes the tokens from a text, records their places as gaps, and sets the other fields of the body.
 func (f *Fleet) extractGaps(v *body, text []byte, headed int) *shape {
 	s := &shape{}
 	var b strings.Builder

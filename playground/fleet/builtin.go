@@ -158,8 +158,8 @@ func coreGroup() (*genericapiserver.APIGroupInfo, error) {
 	return &group, err
 }
 
-// admissionGroup returns the group of webhook configurations and admission policies. The fleet stores these objects,
-// but does not call or enforce them.
+// admissionGroup returns the group of webhook configurations and admission policies. The fleet stores objects of this
+// group, but does not call or enforce them.
 func admissionGroup() (*genericapiserver.APIGroupInfo, error) {
 	group := genericapiserver.NewDefaultAPIGroupInfo("admissionregistration.k8s.io", legacyscheme.Scheme,
 		legacyscheme.ParameterCodec, legacyscheme.Codecs)
@@ -256,7 +256,7 @@ func (*addresses) EnableMetrics() {}
 // DryRun returns the allocator itself, because the allocator records nothing.
 func (a *addresses) DryRun() ipallocator.Interface { return a }
 
-// ports allocates node ports in the same way as addresses allocates addresses.
+// ports allocates node ports, in the same way as addresses allocates IP addresses.
 type ports struct{ last atomic.Uint32 }
 
 // Allocate accepts every port.

@@ -37,7 +37,7 @@ type step struct {
 	// accept is the requested format. "" is JSON, and "metadata" is metadata only.
 	accept string
 	keep   string
-	// until is a text that the final answer contains. The request is repeated until the answer contains this text.
+	// until is a text that the final answer contains. The test repeats the request until the answer contains this text.
 	until string
 	// raw limits the comparison to status and content type. why gives the reason.
 	raw bool

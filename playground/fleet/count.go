@@ -17,7 +17,7 @@ type counters struct {
 	markIn, markOut int64
 }
 
-// tally is the number of requests with the same verb and resource. Such a pair of verb and resource is called a sort.
+// tally is the number of requests with the same verb and resource. A sort is a pair of verb and resource.
 type tally struct {
 	sort  uint32 // a number of sorts
 	count uint32
@@ -54,12 +54,13 @@ func (s *sorts) numberOf(verb, resource string) uint32 {
 
 // Counts has numbers of requests and of bytes.
 type Counts struct {
-	// Requests is the number of requests by verb and resource. The keys have the form "apply deployments.apps" or "get
-	// discovery". The verbs are the verbs of Kubernetes, and apply for server-side apply. Requests that were not served
-	// have a key of one word. The key is "unauthorized", "unknown" for a path that does not exist, or the effect of a
-	// Fault: "cut", "throttled" or "failed".
+	// Requests is the number of requests by verb and resource. The keys of the result have the form "apply
+	// deployments.apps" or "get discovery". The verbs are the verbs of Kubernetes, and apply for server-side apply.
+	// Requests that were not served have a key of one word. The key of other requests is "unauthorized", "unknown" for
+	// a path that does not exist, or the effect of a Fault: "cut", "throttled" or "failed".
 	Requests map[string]int
-	// In and Out are the bytes that the cluster received and sent. These bytes are counted on the wire, with TLS.
+	// In and Out are the bytes that the cluster received and sent. The received and sent bytes are counted on the wire,
+	// with TLS.
 	In, Out int64
 }
 
@@ -96,7 +97,7 @@ func (c *counters) add(sort uint32) {
 	c.requests = append(c.requests, tally{sort, 1})
 }
 
-// total returns the number of requests of all sorts, without those of the sort in the argument but.
+// total returns the number of requests of all sorts, except for the sort but.
 func (c *counters) total(but uint32) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

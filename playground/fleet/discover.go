@@ -39,7 +39,7 @@ type documents struct {
 	all map[string]*document // by path, with a star for aggregated discovery; guarded by mu
 }
 
-// get returns a document from the cache. If the document is missing, get calls make and adds the result.
+// get returns a document from the cache. If the document is missing, get calls make and stores the result.
 func (d *documents) get(key string, make func() *document) *document {
 	d.mu.Lock()
 	defer d.mu.Unlock()

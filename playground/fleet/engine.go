@@ -52,8 +52,8 @@ func (a *answer) AddWarning(agent, text string) {
 
 var _ warning.Recorder = &answer{}
 
-// run passes a request to the API server's handlers, with the one object of a transaction as their storage. run returns
-// the handlers' answer.
+// run passes a request to the API server's handlers, with one object as their storage. run returns the handlers'
+// answer.
 func run(ctx context.Context, handler http.Handler, t *transaction, method, uri string, header http.Header,
 	body []byte) (*answer, error) {
 	a := &answer{header: http.Header{}}

@@ -185,7 +185,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// compareEngine runs the apply engine against both servers and compares the results and the requests.
+// compareEngine runs the apply engine against a simulated and a real cluster, and compares the results and the
+// requests.
 func compareEngine(t *testing.T, simulated, actual *server) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -199,7 +200,7 @@ func compareEngine(t *testing.T, simulated, actual *server) {
 	if gotErr != nil || wantErr != nil {
 		t.Fatalf("simulated: %v; real: %v", gotErr, wantErr)
 	}
-	// The number of reads is not compared: it depends on the time until an object is ready or deleted.
+	// The number of reads is not compared, because it depends on the time until an object is ready or deleted.
 	isRead := func(r string) bool { return strings.HasPrefix(r, "GET ") }
 	got.Requests, want.Requests = slices.DeleteFunc(got.Requests, isRead), slices.DeleteFunc(want.Requests, isRead)
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -36,15 +36,15 @@ type Fault struct {
 	Up, Down time.Duration
 	// Delay is added to every request. Later events of a watch are not delayed.
 	Delay time.Duration
-	// TooMany is the share of requests that are answered with 429, from 0 to 1. RetryAfter is the value of the
-	// Retry-After header of these answers, in whole seconds, at least one.
+	// TooMany is the share of requests that are answered with 429, from 0 to 1. RetryAfter is the value of the header
+	// Retry-After in answers with 429, in whole seconds, at least one.
 	TooMany    float64
 	RetryAfter time.Duration
 	// Errors is the share of requests that are answered with Code, from 0 to 1. Code 0 means 500.
 	Errors float64
 	Code   int
-	// Cut is the share of requests whose connection is closed without an answer, from 0 to 1. All other requests on
-	// that connection end, too.
+	// Cut is the share of requests whose connection is closed without an answer, from 0 to 1. All other requests on the
+	// cut connection end, too.
 	Cut float64
 	// Expired makes the cluster answer every request with 401, even with valid credentials.
 	Expired bool
@@ -174,7 +174,8 @@ func (t *activeFault) applyTo(c *Cluster, w http.ResponseWriter, r *http.Request
 	return false
 }
 
-// randomShare returns a pseudo-random number from 0 to 1. The number depends only on the seed, the cluster and n.
+// randomShare returns a pseudo-random number from 0 to 1. The random number depends only on the seed, the cluster and
+// n.
 func (f *Fleet) randomShare(cluster int, n uint64) float64 {
 	var b [24]byte
 	binary.BigEndian.PutUint64(b[:], f.seed)
@@ -184,8 +185,9 @@ func (f *Fleet) randomShare(cluster int, n uint64) float64 {
 	return float64(binary.BigEndian.Uint64(sum[:])) / math.MaxUint64
 }
 
-// Afflict starts a fault at a share of all clusters, from 0 to 1, and returns these clusters. Equal seeds and equal
-// kinds choose the same clusters. Different kinds choose different clusters, if there are enough.
+// Afflict starts a fault in a share of all clusters, from 0 to 1, and returns these clusters. With equal seeds and
+// equal kinds of faults, Afflict chooses the same clusters. Different kinds choose different clusters, if there are
+// enough.
 func (f *Fleet) Afflict(share float64, kind int, fault Fault) []*Cluster {
 	var hit []*Cluster
 	for _, c := range f.clusters {

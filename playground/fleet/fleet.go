@@ -27,11 +27,12 @@ type Options struct {
 	Seed uint64
 	// Ready is the time from the creation or change of a workload until it is available. 0 means 100 ms.
 	Ready time.Duration
-	// Operators simulate the operators of modules. Each one sets the status of custom resources of one kind.
+	// Operators simulate the operators of modules. Each of the Operators sets the status of custom resources of one
+	// kind.
 	Operators []Operator
 	// Varying lists the keys of strings that differ between clusters in otherwise equal objects, such as labels. The
-	// list only saves memory and time. nil means the label and the annotation in which the manager writes the name of a
-	// Manifest.
+	// list Varying only saves memory and time. nil means the label and the annotation in which the manager writes the
+	// name of a Manifest.
 	Varying []string
 	// History is the number of changes that a cluster keeps for watches. 0 means 1,000. A cluster drops all of them
 	// after five minutes without a change.
@@ -42,8 +43,8 @@ type Options struct {
 	// one listener, and each cluster has its own address. OwnPorts costs a file descriptor and a goroutine per cluster.
 	// On systems other than Linux there is no network 127.0.0.0/8, so OwnPorts is always on.
 	OwnPorts bool
-	// The function Changed is called for every change of an object, in the order of the cluster's changes, unless it is
-	// nil. The cluster is locked during the call, so Changed must neither block nor call methods of the cluster.
+	// Unless it is nil, the function Changed is called for every change of an object, in the order of the cluster's
+	// changes. The cluster is locked during the call, so Changed must neither block nor call methods of the cluster.
 	Changed func(Change)
 }
 
@@ -66,8 +67,8 @@ type Change struct {
 type Operator struct {
 	// Kind is the kind of the custom resources, in all versions.
 	Kind schema.GroupKind
-	// Namespace and Deployment name a Deployment that must be available before State is set. If both are empty, no
-	// Deployment is required.
+	// Namespace and Deployment name a Deployment that must be available before State is set. If both fields are empty,
+	// no Deployment is required.
 	Namespace, Deployment string
 	// After is the time from the creation or change of the custom resource until State is set.
 	After time.Duration
@@ -75,7 +76,7 @@ type Operator struct {
 	State string
 }
 
-// Fleet is a number of clusters. Several goroutines may call its methods at the same time.
+// Fleet is a number of clusters. Several goroutines may call the methods of a Fleet at the same time.
 type Fleet struct {
 	options  Options
 	seed     uint64
@@ -180,8 +181,8 @@ func (f *Fleet) Cluster(i int) *Cluster { return f.clusters[i] }
 
 // Stats counts the contents of a fleet.
 type Stats struct {
-	// Objects is the number of objects in all clusters. Bodies is the number of different bodies that these objects
-	// share.
+	// Objects is the number of objects in all clusters. Bodies is the number of different bodies that the objects of
+	// the fleet share.
 	Objects, Bodies int
 	// Connections is the number of open connections. Watches is the number of running watches.
 	Connections, Watches int
@@ -230,7 +231,7 @@ func (f *Fleet) populate() error {
 	return nil
 }
 
-// Cluster is one cluster of a fleet. Several goroutines may call its methods at the same time.
+// Cluster is one cluster of a fleet. Several goroutines may call the methods of a Cluster at the same time.
 type Cluster struct {
 	fleet   *Fleet
 	index   int
@@ -255,7 +256,8 @@ type Cluster struct {
 	counts counters
 }
 
-// Name returns the name of the cluster. Name is unique in the fleet, and the same in every fleet for the same index.
+// Name returns the name of the cluster. The name of a cluster is unique in the fleet, and depends only on the index of
+// the cluster.
 func (c *Cluster) Name() string { return fmt.Sprintf("runtime-%05d", c.index) }
 
 // Index returns the index of the cluster in the fleet, from 0.
@@ -276,7 +278,7 @@ func (c *Cluster) token() string {
 	return token
 }
 
-// Kubeconfig returns a kubeconfig with all rights. Its bearer token is valid until Rotate is called.
+// Kubeconfig returns a kubeconfig with all rights. The bearer token in the kubeconfig is valid until Rotate is called.
 func (c *Cluster) Kubeconfig() []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
@@ -304,7 +306,7 @@ func (c *Cluster) address() string {
 	return net.JoinHostPort(addressOf(c.index), c.fleet.network.port)
 }
 
-// addressOf returns the address of a cluster in 127.0.0.0/8. The first cluster has 127.16.0.1.
+// addressOf returns the address of a cluster in 127.0.0.0/8. The first cluster of a fleet has the address 127.16.0.1.
 func addressOf(index int) string {
 	n := 16<<16 + index + 1
 	return fmt.Sprintf("127.%d.%d.%d", n>>16, n>>8&255, n&255)

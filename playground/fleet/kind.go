@@ -21,7 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 )
 
-// kind is a resource in one version. All clusters of a fleet that serve this resource share the kind.
+// kind is a resource in one version. All clusters of a fleet that serve a resource share its kind.
 type kind struct {
 	resource         resourceID           // the same for all versions
 	storage          schema.GroupResource // the resource's name in the handlers
@@ -148,7 +148,7 @@ type surfaces struct {
 	kinds map[string][]*kind  // by the key of the definition; guarded by mu
 }
 
-// surfaceFor returns the surface for a list of CustomResourceDefinitions. The list must be in the order of the names.
+// surfaceFor returns the surface for a list of CustomResourceDefinitions. The list of CRDs must be sorted by name.
 func (s *surfaces) surfaceFor(definitions []*definition) (*surface, error) {
 	var b strings.Builder
 	for _, d := range definitions {

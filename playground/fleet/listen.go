@@ -101,7 +101,7 @@ func (f *Fleet) listenEach() error {
 	return nil
 }
 
-// listen opens the port. The number of the port is the same each time.
+// listen opens the port. The listener always uses the same port.
 func (p *ownPort) listen() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,8 +252,8 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request) {
 	c.cluster.ServeHTTP(w, r)
 }
 
-// connection is a connection to a cluster. It counts bytes. connection blocks reads and writes while the cluster is a
-// black hole.
+// connection is a connection to a cluster. The connection counts bytes, and blocks reads and writes while the cluster
+// is a black hole.
 type connection struct {
 	net.Conn
 	cluster *Cluster

@@ -291,8 +291,8 @@ func (c *Cluster) appendList(dst []byte, k *kind, l list, metadata bool) []byte 
 	return append(dst, ']', '}')
 }
 
-// serveDeleteCollection deletes the selected objects one after the other. The answer lists the objects as they were
-// before.
+// serveDeleteCollection deletes the selected objects one after the other. The answer to a deletion of several objects
+// lists them as they were before.
 func (c *Cluster) serveDeleteCollection(w http.ResponseWriter, r *http.Request, k *kind, p place) {
 	s, refusal := selectionOf(k, p, r.URL.Query())
 	if refusal != nil {

@@ -796,9 +796,9 @@ var script = []step{
 		send: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"orphan","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner2","uid":"{uid owner2}"}]}}`,
 	},
 	{
-		// The garbage collector receives this Secret after the Secret above. So when the garbage collector has deleted
-		// this Secret, it has received both. If the garbage collector has not received a dependent yet when the owner
-		// is deleted with policy Orphan, the garbage collector deletes the dependent.
+		// The garbage collector receives the second Secret after the first one. Therefore the garbage collector has
+		// received both Secrets when it has deleted the second one. If the garbage collector has not received a
+		// dependent yet when the owner is deleted with policy Orphan, it deletes the dependent.
 		name: "dependent of nobody",
 		do:   "POST " + ns + "/secrets",
 		send: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"nobodys","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"nobody","uid":"00000000-0000-0000-0000-000000000000"}]}}`,

@@ -88,7 +88,7 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func serves(k *kind, subresource string) bool { return slices.Contains(k.subresources, subresource) }
 
-// notServed answers a request for an unknown path as an API server does. The answer depends on whether the group is
+// notServed answers a request for an unknown path as an API server does. The answer depends on whether the API group is
 // known.
 func (f *Fleet) notServed(w http.ResponseWriter, group string) {
 	if slices.ContainsFunc(f.builtinVersions, func(v builtinVersion) bool { return v.group == group }) {
@@ -159,7 +159,8 @@ func (c *Cluster) servePlain(w http.ResponseWriter, r *http.Request) {
 	c.write(w, http.StatusOK, contentType, d.data)
 }
 
-// groupIn returns the API group in a path. If the path has no group, the result is not the name of any group.
+// groupIn returns the API group in a path. If the path has no group, groupIn returns a text that is not the name of any
+// group.
 func groupIn(path string) string {
 	parts := strings.Split(path, "/")
 	switch {

@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// needs is a set of bits. Each bit is a kind of task that the controllers of a real cluster would do for an object.
+// needs is a set of bits. Each bit of a task is a kind of work that the controllers of a real cluster would do for an
+// object.
 type needs uint8
 
 const (
@@ -153,7 +154,7 @@ func (c *Cluster) planAfterRemovalLocked(gone *object) {
 			}
 			c.planLocked(needOwners, o.key(), soon)
 		}
-		// The deletion of this object may have waited for the removed object.
+		// The deletion of the checked object may have waited for the removed object.
 		if o.body.needs&needEnd != 0 {
 			c.planLocked(needEnd, o.key(), soon)
 		}
@@ -269,7 +270,7 @@ func (c *Cluster) deleteLocked(o *object) {
 	}
 }
 
-// dropFinalizerLocked removes a finalizer from an object. The object disappears with its last finalizer.
+// dropFinalizerLocked removes a finalizer from an object. When its last finalizer is removed, the object is deleted.
 func (c *Cluster) dropFinalizerLocked(o *object, name string) {
 	rest := slices.DeleteFunc(slices.Clone(o.body.finalizers), func(f string) bool { return f == name })
 	if rest == nil {

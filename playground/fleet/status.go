@@ -5,15 +5,15 @@ import (
 	"reflect"
 )
 
-// condition returns a condition of a status. Its last transition is the present time.
+// condition returns a condition of a status. The last transition of the condition is the present time.
 func condition(kind, status, reason, message string) map[string]any {
 	return map[string]any{"type": kind, "status": status, "reason": reason, "message": message,
 		"lastTransitionTime": nowToken}
 }
 
-// settledStatus returns a merge patch with the final status of an object: the status that the controllers of a real
-// cluster would set in the end. settledStatus returns nil if the object already has that status. text and the patch
-// have tokens.
+// settledStatus returns a merge patch with the final status of an object, which the controllers of a real cluster would
+// set in the end. settledStatus returns nil if the object already has the final status. The text and the patch have
+// tokens.
 func settledStatus(group string, v *body, text []byte) []byte {
 	make := statuses[group+"/"+v.kind]
 	if make == nil {
@@ -79,7 +79,7 @@ func hasFields(now, want any) bool {
 	}
 }
 
-// statuses has, for each kind with a final status, the function that returns this status.
+// statuses has the functions that return the final status of an object, by kind.
 var statuses = map[string]func(v *body, spec map[string]any) map[string]any{
 	"apps/Deployment":                   deploymentStatus,
 	"apps/StatefulSet":                  statefulSetStatus,

@@ -21,9 +21,9 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-// Resource versions of the objects that a handler reads and writes. versionBefore is the version of the object before
-// the request, versionAfter the version that the request writes, and versionOther any other version that the request
-// names. The numbers are unusual, so that they can be found in messages.
+// The following constants are resource versions of the objects that a handler reads and writes. versionBefore is the
+// version of the object before the request, versionAfter the version that the request writes, and versionOther any
+// other version that the request names. The numbers are unusual, so that they can be found in messages.
 const (
 	versionBefore = 7_000_000_000_001
 	versionAfter  = 7_000_000_000_002

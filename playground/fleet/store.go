@@ -54,7 +54,7 @@ type objectKey struct {
 
 func (o *object) key() objectKey { return objectKey{o.resource, o.body.namespace, o.body.name} }
 
-// searchLocked returns the index of an object in c.objects and true. If there is no such object, searchLocked returns
+// searchLocked returns the index of an object in c.objects and true. If the object does not exist, searchLocked returns
 // the index for an insertion and false.
 func (c *Cluster) searchLocked(resource resourceID, namespace, name string) (int, bool) {
 	return slices.BinarySearchFunc(c.objects, objectKey{resource, namespace, name}, func(o *object, k objectKey) int {
@@ -150,8 +150,8 @@ func (c *Cluster) trimLocked(n int) {
 	c.log = append([]event(nil), c.log[n:]...)
 }
 
-// reuseValuesLocked returns equal values of a recently changed object if there are any, and v otherwise. The objects of
-// a module therefore share one list of values.
+// reuseValuesLocked returns the values of a recently changed object if they are equal to v, and v otherwise. The
+// objects of a module therefore share one list of values.
 func (c *Cluster) reuseValuesLocked(v *values) *values {
 	for i := len(c.log) - 1; i >= max(0, len(c.log)-8); i-- {
 		if o := c.log[i].after; o != nil && slices.Equal(o.values.times, v.times) &&
@@ -187,8 +187,8 @@ func (c *Cluster) appendObject(dst []byte, o *object) []byte {
 	return c.appendSpan(dst, o, 0, len(o.body.text))
 }
 
-// appendItem appends the JSON of an object without kind and apiVersion. Items in lists of built-in kinds have this
-// form.
+// appendItem appends the JSON of an object without kind and apiVersion. Items in lists of built-in kinds have no
+// apiVersion and no kind.
 func (c *Cluster) appendItem(dst []byte, o *object) []byte {
 	return c.appendSpan(append(dst, '{'), o, o.body.rest+1, len(o.body.text))
 }

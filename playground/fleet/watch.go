@@ -130,8 +130,8 @@ func (v *watcher) run(ctx context.Context) {
 	}
 }
 
-// report appends an event with the type that the selection requires. The type is ADDED for an object that begins to
-// match, and DELETED for an object that no longer matches.
+// report appends an event with the type that the selection requires. The type of the event is ADDED for an object that
+// begins to match, and DELETED for an object that no longer matches.
 func (v *watcher) report(ctx context.Context, e *event) {
 	before, after := v.matches(v.Cluster, e.before), v.matches(v.Cluster, e.after)
 	switch {

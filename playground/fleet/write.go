@@ -28,8 +28,8 @@ type request struct {
 	body                         []byte
 }
 
-// sources are the values of a request and of its object. These values fill the gaps of the object and the answer that
-// the request produces.
+// sources are the values of a request and of its object. The values from the sources fill the gaps of the object and
+// the answer that the request produces.
 type sources struct {
 	now   uint32
 	times []uint32 // the times of the object before the request, each once, in ascending order
@@ -121,7 +121,7 @@ func (s *sources) equalityPattern(live *object) string {
 	return string(b)
 }
 
-// appendTokens appends the JSON of an object with tokens in its gaps. The handlers receive objects in this form.
+// appendTokens appends the JSON of an object with tokens in its gaps. The handlers receive objects with tokens.
 func (s *sources) appendTokens(dst []byte, o *object) []byte {
 	v, from := o.body, 0
 	for _, g := range v.gaps {
@@ -401,8 +401,8 @@ func (f *Fleet) tokenizeStrings(body []byte, from *sources) []byte {
 	return append(out, body[done:]...)
 }
 
-// alignVersions replaces the resourceVersion in a request by a fixed one that has the same meaning for the handlers.
-// alignVersions replaces times that the object has by their tokens.
+// alignVersions replaces the resourceVersion in a request by a constant that has the same meaning for the handlers.
+// alignVersions also replaces those times by tokens that the object contains.
 func alignVersions(body []byte, live *object, from *sources) []byte {
 	var content any
 	if utiljson.Unmarshal(body, &content) != nil {
@@ -430,7 +430,7 @@ func alignVersions(body []byte, live *object, from *sources) []byte {
 	return data
 }
 
-// alignObject does the same as alignVersions in an object or in the options of a deletion.
+// alignObject replaces versions and times, as alignVersions does, in an object or in the options of a deletion.
 func alignObject(content map[string]any, live *object, from *sources) {
 	for _, place := range []string{"metadata", "preconditions"} {
 		m, ok := content[place].(map[string]any)

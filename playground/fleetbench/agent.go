@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// Timing of a simulated agent. The real agent has the same values.
+// Timing of a simulated agent. The real agent has the same limits and intervals.
 const (
 	spacing   = 500 * time.Millisecond // minimum time between two events for one object
 	beatGap   = time.Second            // between two heartbeats
@@ -120,8 +120,8 @@ func (a *agent) queueLocked() {
 	}
 }
 
-// turn processes the changes, events and heartbeats of the agent that are due. Then it sets the timer for the next due
-// time.
+// turn processes the changes, events and heartbeats of the agent that are due. At its end, turn sets the timer for the
+// next due time.
 func (a *agent) turn(ctx context.Context) {
 	a.mu.Lock()
 	a.queued, a.taken = false, true
@@ -320,8 +320,8 @@ func (a *agent) beat(ctx context.Context) bool {
 	return true
 }
 
-// send sends a request to the listener. If there is no connection, it opens one. send reports whether the listener has
-// accepted the request. If the listener has not accepted the request, retryAt is the time of the next attempt.
+// send sends a request to the listener. If there is no connection, send opens one. send reports whether the listener
+// has accepted the request. If the listener has not accepted the request, retryAt is the time of the next attempt.
 func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	got, err := answer{}, error(nil)
 	for range 2 { // the other side may have closed an open connection, so try again once

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// posting is the number of agents that work at the same time.
+// posting is the number of simulated agents that send at the same time.
 const posting = 64
 
 // agents simulates the agents of all clusters, because simulated clusters have no pods. Each agent has the certificate

@@ -25,8 +25,8 @@ const (
 	othersWrites     = "of the requests to other runtimes, writes"
 )
 
-// wayBack sets the channel back after a halt, and waits until all runtimes with the bad version have the former one.
-// Requests to clusters with earlier faults are not counted, because the faults may be their cause.
+// wayBack sets the channel back after a halt, and waits until all runtimes with the bad version have the former version
+// again. Requests to clusters with earlier faults are not counted, because the faults may be their cause.
 func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched map[int]bool) error {
 	m, version := r.modules[0], goodVersion
 	before, err := r.count(ctx)
@@ -88,7 +88,8 @@ func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched 
 	return r.orderOfBack(ctx, s, m, name, bad)
 }
 
-// countBack counts the requests to the runtimes that were taken back, and those to the others.
+// countBack counts the requests to the runtimes that went back to the former version, and the requests to all other
+// runtimes.
 func (r *rig) countBack(s *Scenario, bad badVersion, touched map[int]bool) {
 	holders, others := map[string]int{}, map[string]int{}
 	for i := range r.clusters {

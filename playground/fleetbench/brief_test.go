@@ -30,18 +30,18 @@ func TestMain(m *testing.M) {
 // limit is the maximum of a figure in the run of TestBrief.
 type limit struct {
 	figure string
-	// usual is the measured figure, which is the same on a quiet and on a busy machine. margin is the permitted
+	// usual is the measured figure, which does not depend on other load on the machine. margin is the permitted
 	// increase, as a share of usual. The limit is usual × (1 + margin).
 	usual, margin float64
 	value         func(r *Run) (float64, bool)
 }
 
 // limits covers counts and ratios, but no times. usual is measured with 100 clusters × 1 module × 10 objects. In this
-// run, a large part of the work does not depend on modules (catalog, agent). A figure of 0 is always 0. Counts of work
-// have a margin, because a busy machine may split a reconcile in two. Processor time has a margin, because other
-// programs use the same caches. A change that reduces a figure should also reduce its usual. The writes include the
-// Events about each change of a module: two in the control plane, one in the runtime. The requests of a deletion
-// include the reads of the owner of an object.
+// short run, a large part of the work does not depend on modules (catalog, agent). A figure of 0 is always 0. Counts of
+// work have a margin, because a busy machine may split a reconcile in two. Processor time has a margin, because other
+// programs use the same processor caches. A change that reduces a figure should also reduce its usual. The writes
+// include the Events about each change of a module: two in the control plane, one in the runtime. The requests of a
+// deletion include the reads of the owner of an object.
 var limits = []limit{
 	{"install: requests to runtimes for a module", 49.3, 0.2,
 		of("install", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},

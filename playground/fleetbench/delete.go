@@ -47,7 +47,7 @@ func remove(ctx context.Context, r *rig, s *Scenario) error {
 	return r.leftovers(ctx, s)
 }
 
-// leftovers records what remains after the deletion: objects in the clusters, and memory of the manager.
+// leftovers records the objects in the clusters and the memory of the manager that remain after the deletion.
 func (r *rig) leftovers(ctx context.Context, s *Scenario) error {
 	left := 0
 	for i := range r.clusters {

@@ -8,11 +8,11 @@
 //
 // # How it works
 //
-// There are three processes, so the processor time of each is known separately. The first is the control plane: a real
-// kube-apiserver and etcd (package cluster). The control plane is this program, started with a subcommand. The second
-// is the manager, with the rights of its own service account. The third is the benchmark, with the fleet (package
-// fleet), the registry of modules, and the agents. Each simulated cluster has an access Secret and a Kyma with all
-// modules. One extra module is used for edits (module.go).
+// There are three processes, so the processor time of each is known separately. The first process is the control plane:
+// a real kube-apiserver and etcd (package cluster). The control plane is this program, started with a subcommand. The
+// second process is the manager, with the rights of its own service account. The third is the benchmark, with the fleet
+// (package fleet), the registry of modules, and the agents. Each simulated cluster has an access Secret and a Kyma with
+// all modules. One extra module is used for edits (module.go).
 //
 // The agents are simulated (agents.go), because a simulated cluster has no pods. Each agent has the certificate and the
 // watch list that the manager delivered to its cluster. Each agent receives changes in memory, and sends requests to
@@ -32,11 +32,11 @@
 //	delete    all Kymas are deleted
 //
 // The fleet counts requests to runtimes. The API server's own metrics count requests to the control plane; the requests
-// of the benchmark are subtracted, and Leases are left out. Processor time is also given as a ratio to a reference work
-// that runs at the same time (reference.go). This ratio is the same on a slow machine and on a busy one. A module is
-// "applied" when its Deployment in the cluster has the new version, and "ready" when the Kyma in the control plane
-// shows it as Ready. Live heap is the memory after the manager's last garbage collection, minus the same figure without
-// a fleet.
+// of the benchmark are subtracted, and Leases are left out. Processor time is also given as a ratio to the time of a
+// reference work that runs at the same time (reference.go). This ratio does not depend on the speed of the machine, or
+// on other load. A module is "applied" when its Deployment in the cluster has the new version, and "ready" when the
+// Kyma in the control plane shows it as Ready. Live heap is the memory after the manager's last garbage collection,
+// minus the same figure without a fleet.
 //
 // --brief shortens the fixed waiting times. TestBrief runs with --brief and a few clusters, and compares the figures
 // with limits.

@@ -89,8 +89,8 @@ const (
 	editsApplied        = "applied during upgrade"
 )
 
-// moduleWrites returns the number of writes to objects of modules: neither our own kinds, nor objects of the agent, nor
-// Events about the Kyma in the runtime.
+// moduleWrites returns the number of writes to objects of modules. Objects of the kinds of this project, objects of the
+// agent, and Events about the Kyma in the runtime do not count.
 func moduleWrites(counts map[string]int) int {
 	ofModules := map[string]int{}
 	for name, n := range counts {
@@ -131,7 +131,7 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,
 			func(u *unstructured.Unstructured) {
 				modules, _, _ := unstructured.NestedSlice(u.Object, "spec", "modules")
-				// A list of maps is always valid here.
+				// In this YAML document, a list of maps is always valid.
 				_ = unstructured.SetNestedSlice(u.Object, append(modules, map[string]any{"name": r.extra.name}), "spec",
 					"modules")
 			})

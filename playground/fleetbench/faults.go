@@ -23,8 +23,9 @@ const (
 	probesPerDead = "connections to a dead cluster a minute"
 )
 
-// faults makes some clusters dead and some slow. All others refuse some requests. Meanwhile the channel of a module
-// points to a new version. Then the faults end, and the affected clusters catch up.
+// faults makes some clusters dead and some slow. All faulty clusters that are not dead refuse some requests. During the
+// faults, the channel of a module points to a new version. When the faults end, the affected clusters get the new
+// version.
 func faults(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err

@@ -109,8 +109,8 @@ const (
 	heardShare = 0.00001 // of a core for each cluster, for its heartbeats
 )
 
-// settle waits until the manager is quiet: for three seconds, or half of that with --brief, it used less than a tenth
-// of a core, plus the share for heartbeats. settle records the time until then.
+// settle waits until the manager is quiet: for three seconds, or half of that with --brief, the manager uses less than
+// a tenth of a core, plus the share for heartbeats. settle records the time until then.
 func (r *rig) settle(ctx context.Context, s *Scenario) error {
 	begin := time.Now()
 	r.stage.set(func() string { return "waiting until the manager is quiet" })

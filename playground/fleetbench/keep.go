@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// keepLogs moves the logs of a folder to another one and removes the rest.
+// keepLogs moves the logs of a folder to another folder, and removes all other files.
 func keepLogs(from, to string) error {
 	logs, err := filepath.Glob(filepath.Join(from, "*.log"))
 	if err != nil {

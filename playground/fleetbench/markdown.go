@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// Marker lines in a page. This program replaces the text between them, and leaves the rest of the page unchanged.
+// Marker lines in a page. This program replaces the text between the marker lines, and leaves the rest of the page
+// unchanged.
 const (
 	pageBegin = "<!-- Written by `make fleet-report`, from here -->"
 	pageEnd   = "<!-- to here -->"
@@ -86,7 +87,7 @@ func gather(files []string) (*Result, error) {
 	return all, nil
 }
 
-// put adds a run to the results. If a run of the same fleet exists, put adds the scenarios to that run.
+// put adds a run to the results. If a run of the same fleet exists, put adds the scenarios to this run.
 func (r *Result) put(run Run) {
 	run.Replicas = max(1, run.Replicas)
 	for i := range r.Runs {
@@ -119,7 +120,7 @@ func place(name string) int {
 	return slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
 }
 
-// single returns the runs with one replica. Only these runs are compared by size.
+// single returns the runs with one replica. Only runs with one manager process are compared by size.
 func single(runs []Run) []Run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r Run) bool { return r.Replicas > 1 })
 }

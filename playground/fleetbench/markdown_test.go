@@ -136,7 +136,7 @@ func TestReference(t *testing.T) {
 	}
 	runtime.LockOSThread() // whose time is looked at
 	defer runtime.UnlockOSThread()
-	// If the system does not measure this time, the loop ends with the deadline of the tests.
+	// If the system does not measure this time, the test ends with its deadline.
 	for begin := threadTime(); threadTime() == begin; {
 		w.once()
 	}

@@ -74,7 +74,7 @@ func readMetrics(ctx context.Context, address string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking for metrics: %w", err)
 	}
-	// Without this header, the manager would spend processor time on compression for the benchmark.
+	// Without this header, the manager would spend processor time on compressing metrics for the benchmark.
 	req.Header.Set("Accept-Encoding", "identity")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -40,7 +40,7 @@ type module struct {
 	back    string // the lower versions to which the next published version declares that going back is safe
 }
 
-// newModules returns n modules. The last one is the extra module, which no Kyma has at the beginning.
+// newModules returns n modules. The last module is the extra module, which no Kyma has at the beginning.
 func newModules(n, objects int) []*module {
 	all := make([]*module, n)
 	for i := range all {
@@ -69,7 +69,7 @@ func (m *module) resource() []byte {
 }
 
 // manifest returns the objects of a version as YAML. manifest always contains the CRD, the service account and the
-// Deployment. The other parts follow as long as the number of objects allows, and ConfigMaps fill the rest.
+// Deployment. The manifest gets further parts as long as the number of objects allows, and ConfigMaps fill the rest.
 func (m *module) manifest(version string) []byte {
 	parts := []string{definitionPart, accountPart, deploymentPart, clusterRolePart, clusterRoleBindingPart, servicePart,
 		rolePart, roleBindingPart, policyPart, budgetPart}

@@ -55,8 +55,8 @@ const (
 	checkEvery  = 30 * 24 * time.Hour // longer than any run
 )
 
-// servePlane runs the process of the control plane until its input ends. Each line of the input is the path of a file.
-// After such a line, servePlane writes a processor profile to this file. An empty line ends the profile.
+// servePlane runs the process of the control plane until its input ends. Each line of the standard input is the path of
+// a file. For each path, servePlane writes a processor profile to this file. An empty line ends the profile.
 func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (err error) {
 	debug.SetGCPercent(collectAt)
 	debug.SetMemoryLimit(max(collectFrom, thisMachine(time.Now()).Memory/100*planeShare))

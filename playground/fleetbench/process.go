@@ -19,7 +19,7 @@ type child struct {
 	stopping atomic.Bool   // stop or kill was called
 }
 
-// startChild starts a program. Its standard output goes to out, and its standard error to log.
+// startChild starts a program. The standard output of the child goes to out, and its standard error to log.
 func startChild(path string, args []string, in io.Reader, out, log io.Writer) (*child, error) {
 	//nolint:gosec // whoever runs the benchmark names the program
 	c := &child{cmd: exec.Command(path, args...), done: make(chan struct{})}
@@ -47,7 +47,7 @@ func (c *child) ended() bool {
 	}
 }
 
-// stop asks the process to end, and waits for at most 20 s. After that, it kills the process.
+// stop asks the process to end, and waits for at most 20 s. After the timeout, stop kills the process.
 func (c *child) stop() error {
 	if c.ended() {
 		return nil

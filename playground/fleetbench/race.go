@@ -52,7 +52,7 @@ func (r *race) finish(i int) {
 	}
 }
 
-// count returns the number of clusters that have started, and the number of these that have finished.
+// count returns the number of clusters that have started, and the number of clusters that have also finished.
 func (r *race) count() (started, finished int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,9 +18,9 @@ import (
 const pulseGap = 250 * time.Millisecond
 
 // reference is a fixed piece of work that takes a few milliseconds. reference consists of the main operations of a
-// manager: JSON, encryption, digests, and access to memory that is in no cache. Its time during a scenario shows how
-// fast the processor was then. So a ratio to this time can be compared between machines, and between a quiet machine
-// and a busy one.
+// manager: JSON, encryption, digests, and access to memory that is in no cache. The time of the reference work during a
+// scenario shows how fast the processor was. A ratio to the time of the reference work can be compared between
+// machines, even if one of them is busy.
 type reference struct {
 	text   bytes.Buffer
 	packed bytes.Buffer

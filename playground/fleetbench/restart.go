@@ -39,8 +39,8 @@ func restart(ctx context.Context, r *rig, s *Scenario) error {
 	return r.calmDown(ctx, s, begin, before.Requests)
 }
 
-// forget waits until the agents have no recent events to repeat to another process. Otherwise these events would add to
-// the measured cost of a restart.
+// forget waits until the agents have no recent events to repeat to another process. Otherwise, repeated events would
+// add to the measured cost of a restart.
 func (r *rig) forget(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
@@ -83,7 +83,7 @@ func (r *rig) allHeard(ctx context.Context, s *Scenario, begin time.Time) error 
 }
 
 // failover kills the leader, and waits until a second replica, which was already running, has taken over and all is
-// quiet. If all replicas work, failover kills the last one, and the others take over its shards.
+// quiet. If all replicas work, failover kills the last replica, and the other replicas take over its shards.
 func failover(ctx context.Context, r *rig, s *Scenario) error {
 	last := len(r.crew) - 1
 	former, others := r.crew[last:], r.crew[:last:last]
@@ -121,7 +121,7 @@ func failover(ctx context.Context, r *rig, s *Scenario) error {
 }
 
 // isOwn reports whether a key of fleet.Counts is for an object that every runtime gets regardless of its modules: an
-// object of our own kinds, or an object of the agent that no module has.
+// object of the project's own kinds, or an object of the agent.
 func isOwn(name string) bool {
 	_, resource, _ := strings.Cut(name, " ")
 	return strings.HasSuffix(resource, "."+v1beta2.GroupVersion.Group)

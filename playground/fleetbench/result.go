@@ -54,7 +54,7 @@ type Scenario struct {
 	// Elapsed is the time of the whole scenario, including the time before and after the measured part. CPU and
 	// requests are measured over the same time.
 	Elapsed float64 `json:"elapsedSeconds"`
-	// Failed is the error that ended the scenario early. If it is set, the other fields are empty.
+	// Failed is the error that ended the scenario early. If Failed is set, all other fields are empty.
 	Failed string `json:"failed,omitempty"`
 	// Clusters is the number of changed clusters. Installs is the number of modules that were installed, upgraded or
 	// removed in these clusters.
@@ -121,7 +121,7 @@ func summary(times []time.Duration) Latency {
 	return Latency{N: len(sorted), P50: at(0.5), P90: at(0.9), P99: at(0.99), Most: at(1)}
 }
 
-// percentile returns the smallest value for which at least this share of the sorted values is not greater.
+// percentile returns the smallest of the sorted values that is not below this share of them.
 func percentile(sorted []time.Duration, share float64) time.Duration {
 	rank := int(math.Ceil(share * float64(len(sorted))))
 	return sorted[min(max(rank, 1), len(sorted))-1]

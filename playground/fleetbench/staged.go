@@ -41,9 +41,9 @@ const (
 	waitersWrites     = "of these, writes"
 )
 
-// staged moves the channel of a module twice through stages. The first version works; meanwhile some clusters fail for
-// other reasons, before and during the rollout, and some are dead: the rollout must reach all others. The second
-// version fails in some clusters: the rollout must halt, and then the clusters with this version are taken back.
+// staged moves the channel of a module twice through stages. The first version works. Some clusters fail for other
+// reasons before and during the rollout, and some are dead; the rollout must reach all other clusters. The second
+// version fails in some clusters. The rollout must halt, and the clusters with this version must go back.
 func staged(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.prepareStages(ctx); err != nil {
 		return err
@@ -381,7 +381,7 @@ func (r *rig) rolloutOf(ctx context.Context, m *module, isMove func(c *v1beta2.C
 	return name, err
 }
 
-// rolloutState is what a watch has shown of a ModuleRollout.
+// rolloutState is the state of a ModuleRollout that a watch has received.
 type rolloutState struct {
 	phase    v1beta2.RolloutPhase
 	stage    string

@@ -23,7 +23,7 @@ type wire struct {
 	answers *bufio.Reader
 }
 
-// pieceSize is the maximum size of a TLS record that a wire sends, in bytes. The real agent uses the same size.
+// pieceSize is the maximum size of a TLS record that a wire sends, in bytes. The real agent uses the same piece size.
 const pieceSize = 1 << 10
 
 // answerTimeout is the timeout of one request, and of a handshake.

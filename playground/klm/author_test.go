@@ -22,8 +22,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// buildOperator builds the operator of a skeleton as if it were a package of this Go module. This module requires all
-// modules that the operator needs, so none has to be downloaded.
+// buildOperator builds the operator of a skeleton as if it were a package of this Go module. This Go module requires
+// all modules that the operator needs, so none has to be downloaded.
 func buildOperator(folder, program string) error {
 	here, err := os.Getwd()
 	if err != nil {

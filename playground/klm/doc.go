@@ -9,9 +9,9 @@
 //
 // # How it works
 //
-// One landscape serves all scripts of testdata, which run in the order of klm_test.go. Each script restores the
-// runtimes to the state that they had before the script. Its three clusters are contexts of one kubeconfig,
-// $KUBECONFIG. The output for large fleets is tested with a server that contains only Kymas.
+// One landscape serves all scripts of testdata, which run in the order of klm_test.go. After each script, the runtimes
+// are restored to the state before the script. The three clusters are contexts of one kubeconfig, $KUBECONFIG. The
+// output for large fleets is tested with a server that contains only Kymas.
 //
 // # What it does not do
 //

@@ -225,8 +225,8 @@ func TestLargeFleet(t *testing.T) {
 	}
 }
 
-// BenchmarkStatus measures klm with 10,000 Kymas of 6 kB in a real API server. klm status --worst=101 reads them as klm
-// status does if their CRD has no columns with the versions of modules.
+// BenchmarkStatus measures klm with 10,000 Kymas of 6 kB in a real API server. With --worst=101, klm status reads the
+// Kymas in the way that it uses for CRDs without columns for the versions of modules.
 //
 //	klm status               1.0 s, of which 0.6 s of a processor of the API server; 96 MiB    (two processors, busy with other work)
 //	klm status --worst=101   6.7 s, 3.3 s of the API server, which has to encode 60 MB; 89 MiB

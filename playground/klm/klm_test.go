@@ -111,7 +111,7 @@ func theLandscape(t testing.TB) *landscape.Landscape {
 	return land.up
 }
 
-// publish publishes both versions of the sample module, in channels regular and fast.
+// publish publishes two versions of the sample module, in the channels regular and fast.
 func publish(ctx context.Context, l *landscape.Landscape) error {
 	versions := sample.Versions()
 	for _, v := range versions {

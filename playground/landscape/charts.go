@@ -44,7 +44,8 @@ func (s *chartRepository) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 }
 
-// startCharts serves a chart repository on loopback. One path is public. The other path requires the login.
+// startCharts serves a chart repository on loopback. One path is public. The second path of the chart repository
+// requires the login.
 func (l *Landscape) startCharts() {
 	l.charts = &chartRepository{entries: map[string][]chartVersion{}, files: map[string][]byte{}}
 	mux := http.NewServeMux()
@@ -81,5 +82,5 @@ func (l *Landscape) ChartRequests(n int) []string { return l.chartsFront.since(n
 func (l *Landscape) BreakCharts(down bool) { l.chartsFront.close(down) }
 
 // SwapChart makes the chart repository serve other bytes for a file, such as index.yaml or shop-1.0.0.tgz. If data is
-// nil, it serves the original bytes again.
+// nil, SwapChart serves the original bytes again.
 func (l *Landscape) SwapChart(file string, data []byte) { l.chartsFront.swap(file, data) }

@@ -28,13 +28,14 @@ type Fault string
 const (
 	// Cut closes the connection before the API server receives the request.
 	Cut Fault = "cut"
-	// Lose forwards the request to the API server and closes the connection instead of responding.
+	// Lose forwards the request to the API server, and then closes the connection instead of responding.
 	Lose Fault = "lose"
 	// Hold delays the request until the gate is opened. The request is then forwarded or dropped.
 	Hold Fault = "hold"
 )
 
-// Gate is another address of a cluster that can inject faults into single requests. Its clients have all permissions.
+// Gate is another address of a cluster that can inject faults into single requests. Clients of the gate have all
+// permissions.
 type Gate struct {
 	name   string
 	server *httptest.Server
@@ -130,8 +131,8 @@ func (g *Gate) Inject(what Fault, like *regexp.Regexp, times int) {
 	g.faults = append(g.faults, &fault{like: like, what: what, left: times})
 }
 
-// Intercept lets answer respond to requests in place of the API server. If answer returns false, it has not responded,
-// and the request is forwarded. nil ends this.
+// Intercept lets answer respond to requests in place of the API server. If the function answer returns false, it has
+// not responded, and the gate forwards the request. nil ends the interception.
 func (g *Gate) Intercept(answer func(http.ResponseWriter, *http.Request) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -200,7 +201,8 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// breakConnection closes the connection of a request. This also ends all other requests on that connection.
+// breakConnection closes the connection of a request. A broken connection also ends all other requests on this
+// connection.
 func breakConnection(r *http.Request) {
 	if c, ok := r.Context().Value(connection{}).(net.Conn); ok {
 		_ = c.Close()

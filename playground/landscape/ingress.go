@@ -37,11 +37,11 @@ const forwardedCertificate = "X-Forwarded-Client-Cert"
 // eventsService is the destination of the VirtualService for the manager's own Watcher.
 const eventsService = "klm-controller-manager-events.kcp-system.svc.cluster.local:8082"
 
-// ingress has the features of an ingress gateway of a service mesh that the manager depends on. ingress terminates TLS
-// and verifies client certificates with the roots of the manager. ingress forwards a request, with the certificate in a
-// header, to the destination that the VirtualServices in the control plane give. The certificate of the gateway is in a
-// Secret that the manager maintains. Services have no address in this landscape, so the backend of each Service is
-// registered with the gateway.
+// ingress has those features of a service mesh's ingress gateway that the manager depends on. ingress terminates TLS
+// and verifies client certificates with the roots of the manager. It forwards a request, with the certificate in a
+// header, to the destination in the VirtualServices of the control plane. The certificate of the gateway is in a Secret
+// that the manager maintains. Services have no address in this landscape, so the backend of each Service is registered
+// with the gateway.
 type ingress struct {
 	land   *Landscape
 	server *httptest.Server
@@ -123,7 +123,7 @@ func (g *ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "nobody is behind "+service, http.StatusServiceUnavailable)
 	default:
 		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.TLS.PeerCertificates[0].Raw})
-		// This replaces the header if the client has sent one.
+		// The gateway replaces the header if the client has sent one.
 		r.Header.Set(forwardedCertificate, `Cert="`+strings.ReplaceAll(url.QueryEscape(string(text)), "+", "%20")+`"`)
 		to.ServeHTTP(w, r)
 	}
@@ -247,7 +247,7 @@ func (l *Landscape) Roots(ctx context.Context) (*x509.CertPool, error) {
 }
 
 // Sign issues a certificate with the newest root of the manager. Everybody who can read the Secret with the roots can
-// do this. Sign sets the serial number.
+// sign certificates. Sign sets the serial number.
 func (l *Landscape) Sign(ctx context.Context, template *x509.Certificate) (tls.Certificate, error) {
 	s, err := l.secret(ctx, authority)
 	if err != nil {

@@ -13,8 +13,8 @@
 // Package cluster runs the clusters. The registry is that of go-containerregistry, in memory, over HTTP on loopback.
 // The manager has the roles of folder deploy, so tests show that these are sufficient. A chart repository of our own
 // serves charts. Faults can be injected: a registry or chart repository that fails, serves wrong data or requires a
-// login, any access Secret, API servers that fail for a certain request, webhooks that refuse or hang, and a manager
-// that is killed. Close stops and removes everything.
+// login, and any access Secret. API servers can fail for a certain request, webhooks can refuse or hang, and the
+// manager can be killed. Close stops and removes everything.
 //
 // # What it does not do
 //
@@ -83,11 +83,11 @@ type Landscape struct {
 	// Clients has a client with all permissions for each cluster, by the name of the cluster.
 	Clients map[string]client.WithWatch
 	// Registry is the registry for modules. RegistryHost is the address of the registry for the manager.
-	// LockedRegistryHost is another address of the same registry. LockedRegistryHost requires LoginUser and
-	// LoginPassword. Both addresses begin with http://.
+	// LockedRegistryHost is an address of the same registry that requires a login. LockedRegistryHost requires
+	// LoginUser and LoginPassword. The addresses RegistryHost and LockedRegistryHost begin with http://.
 	Registry                         *registry.Registry
 	RegistryHost, LockedRegistryHost string
-	// ChartsURL is the URL of a chart repository. LockedChartsURL is another URL of the same repository that requires
+	// ChartsURL is the URL of a chart repository. LockedChartsURL is a URL of the same chart repository that requires
 	// the login.
 	ChartsURL, LockedChartsURL string
 	// Manager is the process of the manager.
@@ -120,7 +120,7 @@ func (l *Landscape) Namespace() string {
 	return v1beta2.ControlPlaneNamespace
 }
 
-// Up starts a landscape. If Up fails, it stops all parts that it has started.
+// Up starts a landscape.
 func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
@@ -233,7 +233,7 @@ func (l *Landscape) Kubeconfig(name string) string {
 }
 
 // StartManager starts the manager as a process with the permissions of its service account. Agents send their reports
-// to this manager.
+// to the manager that StartManager has started.
 func (l *Landscape) StartManager(ctx context.Context) error {
 	var err error
 	if l.HealthAddress, err = cluster.FreeAddress(); err != nil {
@@ -247,7 +247,7 @@ func (l *Landscape) StartManager(ctx context.Context) error {
 }
 
 // StartReplica starts another replica of the manager. StartReplica becomes the leader when the first replica ends.
-// Agents send their reports to this replica immediately.
+// Agents send their reports to the started replica immediately.
 func (l *Landscape) StartReplica(ctx context.Context) error {
 	health, err := cluster.FreeAddress()
 	if err != nil {

@@ -42,8 +42,8 @@ func (l *Landscape) prepareControlPlane(ctx context.Context) error {
 	return nil
 }
 
-// grantManager grants the manager the permissions of a deployment with the same flags. grantManager does nothing if
-// they were granted before, because a script may have changed them since.
+// grantManager grants the manager the permissions of a deployment with the same flags. If the permissions were granted
+// before, grantManager does nothing, because a script may have changed them since.
 func (l *Landscape) grantManager(ctx context.Context) error {
 	o := deploy.Options{Namespace: l.Namespace(), Set: []string{"namespace.create=true", "crds.install=false"}}
 	if l.InCluster {

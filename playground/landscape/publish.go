@@ -22,8 +22,8 @@ import (
 type Module struct {
 	// Name and Version identify the version of the module. Component is the name of the module in the registry.
 	Name, Version, Component string
-	// Manifest is the content to install. DefaultCR is the default custom resource. If one of them is empty, the module
-	// has none.
+	// Manifest is the content to install. DefaultCR is the default custom resource. If the manifest or the custom
+	// resource is empty, the module has none.
 	Manifest, DefaultCR []byte
 	// Resources are further resources of the component descriptor, such as charts.
 	Resources []any

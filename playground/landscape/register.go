@@ -14,7 +14,7 @@ import (
 )
 
 // Register registers a runtime: it creates an access Secret, and a Kyma with the given channel. In in-cluster mode
-// there is no Secret, and the Kyma is the one of the control plane itself.
+// there is no access Secret, and the Kyma is the one of the control plane itself.
 func (l *Landscape) Register(ctx context.Context, name, channel string) error {
 	if !l.InCluster {
 		if err := l.SetAccess(ctx, name, l.Clusters[name].Kubeconfig()); err != nil {

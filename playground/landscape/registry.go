@@ -93,7 +93,8 @@ func locked(next http.Handler) http.Handler {
 	})
 }
 
-// startRegistry serves a registry on loopback. One address is public. The other address requires the login.
+// startRegistry serves a registry on loopback. One address is public. The second address of the registry requires the
+// login.
 func (l *Landscape) startRegistry() error {
 	l.images.next = ociregistry.New(ociregistry.Logger(discard))
 	open, login := httptest.NewServer(&l.images), httptest.NewServer(locked(&l.images))
@@ -156,8 +157,8 @@ func (l *Landscape) pushLayer(ctx context.Context, repository, tag string, base 
 // includes the requests of [Landscape.Publish]. RegistryRequests does not include requests without the login.
 func (l *Landscape) RegistryRequests(n int) []string { return l.images.since(n) }
 
-// BreakRegistry makes the registry respond to every request with 503 Service Unavailable. BreakRegistry(false) ends
-// this.
+// BreakRegistry makes the registry respond to every request with 503 Service Unavailable. BreakRegistry(false) repairs
+// the registry.
 func (l *Landscape) BreakRegistry(down bool) { l.images.close(down) }
 
 // SwapBlob makes the registry serve other bytes for the blob with the digest, like a compromised registry. If data is

@@ -79,7 +79,7 @@ func (r *relay) serve() {
 	}
 }
 
-// pass copies data in both directions until one side closes.
+// pass copies data in both directions until one side closes the connection.
 func (r *relay) pass(in net.Conn) {
 	r.mu.Lock()
 	target := r.target

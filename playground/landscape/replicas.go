@@ -8,8 +8,8 @@ import (
 )
 
 // StartAnother starts another replica of the manager with additional flags. The replica has its own kubeconfig and its
-// own log, both with the given name. From now on, agents send their reports to this replica. The caller must stop the
-// replica.
+// own log, both with the given name. From now on, agents send their reports to the new replica. The caller must stop
+// the new replica.
 func (l *Landscape) StartAnother(ctx context.Context, name string, args ...string) (*Process, error) {
 	health, err := cluster.FreeAddress()
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 )
 
 // StartControlPlane starts another control plane with a manager of its own. The cluster has the given name in l. The
-// result has the same runtimes and the same registry as l, but no registered runtime and no catalog. The caller must
-// stop its manager. Its other parts are closed with l.
+// second control plane has the same runtimes and the same registry as the landscape l, but no registered runtime and no
+// catalog. The caller must stop the manager of the second control plane. All other parts of the second control plane
+// are closed with l.
 func (l *Landscape) StartControlPlane(ctx context.Context, name string, args ...string) (*Landscape, error) {
 	if err := l.startCluster(ctx, name); err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ func Example() {
 	// namespaces "example" not found
 }
 
-// Diff shows what an installation would change; a transform changes objects first.
+// Diff shows the changes that an installation would make; a transform changes objects first.
 func Example_diff() {
 	ctx := context.Background()
 	info := shopInfo("preview")

@@ -186,8 +186,8 @@ func TestLifeCycle(t *testing.T) {
 		data.Data["kubernetes"] != strings.Split(api.Version(), ".")[1] {
 		t.Errorf("the chart did not see the cluster: %v, %v", data.Data, err)
 	}
-	// Each object is written once, and the inventory before and after the objects. The namespace is created first,
-	// because it contains the inventory.
+	// An installation writes each object once, and the inventory before and after the objects. The namespace is created
+	// first, because it contains the inventory.
 	t.Logf("install: %q", writesSince("life", mark))
 	if writes := writesSince("life", mark); len(writes) > 7 {
 		t.Errorf("install of 4 objects wrote %d times: %q", len(writes), writes)
@@ -404,7 +404,8 @@ func TestTransforms(t *testing.T) {
 	}
 }
 
-// TestRefused: the error names objects that the API server refuses, and the other objects are installed.
+// TestRefused checks that the error names the objects that the API server refuses, and that all other objects are
+// installed.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	info := shopInfo("refused")
@@ -471,8 +472,8 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// cutAfter installs with a connection that breaks after a number of requests. Then it uninstalls with connections that
-// break after one more request each time. cutAfter reports whether the installation was completed.
+// cutAfter installs with a connection that breaks after a number of requests. Then cutAfter uninstalls with connections
+// that break after one more request each time. cutAfter reports whether the installation was completed.
 func cutAfter(t *testing.T, after int, own bool) (finished bool) {
 	try := func(info manifest.InstallInfo, requests int, operation func(context.Context, manifest.InstallInfo) (
 		manifest.Status, error)) bool {
@@ -534,7 +535,7 @@ func cutAfter(t *testing.T, after int, own bool) (finished bool) {
 	return finished
 }
 
-// TestOtherSources: sources that are not charts can be installed, too.
+// TestOtherSources checks that sources that are not charts can be installed, too.
 func TestOtherSources(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -31,7 +31,7 @@ const (
 	StateWarning State = "Warning"
 )
 
-// ConditionReady is the type of the only condition. Its status is True in state Ready.
+// ConditionReady is the type of the only condition. The status of the condition is True in state Ready.
 const ConditionReady = "Ready"
 
 // Sample is the custom resource of the module sample. For each Sample, the operator creates
@@ -48,15 +48,16 @@ type Sample struct {
 
 // Spec is the desired state of a Sample.
 type Spec struct {
-	// Replicas is the number of pods, 0 to 10. Unset means 1. With 0 there are no pods, so the state is Warning.
+	// Replicas is the number of pods, 0 to 10. Unset means 1. If Replicas is 0, there are no pods, so the state is
+	// Warning.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Message is the text in the ConfigMap of the workload. Empty means a default text of the operator.
+	// Message is the text in the ConfigMap of the workload. If Message is empty, the operator uses a default text.
 	Message string `json:"message,omitempty"`
 	// Fail, if not empty, makes the operator report Error with this text. The operator then does not change the
 	// workload.
 	Fail string `json:"fail,omitempty"`
-	// Image is the image of the pods. The field exists since version 2.0.0. Empty means the operator's flag
-	// --workload-image.
+	// Image is the image of the pods. The field Image exists since version 2.0.0 of the module. If Image is empty, the
+	// operator's flag --workload-image is used.
 	Image string `json:"image,omitempty"`
 }
 

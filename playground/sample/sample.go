@@ -2,8 +2,8 @@
 // and remove.
 //
 // Use: [Versions] returns the files that a module author provides for a release: the manifest of the operator and the
-// default custom resource. The operator is the program in the folder operator. One program serves both versions, and
-// its flag --module-version selects the version.
+// default custom resource. The operator is the program in the folder operator. One program serves both versions of the
+// module, and its flag --module-version selects the version.
 //
 // How it works: the custom resource [Sample] has a message and a number of replicas. The operator writes the message
 // into a ConfigMap and runs a Deployment that carries the message. The operator reports state Ready when all replicas

@@ -139,7 +139,7 @@ func (s *scenario) count(name string) (c counted) {
 	for _, r := range s.land.Clusters[name].Requests(s.marks[name]) {
 		switch {
 		case !strings.HasPrefix(r.UserAgent, agent) || strings.HasSuffix(r.Resource, "reviews"):
-			// Only the test causes reviews, because it reads the metrics.
+			// Only the test causes access reviews, because it reads the metrics.
 		case r.Resource == "leases":
 			c.leases = append(c.leases, line(r))
 		case isWrite(r):
@@ -322,10 +322,10 @@ func BenchmarkDelete(b *testing.B) {
 // changes is the number of channel changes in BenchmarkChannelChange.
 const changes = 100
 
-// BenchmarkChannelChange changes the channel of a module in the runtime's Kyma 100 times. Each time the channel has a
-// version that is new to the manager. The benchmark measures two times from the change: until the workload has the new
-// version (applied), and until the Kyma in the runtime shows that the version is Ready (ready). The workload is rolled
-// out between these two times.
+// BenchmarkChannelChange changes the channel of a module in the runtime's Kyma 100 times. For each change, the channel
+// gets a version that is new to the manager. The benchmark measures two times from the change: until the workload has
+// the new version (applied), and until the Kyma in the runtime shows that the version is Ready (ready). The workload is
+// rolled out between the times applied and ready.
 //
 //	go test ./scenario -run '^$' -bench ChannelChange -benchtime 1x
 func BenchmarkChannelChange(b *testing.B) {

@@ -19,7 +19,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// waitTimeout is the timeout of every wait. A wait normally takes a few seconds. Only a busy machine needs more.
+// waitTimeout is the timeout of every wait. A wait normally takes a few seconds. Only a busy machine needs a longer
+// timeout.
 const waitTimeout = 3 * time.Minute
 
 // scenario is the state of one running script.
@@ -101,7 +102,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"manager": command((*scenario).manager),
 	// backup NAME saves the Kymas and Manifests with their statuses, and the catalog. restore [-no-status=RUNTIME…]
 	// [-no-manifest=RUNTIME…] NAME deletes the present ones, and creates the saved ones: new objects without owner
-	// references. For these runtimes, the statuses or the Manifests are left out. The manager must not run.
+	// references. Options name the runtimes whose statuses or Manifests are not saved. The manager must not run.
 	"backup":  command((*scenario).backup),
 	"restore": command((*scenario).restore),
 	// crds [-without=FILE] [-former] CLUSTER… installs the CRDs in clusters, as an upgrade or a rollback does. With
@@ -117,14 +118,14 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// replicas controls several replicas that share the work (--shards); see replicas_test.go.
 	"replicas": command((*scenario).replicas),
 	// second up [FLAG…] starts a second control plane: the cluster second, with a manager of its own, and with the
-	// catalog of publish sample. second register NAME CHANNEL [RUNTIME] registers a runtime there under a name, which
-	// is RUNTIME by default.
+	// catalog of publish sample. second register NAME CHANNEL [RUNTIME] registers a runtime there under a name; the
+	// default of RUNTIME is NAME.
 	"second": command((*scenario).secondControlPlane),
-	// agent RUNTIME kill kills the process of the agent in a runtime. Its Deployment starts a new process.
+	// agent RUNTIME kill kills the process of the agent in a runtime. The Deployment of the agent starts a new process.
 	"agent": command((*scenario).agent),
 	// receive SERVICE PORT starts a component of the control plane behind a Service in kcp-system to which the ingress
 	// gateway leads. `told SERVICE [TEXT]` prints the requests that this component has received since the last call,
-	// without duplicates, sorted. With TEXT, it waits until one of them contains that text.
+	// without duplicates, sorted. With TEXT, the command waits until one of the requests contains this text.
 	"receive": command((*scenario).receive),
 	"told":    command((*scenario).received),
 	// certificate NAME of=RUNTIME keeps the client certificate of a runtime's agent under a name. stranger=COMMON-NAME
@@ -132,7 +133,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// authority. nameless makes a certificate of the manager's authority that names no runtime.
 	"certificate": command((*scenario).certificate),
 	// post [-as=CERTIFICATE] [-forwarded=CERTIFICATE] [-to=MANAGER] FILE posts an event to the listener. post prints
-	// the status and the message of the answer. With -forwarded, a header of the request names that certificate as the
+	// the status and the message of the answer. With -forwarded, a header of the request names the certificate as the
 	// client's.
 	"post": command((*scenario).post),
 	// flood -as=CERTIFICATE FILE posts the same event from 15 connections without a pause. flooded N ends the flood
@@ -152,17 +153,17 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// matching label and a name that begins with guarded. webhook RUNTIME none removes it.
 	"webhook": command((*scenario).webhook),
 	// refuse [-reason=REASON] KIND EXPRESSION lets a policy of the control plane refuse the statuses of a kind of ours
-	// for which the CEL expression is false. REASON is Invalid by default. accept KIND removes the policy. Both return
-	// when the API server does so.
+	// for which the CEL expression is false. REASON is Invalid by default. accept KIND removes the policy. Both
+	// commands return when the API server has begun to do so.
 	"refuse": command((*scenario).refuse),
 	"accept": command((*scenario).accept),
 
 	// The catalog.
 
-	// publish sample pushes all versions of the sample module. Its channel regular has the first version, and fast the
-	// last. publish [-tar] [-cr=FILE] [-resources=FILE] [-component=NAME] MODULE VERSION FILE pushes a module with the
-	// manifest FILE to the registry and creates its ModuleTemplate. The file of -resources has a list of resources for
-	// the component descriptor, in which variables of the script are replaced.
+	// publish sample pushes all versions of the sample module. The channel regular of the module has the first version,
+	// and fast the last. publish [-tar] [-cr=FILE] [-resources=FILE] [-component=NAME] MODULE VERSION FILE pushes a
+	// module with the manifest FILE to the registry and creates its ModuleTemplate. The file of -resources has a list
+	// of resources for the component descriptor, in which variables of the script are replaced.
 	"publish": command((*scenario).publish),
 	// template [-cr=FILE] MODULE VERSION only creates a ModuleTemplate. push […] MODULE VERSION FILE only pushes a
 	// module.
@@ -174,8 +175,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// registry down|up makes the registry answer with 503, or work again. registry swap|restore MODULE:VERSION makes it
 	// serve other bytes for the module's manifest, or the original bytes again.
 	"registry": command((*scenario).playRegistry),
-	// archive FILE NAME=CONTENT… writes a tar archive. Its entries have exactly these names, and the contents of the
-	// files CONTENT.
+	// archive FILE NAME=CONTENT… writes a tar archive. The entries of the archive have exactly these names, and the
+	// contents of the files CONTENT.
 	"archive": command((*scenario).archive),
 	// bomb FILE MIB writes a gzip file that unpacks to MIB MiB of YAML comments.
 	"bomb": command((*scenario).bomb),
@@ -191,7 +192,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// layer [-tag=TAG] VARIABLE REPOSITORY FILE pushes a file as a layer and sets the variable to its digest.
 	"layer": command((*scenario).layer),
 	// chart [-version=VERSION] [-registry=PATH] FOLDER packs a chart in this version into the chart repository. With
-	// -registry it pushes the chart to PATH/NAME in the registry.
+	// -registry the command pushes the chart to PATH/NAME in the registry.
 	"chart": command((*scenario).chart),
 	// charts down|up makes the chart repository answer with 503, or work again. charts swap|restore FILE makes it serve
 	// other bytes for a file such as index.yaml, or the original bytes again.
@@ -253,8 +254,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// out.
 	"show": command((*scenario).show),
 	// ours [-unrecorded] [-catalog] CLUSTER prints every object of a cluster that has the manager's label. Objects of
-	// the catalog are only included with -catalog. With -unrecorded it prints only objects that are in no Manifest's
-	// inventory.
+	// the catalog are only included with -catalog. With -unrecorded the command prints only objects that are in no
+	// Manifest's inventory.
 	"ours": command((*scenario).ours),
 
 	// Counts.

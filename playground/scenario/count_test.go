@@ -28,7 +28,7 @@ const agent = "lifecycle-manager"
 func noKind(err error) bool { return meta.IsNoMatchError(err) }
 
 // seen returns the requests of an agent to a cluster since the mark, without leases, events and reviews of rights. With
-// -reviews it returns only the reviews.
+// -reviews, seen returns only the access reviews.
 func (s *scenario) seen(c *call) ([]cluster.Request, error) {
 	if err := c.want(1, 2, "CLUSTER [AGENT]"); err != nil {
 		return nil, err
@@ -96,8 +96,8 @@ func (s *scenario) writes(c *call) error {
 	return nil
 }
 
-// isOfRollout reports whether a request records the progress of a channel in the fleet. Such a request comes some
-// seconds after the change, and concerns no single runtime.
+// isOfRollout reports whether a request records the progress of a channel in the fleet. A request of a rollout is sent
+// some seconds after the change, and concerns no single runtime.
 func isOfRollout(r cluster.Request) bool {
 	return r.Resource == "modulerollouts" || r.Resource == "modulereleasemetas" && r.Subresource == "status"
 }

@@ -11,14 +11,14 @@
 // # How it works
 //
 // A scenario is a script in testdata. A script contains the actions of users on a fleet, and the results that the users
-// see. It starts its own landscape (package landscape), so scenarios do not affect each other. command_test.go
-// dispatches the commands and describes them. The commands of package testscript, such as cmp and stdout, are also
-// available.
+// see. Each scenario starts its own landscape (package landscape), so scenarios do not affect each other.
+// command_test.go dispatches the commands and describes them. The commands of package testscript, such as cmp and
+// stdout, are also available.
 //
 // A script checks results, counts and order: states and conditions from the clusters, requests from the audit logs of
 // the API servers, and requests from the registry. It never measures time. A script waits for results that take time.
-// The timeout is much longer than needed. When a scenario fails, it prints the last observed state: Kymas, Manifests
-// and the end of the manager's log.
+// The timeout is much longer than needed. When a scenario fails, the test prints the last observed state: Kymas,
+// Manifests and the end of the manager's log.
 //
 // Two scenarios are Go tests. One enables and disables a module many times and looks for leaks (leak_test.go). The
 // other kills the manager after each of its steps (kill_test.go).
@@ -26,5 +26,5 @@
 // # What it does not do
 //
 // The scripts measure no speed, and nothing in this package simulates a fleet. The package imports only the API of the
-// manager. So the tests use only information that an administrator can have.
+// manager. The tests therefore use only information that an administrator can have.
 package scenario

@@ -121,7 +121,8 @@ func (s *scenario) webhook(c *call) error {
 	if err := s.land.Admit(s.ctx, c.args[0], says); err != nil || says == landscape.Hang {
 		return err
 	}
-	// The API server receives the new configuration a moment later. Until then it may or may not call the webhook.
+	// The API server receives the new configuration a moment later. Until the configuration is effective, the API
+	// server may or may not call the webhook.
 	probe := &corev1.ConfigMap{}
 	probe.Name, probe.Namespace = "guarded-probe", "default"
 	return s.poll(func(ctx context.Context) (bool, string) {
@@ -189,7 +190,8 @@ func (s *scenario) accept(c *call) error {
 	return s.awaitRefusal(c.args[0], false)
 }
 
-// refusing returns the name of the policy that refuses statuses of a kind. A ConfigMap with this name is refused, too.
+// refusing returns the name of the policy that refuses statuses of a kind. The webhook also refuses the ConfigMap with
+// this name.
 func refusing(kind string) string { return "refuse-" + kind }
 
 // awaitRefusal waits until the API server applies the policy of a kind, or does not apply it any more.

@@ -12,17 +12,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// hosts has the hosts of ended scenarios, for the next ones: a reset of a cluster needs a sixth of the processor time
-// of a new one. Host.Reset verifies that nothing of the former scenario is left.
+// hosts has the hosts of ended scenarios for later scenarios, because resetting a cluster needs a sixth of the
+// processor time of a new cluster. Host.Reset verifies that nothing of the former scenario is left.
 var hosts struct {
 	sync.Mutex
 	free   []*cluster.Host
 	opened int
 }
 
-// takeHost returns a host for a scenario with these clusters: a free one, or else a new one. If several hosts are free,
-// takeHost takes the host that has most of the clusters. Of equal hosts, takeHost takes the one with the fewest other
-// clusters, which saves memory.
+// takeHost returns a host for a scenario with these clusters: a free host, or a new host if no host is free. If several
+// hosts are free, takeHost takes the host that has most of the clusters. If several hosts have equally many of them,
+// takeHost takes the host with the fewest other clusters, which saves memory.
 func takeHost(ctx context.Context, names []string) (*cluster.Host, error) {
 	hosts.Lock()
 	defer hosts.Unlock()
@@ -44,7 +44,7 @@ func takeHost(ctx context.Context, names []string) (*cluster.Host, error) {
 	return best, nil
 }
 
-// giveHost resets a host and returns it to the free ones.
+// giveHost resets a host and adds it to the free hosts.
 func giveHost(ctx context.Context, h *cluster.Host) error {
 	if err := h.Reset(ctx); err != nil {
 		return errors.Join(err, h.Close())
@@ -81,7 +81,7 @@ func (s *scenario) bringUp(o landscape.Options) error {
 	return err
 }
 
-// end returns the host of the scenario to the free ones. If the scenario has failed, end closes the host.
+// end adds the host of the scenario to the free hosts. If the scenario has failed, end closes the host.
 func (s *scenario) end(failed bool) error {
 	if s.host == nil {
 		return nil

@@ -29,8 +29,8 @@ import (
 //
 //	go test -count=1 ./scenario -run 'TestHostileRuntime$' -v -args -hostile-edits=100
 //
-// The test also prints the use of cores in each phase. If manager and rest together use all cores of the machine, the
-// latencies are caused by the attacker, which in practice runs on another machine.
+// The test also prints the use of cores in each phase. If the manager and the other processes together use all cores of
+// the machine, the attacker causes the latencies; in practice the attacker runs on another machine.
 var hostileEdits = flag.Int("hostile-edits", 3, "edits of the honest runtime during each attack of TestHostileRuntime")
 
 const (
@@ -145,7 +145,7 @@ func (m measured) String() string {
 
 // TestHostileRuntime runs the manager as a process with limited memory, for an honest runtime and a runtime whose API
 // server attacks the manager in every way. The manager stays below its limit and serves the honest runtime during the
-// attacks. After each attack the hostile runtime has exactly the same objects as before.
+// attacks. After each attack, the hostile runtime has exactly the same objects as before.
 func TestHostileRuntime(t *testing.T) {
 	s := bringUpWith(t, landscape.Options{Runtimes: []string{"runtime-a", "runtime-b"},
 		// Below the target, garbage is collected less often: with the default, the measured memory would include
@@ -191,7 +191,7 @@ type hostile struct {
 // configMap is the key of the ConfigMap of the module.
 var configMap = client.ObjectKey{Namespace: "kyma-system", Name: "small"}
 
-// prepare installs the module in both runtimes.
+// prepare installs the module in two runtimes.
 func (h *hostile) prepare(ctx context.Context) error {
 	m := landscape.Module{Name: "small", Version: "1.0.0", Component: "kyma-project.io/module/small",
 		Manifest: []byte(small)}
@@ -307,7 +307,7 @@ func (h *hostile) attack(ctx context.Context, a attack) (measured, error) {
 	return m, nil
 }
 
-// provoke makes the manager read from runtime-b again and again: it requests reconciles, and renews the credential,
+// provoke makes the manager read from runtime-b again and again. It requests reconciles, and renews the credential,
 // because a new connection lists everything that is watched.
 func (h *hostile) provoke(ctx context.Context, stop <-chan struct{}) error {
 	often := time.NewTicker(500 * time.Millisecond)

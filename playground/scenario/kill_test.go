@@ -21,7 +21,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// fragile is a module without an operator. Each of its versions has an object that the other version lacks.
+// fragile is a module without an operator. Each version of the module fragile has an object that the other version
+// lacks.
 const fragile = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -64,14 +65,14 @@ var (
 type chapter struct {
 	name       string
 	controller string
-	// The manager is killed after each of these steps; :2 means after the second occurrence of the step.
+	// The test kills the manager after each of these steps; :2 means after the second occurrence of the step.
 	steps   []string
 	do      func(context.Context) error // the actions of users; they also work while the manager is not running
 	reached func(context.Context) bool  // a cheap check that the end state is almost reached
 	end     string                      // name of the end state; equal names mean equal pictures
 }
 
-// picture is the state of both clusters after a chapter.
+// picture is the state of the control plane and the runtime after a chapter.
 type picture struct {
 	Ours       []string       // objects in the runtime with the manager's label
 	Unrecorded []string       // the objects of Ours that are in no inventory
@@ -178,8 +179,8 @@ func (k *killing) prepare() error {
 	return k.land.SetAccess(k.ctx, "runtime-a", k.land.Clusters["runtime-a"].Kubeconfig())
 }
 
-// chapters returns the parts of the life cycle. Some steps have the same name in both controllers. For such a step, the
-// test does the work of the other controller, because no manager is running.
+// chapters returns the parts of the life cycle. Some steps have the same name in two controllers. For a step with the
+// same name in two controllers, the test does the work of the second controller, because no manager is running.
 func (k *killing) chapters() (create, upgrade, disable, enable, remove chapter) {
 	want := func(modules ...v1beta2.Module) error {
 		return k.land.Edit(k.ctx, "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = modules })
@@ -240,8 +241,8 @@ func (k *killing) order(ctx context.Context, version string) error {
 	return k.kcp().Patch(ctx, is, client.MergeFrom(before))
 }
 
-// isAt returns a function that reports whether both copies of the Kyma are Ready with this number of modules in this
-// version.
+// isAt returns a function that reports whether the Kymas in the control plane and in the runtime are Ready with this
+// number of modules in this version.
 func (k *killing) isAt(ready, version string) func(context.Context) bool {
 	return func(ctx context.Context) bool {
 		for name, key := range k.copies() {
@@ -272,8 +273,8 @@ func (k *killing) copies() map[string]client.ObjectKey {
 		"runtime-a": remote}
 }
 
-// play runs a chapter without a kill. The first picture of an end state is the one that later chapters with the same
-// end must reach.
+// play runs a chapter without a kill. The first picture of an end state is the expected picture of later chapters with
+// this end state.
 func (k *killing) play(c chapter) error {
 	if err := c.do(k.ctx); err != nil {
 		return err
@@ -380,7 +381,7 @@ func (k *killing) remember(c chapter) error {
 	return nil
 }
 
-// look returns a picture of the present state of both clusters.
+// look returns a picture of the present state of the control plane and the runtime.
 func (k *killing) look(ctx context.Context) (p picture, err error) {
 	if p.Ours, err = k.oursIn(ctx, "runtime-a"); err != nil {
 		return p, err

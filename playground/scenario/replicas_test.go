@@ -23,8 +23,8 @@ import (
 const usageReplicas = "replicas start NAME [FLAG…] | kill|stop|pause|resume NAME | shared N | holder VARIABLE " +
 	"RUNTIME | alone RUNTIME…"
 
-// replicas controls several replicas that work at the same time. Their names are the values of --pod-name. The first
-// replica has the name one.
+// replicas controls several replicas that work at the same time. The names of the replicas are the values of
+// --pod-name. The first replica has the name one.
 func (s *scenario) replicas(c *call) error {
 	if err := c.want(2, 20, usageReplicas); err != nil {
 		return err
@@ -142,8 +142,8 @@ func (s *scenario) holder(c *call, variable, runtime string) error {
 }
 
 // alone checks all writes since the mark for these runtimes, in the control plane and in the runtimes. Each write must
-// come from the replica that has last written the Lease of the runtime's shard. So no replica works before it holds a
-// shard, or after another replica has acquired the shard. alone also fails if there was no write.
+// come from the replica that was the last to write the Lease of the runtime's shard. No replica may write before it
+// holds a shard, or after another replica has acquired the shard. alone also fails if there was no write.
 func (s *scenario) alone(runtimes []string) error {
 	for _, name := range runtimes {
 		all := slices.Clone(s.land.Clusters[landscape.ControlPlane].Requests(0))

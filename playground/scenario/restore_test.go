@@ -36,7 +36,7 @@ func (s *scenario) backup(c *call) error {
 	return nil
 }
 
-// restore replaces the objects of the control plane by the saved ones.
+// restore replaces the objects of the control plane by the saved objects.
 func (s *scenario) restore(c *call) error {
 	if err := c.want(1, 1, "restore [-no-status=RUNTIME…] [-no-manifest=RUNTIME…] NAME"); err != nil {
 		return err

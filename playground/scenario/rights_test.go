@@ -23,8 +23,8 @@ import (
 // requests of the manager to its control plane in all scenarios. No request may be forbidden, and no role may grant a
 // right that no request needs.
 
-// unasked lists rights that the manager has although no scenario needs them. The key is "VERB RESOURCE", and the value
-// is the reason.
+// unasked lists rights that the manager has although no scenario needs them. The key of unasked is "VERB RESOURCE", and
+// the value is the reason.
 var unasked = map[string]string{
 	"update kymas.operator.kyma-project.io/finalizers": "is never a request: an owner reference that blocks deletion " +
 		"needs it where OwnerReferencesPermissionEnforcement is on",
@@ -55,7 +55,7 @@ func (s *scenario) recordRights() error {
 	for _, r := range s.land.Clusters[landscape.ControlPlane].Requests(0) {
 		switch {
 		case r.User != user:
-			// a script has changed these rights, to test the manager without some of them
+			// a script has changed these rights, to test the manager with fewer rights
 			altered = altered || r.Resource == "roles" && isWrite(r) &&
 				!strings.Contains(r.Path, "fieldManager=landscape") ||
 				r.Resource == "validatingadmissionpolicies" && strings.HasPrefix(r.Name, refusing(""))

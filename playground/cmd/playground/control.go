@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// controlSocket is the name of a Unix socket in the folder of a running playground. Other calls of this program connect
-// to it. Only the owner of the socket can connect.
+// controlSocket is the name of a Unix socket in the folder of a running playground. Other processes of this program
+// connect to the control socket. Only the owner of the control socket can connect to it.
 const controlSocket = "control.sock"
 
 // treatments are the actions on a running cluster, by verb.
@@ -50,7 +50,7 @@ var treatments = map[string]struct {
 	}},
 }
 
-// serveControl accepts actions on the clusters from other calls of this program until stop is called.
+// serveControl accepts actions on the clusters from other processes of this program until stop is called.
 func serveControl(dir string, clusters map[string]*cluster.Cluster) (stop func() error, err error) {
 	path := filepath.Join(dir, controlSocket)
 	listener, err := net.Listen("unix", path)

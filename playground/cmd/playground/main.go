@@ -1,6 +1,6 @@
 // Command playground runs Kubernetes on this machine to try out and test Lifecycle Manager. The program runs real API
 // servers in one process, and needs no container engine and no installation. The verbs clusters and up run until Ctrl-C
-// or SIGTERM, and then remove everything that they have created. The other verbs act on a cluster of a running
+// or SIGTERM, and then remove everything that they have created. All verbs except up act on a cluster of a running
 // playground.
 package main
 

@@ -8,9 +8,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// silenceLibraries discards what libraries of this process write to standard error: the client of etcd in the API
-// servers logs there on a machine with load, and controller-runtime without a logger. The logs of the servers contain
-// the reasons. Messages of this program and of a crash are still written to standard error.
+// silenceLibraries discards the messages that libraries of this process write to standard error. On a busy machine, the
+// etcd client in the API servers writes there, and so does controller-runtime without a logger. The logs of the servers
+// contain the reasons. Messages of this program, and messages about a crash, are still written to standard error.
 func silenceLibraries() error {
 	ctrl.SetLogger(logr.Discard())
 	discard, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -21,8 +21,8 @@ func silenceLibraries() error {
 	return nil
 }
 
-// divert lets everybody who has the pointer *file write to another file from now on. *file is a new pointer to the
-// former file. The loggers of the libraries have got their pointer when they were initialized.
+// divert lets everybody who has the pointer *file write to another file from now on. divert returns a new pointer to
+// the former file. The loggers of the libraries have got their pointer when they were initialized.
 func divert(file **os.File, to *os.File) {
 	library := *file
 	own := *library

@@ -23,8 +23,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 )
 
-// readyTimeout is the timeout of up --until=ready. readyTimeout begins at the start of the manager. All modules must be
-// Ready before it ends.
+// readyTimeout is the timeout of up --until=ready. readyTimeout begins at the start of the manager. All modules must
+// become Ready within this timeout.
 const readyTimeout = 5 * time.Minute
 
 // up is the command that starts a complete landscape.

@@ -1,9 +1,9 @@
 // Command operator is the operator of the sample module. The operator installs a workload for every Sample, reports the
 // state of the workload in the status, and removes the workload when the Sample is deleted.
 //
-// The operator runs in a pod, or as a process with KUBECONFIG or --kubeconfig. By default it listens on no port, so any
-// number of processes can run on one machine. controller.go has the reconciler, and package sample describes the
-// purpose of the module.
+// The operator runs in a pod, or as a process with KUBECONFIG or --kubeconfig. By default the operator listens on no
+// port, so any number of processes can run on one machine. controller.go has the reconciler, and package sample
+// describes the purpose of the module.
 package main
 
 import (

@@ -27,9 +27,9 @@ const (
 	progressDeadlineSeconds int32 = 60
 )
 
-// workload defines the objects that are installed for a Sample. Its methods set only our fields, and keep the fields
-// that others set, such as the API server's defaults. So a method that is called twice for an object changes nothing
-// the second time.
+// workload defines the objects that are installed for a Sample. The methods of workload set only the fields of the
+// operator, and keep fields that others set, such as the API server's defaults. A method that is called twice for an
+// object changes nothing the second time.
 type workload struct {
 	version string // version of the module
 	image   string // image of the pods, unless the Sample has an image
