@@ -24,8 +24,8 @@ func missingRight(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 }
 
 // isSelected reports whether a Kyma with these labels may have a module, by the table at search.checkSelected.
-// isSelected returns an error if the ModuleReleaseMeta contradicts itself. After such an error, no further runtime may
-// have the module until the ModuleReleaseMeta is corrected. meta is nil for a legacy module.
+// isSelected returns an error if the ModuleReleaseMeta contradicts itself. After an error of isSelected, no further
+// runtime may have the module until the ModuleReleaseMeta is corrected. meta is nil for a legacy module.
 func isSelected(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (
 	bool, error) {
 	var selector *v1beta2.Selector

@@ -21,8 +21,8 @@ import (
 type Access struct {
 	// Beta and Internal are true if the runtime may have beta and internal modules.
 	Beta, Internal bool
-	// Selected lists the names of the restricted modules that the runtime may have. The names are sorted and joined by
-	// commas.
+	// Selected lists the names of the restricted modules that the runtime may have. The names of the selected modules
+	// are sorted and joined by commas.
 	Selected string
 }
 
@@ -71,7 +71,7 @@ type CopiedObject struct {
 
 // CatalogCopyFor returns the catalog copy for an Access. The copied objects are in the given namespace, which is a
 // namespace of the runtime. CatalogCopyFor reads all Contents, so call it only once for each Access and change of the
-// catalog. These rules select the copied objects; they are consistent with Resolve:
+// catalog. The following rules select the copied objects; they are consistent with Resolve:
 //
 //	1  a ModuleReleaseMeta that is not mandatory is copied with its allowed channels, unless no channel is allowed;
 //	   a channel is allowed if its version is allowed
@@ -215,8 +215,8 @@ var trackingPrefixes = []string{"argocd.argoproj.io/", "kustomize.toolkit.fluxcd
 	"meta.helm.sh/"}
 
 // isTracking reports whether a label or an annotation belongs to a tool that manages the catalog in the control plane.
-// Such a label or annotation is not copied: the same tool in a runtime would treat the copies as its own objects, and
-// delete them.
+// A tracking label or annotation is not copied, because the GitOps tool in a runtime would treat the copies as its own
+// objects, and delete them.
 func isTracking(key, _ string) bool {
 	return key == "app.kubernetes.io/instance" ||
 		slices.ContainsFunc(trackingPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })

@@ -17,7 +17,7 @@ func ParseDeferral(value string) (time.Time, error) { return declaration.ParseTi
 // DeferredUntil returns the time until which the admin of the runtime has deferred a version. limit is the time until
 // which admins may defer it. If the version is not deferred any more, DeferredUntil returns the zero time. An
 // annotation that cannot be parsed defers the version until limit, because the time that the admin wants is not known.
-// In this case, DeferredUntil also returns an error.
+// If the deferral is not valid, DeferredUntil also returns an error.
 func DeferredUntil(r Request, limit time.Time) (until time.Time, err error) {
 	if r.NotBefore == "" || r.Mandatory || !r.Now.Before(limit) {
 		return time.Time{}, nil

@@ -11,8 +11,8 @@ import (
 
 // A legacy module is a module without a ModuleReleaseMeta; the first releases of this project had no ModuleReleaseMeta.
 // The ModuleTemplates of a legacy module contain the channel in spec.channel, and the name of the module in
-// spec.moduleName or a label. The object names of these ModuleTemplates have no meaning. The first template that exists
-// in this table is the result of a request:
+// spec.moduleName or a label. The object names of the ModuleTemplates of legacy modules have no meaning. The first
+// template of this table that exists is the result of a request:
 //
 //	1  the template in the channel or with the pinned version    if more than one matches: TemplateAmbiguous
 //	2  the only template of the module, in any channel           with a pinned version: VersionNotFound
@@ -22,8 +22,8 @@ import (
 // exist yet.
 
 // ModuleOf returns the name of the module of a template. The name is spec.moduleName if set, else the label
-// v1beta2.LabelModuleName if set, else the part of the object name before the version. ModuleOf returns "" if the
-// template has none of these.
+// v1beta2.LabelModuleName if set, else the part of the object name before the version. If the template has no such
+// name, ModuleOf returns "".
 func ModuleOf(t *v1beta2.ModuleTemplate) string {
 	before, isNamed := strings.CutSuffix(t.Name, "-"+t.Spec.Version)
 	if !isNamed || t.Spec.Version == "" {
@@ -90,7 +90,8 @@ func (s *search) findLegacyVersion() *Blocker {
 }
 
 // versionAndComponent returns the version and the OCM component of a legacy template. The version is the version in
-// spec if set, else the version in the component descriptor. If neither has a value, the result is "".
+// spec if set, else the version in the component descriptor. If neither of the two fields has a value, the result is
+// "".
 func versionAndComponent(t *v1beta2.ModuleTemplate) (version, component string) {
 	var descriptor struct {
 		Component struct{ Name, Version string } // schema v2

@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Policy defines when updates that need a downtime may start, for all runtimes. ParsePolicy creates a Policy. After
-// that, only the field MinRemaining may be changed. A nil Policy has no maintenance windows.
+// Policy defines when updates that need a downtime may start, for all runtimes. ParsePolicy creates a Policy. After a
+// Policy is parsed, only the field MinRemaining may be changed. A nil Policy has no maintenance windows.
 type Policy struct {
 	// MinRemaining is the time that must be left in a window when an update starts. Windows that are not longer than
 	// MinRemaining are ignored. The default is 0.
@@ -27,9 +27,9 @@ type Policy struct {
 	problem       error // why no policy is in force; nil for a policy that was parsed
 }
 
-// UnusablePolicy returns a Policy without windows. This policy is in force while the only configured policy cannot be
-// parsed. With this Policy, updates that need a window are blocked, and the message of the Blocker contains the
-// problem.
+// UnusablePolicy returns a Policy without windows. An unusable policy is in force while the only configured policy
+// cannot be parsed. With an unusable policy, updates that need a window are blocked, and the message of the Blocker
+// contains the problem.
 func UnusablePolicy(problem error) *Policy { return &Policy{problem: problem} }
 
 // IsUsable reports whether p is a policy that was parsed without an error. A nil Policy and an UnusablePolicy are not
@@ -56,7 +56,8 @@ const PolicyKey = "policy.json"
 // policyObject is the name of the policy in a Blocker.
 const policyObject = "maintenance policy"
 
-// These are the limits for a policy. The limits prevent an oversized policy from overloading the manager.
+// The following constants limit the size of a policy. The limits prevent an oversized policy from overloading the
+// manager.
 const (
 	maxPolicyBytes = 1 << 20
 	maxRules       = 1000

@@ -2,9 +2,9 @@ package channel
 
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
-// Remember returns a catalog that caches the results of its lookups. So thousands of requests can be resolved with the
-// same objects, and no object is copied for each request. Use the returned catalog only for one decision about a fleet,
-// because its objects become outdated. Use it only in one goroutine.
+// Remember returns a catalog that caches the results of its lookups. Thousands of requests can therefore be resolved
+// with the same objects, and no object is copied for each request. Use the returned catalog only for one decision about
+// a fleet, because its objects become outdated. Use it only in one goroutine.
 func (c Catalog) Remember() Catalog {
 	c.Release = remember(c.Release)
 	c.Template = remember(c.Template)

@@ -53,8 +53,8 @@ func LastRequestOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isStored bool) {
 	return spec, true
 }
 
-// LastKymaOf returns those parts of the runtime's Kyma that determine requests, as they were at the last read. These
-// parts are stored in the Kyma in the control plane.
+// LastKymaOf returns those parts of the runtime's Kyma that determine requests, as they were at the last read. The last
+// request and the annotations are stored in the Kyma in the control plane.
 func LastKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
 	var last LastRequest
 	spec, isStored := LastRequestOf(kyma)
@@ -68,8 +68,8 @@ func LastKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
 // MandatoryRequests returns a Request for each mandatory module of a runtime, sorted by name. A module is mandatory if
 // its ModuleReleaseMeta is mandatory; the access rights of the runtime are ignored. A ModuleReleaseMeta that is being
 // deleted is left out. If two ModuleReleaseMetas have the same module or the same OCM component, the older one is used.
-// If both have the same age, the one with the smaller name is used. The Request of the other ModuleReleaseMeta has a
-// Blocker.
+// If both have the same age, the one with the smaller name is used. The Request of the ModuleReleaseMeta that is not
+// used has a Blocker.
 func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	if c.Mandatory == nil {
 		return nil

@@ -11,8 +11,8 @@
 //
 // A Request names a module and either a channel or a version. The ModuleReleaseMeta of the module maps a channel to a
 // version. The ModuleTemplate named <module>-<version> describes that version. A module without a ModuleReleaseMeta is
-// a legacy module: its ModuleTemplates contain their channel, see legacy.go. Resolve checks these rules in their order.
-// The first rule that is not met determines the Blocker of the request:
+// a legacy module: its ModuleTemplates contain their channel, see legacy.go. Resolve checks the following rules in
+// their order. The first rule that is not met determines the Blocker of the request:
 //
 //	 1  neither the Kyma nor the module is paused,     KymaPaused, ModulePaused
 //	    and a mandatory module is defined only once    ModuleConflict
@@ -45,23 +45,23 @@
 // Decision, and the later rules apply to that version. Rules 9 and 15 apply to versions that the runtime does not have
 // yet.
 //
-// While a rollout moves a channel, the channel has different versions for different runtimes, see Catalog.Turn. A
-// runtime that the rollout has not admitted yet is not blocked: it gets the former version, and Decision.Turn states
-// what the runtime waits for.
+// While a rollout moves a channel, the channel has different versions for different runtimes (Catalog.Turn). A runtime
+// that the rollout has not admitted yet is not blocked: it gets the former version, and Decision.Turn states what the
+// runtime waits for.
 //
 // For a request of a mandatory module, rule 4 requires that the module is mandatory, and rules 5, 11, 16 and 17 are
 // skipped, because the control plane makes this request, not a user.
 //
-// If there is a Blocker, the installed version stays and is kept up to date. There is one exception: if the runtime has
-// lost the right to the module, the module is removed. A runtime loses the right if the labels of its Kyma are not
+// If a request has a Blocker, the installed version stays and is kept up to date. Only a module that the runtime may
+// not have any more is removed in spite of a Blocker. A runtime loses the right if the labels of its Kyma are not
 // selected any more (rule 5), or if it may not have beta or internal modules any more (rule 11).
 //
 // A downgrade is a change to a version of lower precedence by semantic versioning. For example, 2.0.0-rc.1 precedes
 // 2.0.0; build metadata is ignored. The annotation v1beta2.AnnotationAllowDowngrade allows a downgrade. Pinning a
 // version does not allow a downgrade, because a person may pin a lower version than the installed one by accident.
 //
-// Two further decisions are made in this package, because they must be consistent with Resolve. Policy decides when the
-// maintenance window is. CatalogCopyFor decides which part of the catalog is copied to a runtime.
+// Two further decisions are made in package channel, because they must be consistent with Resolve. Policy decides when
+// the maintenance window is. CatalogCopyFor decides which part of the catalog is copied to a runtime.
 //
 // # What it does not do
 //
@@ -97,7 +97,7 @@ type Catalog struct {
 	// that may have the module by spec.kymaSelector.
 	Restricted []string
 	// Policy defines when updates that need a downtime may start. Nil means that there is no policy. Without a policy,
-	// such an update starts only with spec.skipMaintenanceWindows.
+	// an update that needs a window starts only with spec.skipMaintenanceWindows.
 	Policy *Policy
 	// ControlPlane defines whether templates with target control-plane are accepted. The zero value means that such
 	// templates are refused.
@@ -129,9 +129,9 @@ type Turn struct {
 	DeferUntil time.Time
 	// IgnoreWindows means that the rollout is an emergency, so it does not wait for maintenance windows.
 	IgnoreWindows bool
-	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. In this case, a
-	// module that already fails before this rollout is excused (its failure does not count against the rollout) only if
-	// the earlier rollout had excused it, too.
+	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. A module that
+	// already fails before this rollout is excused (its failure does not count against the rollout). After an earlier
+	// rollout of the same lineage, it is excused only if the earlier rollout had excused it, too.
 	IsCorrection bool
 }
 
@@ -170,8 +170,8 @@ type Request struct {
 	Channel string
 	// Version is the pinned version. If Version is set, Channel is empty.
 	Version string
-	// Mandatory means that the control plane requests the module for every runtime. In this case, Channel and Version
-	// are empty.
+	// Mandatory means that the control plane requests the module for every runtime. For a mandatory module, Channel and
+	// Version are empty.
 	Mandatory bool
 	// Blocker blocks the module whatever the catalog contains, for example because of a pause or a conflict. Nil means
 	// that no such reason exists.
@@ -187,8 +187,8 @@ type Request struct {
 	Installed string
 	// ManifestVersion is the version in the spec of the Manifest. ManifestVersion equals Installed, or, during an
 	// update, it is the new version. ManifestVersion is "" if the version is unknown or no Manifest exists. If an
-	// update is in progress, it needs no maintenance window any more. Such an update may have changed objects already,
-	// so a return to Installed is a downgrade.
+	// update is in progress, it needs no maintenance window any more. An update in progress may have changed objects
+	// already, so a return to Installed is a downgrade.
 	ManifestVersion string
 	// IsRestored means that Installed was found in the runtime after the control plane was restored from an older
 	// state.
@@ -199,7 +199,7 @@ type Request struct {
 	AllowDowngrade bool
 	// NotBefore is the value of v1beta2.AnnotationNotBefore for this module, or "" if there is none.
 	NotBefore string
-	// IsFailing means that the installed module does not work. If a rollout takes such a module back, it needs no
+	// IsFailing means that the installed module does not work. If a rollout takes a failing module back, this needs no
 	// maintenance window.
 	IsFailing bool
 	// SkipWindows allows an update that needs a downtime to start outside of maintenance windows.
@@ -395,9 +395,9 @@ func (s *search) findVersion() *Blocker {
 	return nil
 }
 
-// applyTurn replaces the version of the channel by the version that the rollout has for this runtime. If that version
-// is not known yet, Turn.Waiting blocks the module. A runtime that the rollout has not admitted yet is not blocked by
-// that: it keeps the version that it should have now.
+// applyTurn replaces the version of the channel by the version that the rollout has for this runtime. If the version of
+// the rollout is not known yet, Turn.Waiting blocks the module. A runtime that the rollout has not admitted yet is not
+// blocked: it keeps the version that it should have now.
 func (s *search) applyTurn() *Blocker {
 	if s.catalog.Turn == nil {
 		return nil

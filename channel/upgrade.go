@@ -84,9 +84,9 @@ func (s *search) checkWithdrawn() *Blocker {
 			"%s %s --undo", s.Version, s.Module, why, s.Module, s.Version)
 }
 
-// checkEdge checks that the requested version can be installed on top of the installed version. If this is not
-// possible, the first version of the shortest upgrade path becomes the version of the Decision, and Goal becomes the
-// requested version. While one version of the path is being installed, the next version has to wait.
+// checkEdge checks that the requested version can be installed on top of the installed version. If the version cannot
+// be reached directly, the first version of the shortest upgrade path becomes the version of the Decision, and Goal
+// becomes the requested version. While one version of the path is being installed, the next version has to wait.
 func (s *search) checkEdge() *Blocker {
 	installed, ordered := s.Installed, s.request.ManifestVersion
 	if installed == "" || s.meta == nil || !isLower(installed, s.Version) || s.Version == ordered {
@@ -179,12 +179,12 @@ func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
 	return nil
 }
 
-// factLabels are the labels of a Kyma that expressions know by short names. All but provider have the same names in the
-// maintenance policy.
+// factLabels are the labels of a Kyma that expressions know by short names. All facts except provider have the same
+// names in the maintenance policy.
 var factLabels = map[string]string{"region": v1beta2.LabelRegion, "platformRegion": v1beta2.LabelPlatformRegion,
 	"plan": v1beta2.LabelBrokerPlanName, "provider": v1beta2.LabelProvider}
 
-// factsOf returns what an expression can use about a runtime. A fact that is not known is left out, so that the
+// factsOf returns what an expression can use about a runtime. A fact that is not known is omitted, so that the
 // evaluation of an expression that needs it fails.
 func (s *search) factsOf(w *Request) map[string]any {
 	facts := map[string]any{"labels": labelsOf(w.Labels), "kyma": w.Kyma, "channel": s.Channel,
@@ -201,8 +201,8 @@ func (s *search) factsOf(w *Request) map[string]any {
 	return facts
 }
 
-// checkRisks blocks a version that has a known problem in runtimes like this one. If a risk cannot be evaluated, it
-// blocks, too.
+// checkRisks blocks a version that has a known problem in runtimes like this one. A risk that cannot be evaluated
+// blocks the version, too.
 func (s *search) checkRisks() *Blocker {
 	w, u := s.request, s.Template.Spec.Upgrade
 	if u == nil || s.Version == s.Installed || s.Version == w.ManifestVersion {

@@ -138,8 +138,8 @@ func TestGoesBackWithoutTemplate(t *testing.T) {
 	}
 }
 
-// TestBack checks that the version of a module becomes lower only by a rollout that moves the runtime back. Such a
-// rollout ignores maintenance windows only for a module that does not work.
+// TestBack checks that the version of a module becomes lower only by a rollout that moves the runtime back. A rollout
+// back ignores maintenance windows only for a module that does not work.
 func TestBack(t *testing.T) {
 	catalog := versions("2.0.0", "1.0.0")
 	catalog.Template("sample-1.0.0").Spec.RequiresDowntime = true

@@ -170,12 +170,12 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 }
 
 // timeOnDate returns the instant at which the clocks of a zone show a time of day on a date. If the clocks show the
-// time of day twice, timeOnDate returns the first instant. If the clocks skip the time of day, timeOnDate returns the
-// instant at which the clocks change.
+// time of day twice on this date, timeOnDate returns the first instant. If the clocks skip the time of day, timeOnDate
+// returns the instant at which the clocks change.
 func timeOnDate(year int, month time.Month, day int, clock time.Duration, zone *time.Location) time.Time {
 	local := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Add(clock)
-	// The time of no zone differs from UTC by more than this limit. So a change of the clocks on that date is between
-	// these two instants.
+	// The time of no zone differs from UTC by more than this limit. A change of the clocks on this date is therefore
+	// between these two instants.
 	_, before := local.Add(-15 * time.Hour).In(zone).Zone()
 	_, after := local.Add(15 * time.Hour).In(zone).Zone()
 	for _, offset := range []int{before, after} {

@@ -13,8 +13,8 @@ import (
 
 // After its start, a manager assumes that the status of a Kyma is right if the Kyma is Ready and has a connected agent.
 // The agent reports the changes that were made in the runtime in the meantime. The first heartbeat of the agent
-// triggers a full reconcile. So the reconciles of the fleet are spread over time like the heartbeats. The step assume
-// only confirms a status and never changes anything. If the Kyma is not in its desired state, the full reconcile
+// triggers a full reconcile. The reconciles of the fleet are therefore spread over time, like the heartbeats. The step
+// assume only confirms a status and never changes anything. If the Kyma is not in its desired state, the full reconcile
 // follows at once.
 
 // assume ends the reconcile of a Kyma that is in its desired state. assume checks this state without a request to the
@@ -40,7 +40,7 @@ func (n *run) assume(ctx context.Context) error {
 		return nil
 	}
 	n.remote, n.manifests, n.modules = remote, manifests, modules
-	// The runtime got these objects before the status of the Kyma became Ready.
+	// The runtime got the base objects before the status of the Kyma became Ready.
 	n.found.baseSynced, n.found.resolved, n.found.catalogSynced = true, true, true
 	n.edit(func(*record) {})
 	n.subscribe(true)

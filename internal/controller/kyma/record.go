@@ -42,8 +42,8 @@ type lastRemote struct {
 // read. While modules are installed, several reconciles of a Kyma follow each other within remoteReusePeriod.
 const remoteReusePeriod = 5 * time.Second
 
-// takeRemote returns the Kyma in the runtime as the last reconcile has left it, or nil if it has to be read: it was
-// read too long ago, or an event has shown that it may have changed since then, or a person has requested a retry.
+// takeRemote returns the Kyma in the runtime that the last reconcile has kept. takeRemote returns nil if this Kyma is
+// too old, if an event has shown that it may have changed, or if a person has requested a retry.
 func (n *run) takeRemote(ctx context.Context) (remote *v1beta2.Kyma) {
 	n.edit(func(m *record) {
 		last := m.remote
@@ -91,7 +91,7 @@ func (r *Reconciler) noteRemoteEvent(kyma string, e runtimes.Event) {
 	}
 }
 
-// edit calls f with the record of the Kyma, under the lock. If the record belongs to another connection, an empty
+// edit calls f with the record of the Kyma, under the lock. If the record belongs to a former connection, an empty
 // record replaces it first.
 func (n *run) edit(f func(*record)) {
 	n.mu.Lock()
@@ -161,7 +161,7 @@ func (r *Reconciler) isRemoteChanged(kyma string, remote metav1.Object) bool {
 
 var hashSeed = maphash.MakeSeed()
 
-// fingerprint returns a hash of the metadata of an object. A change of only the status does not change this hash.
+// fingerprint returns a hash of the metadata of an object. The fingerprint does not change if only the status changes.
 func fingerprint(o metav1.Object) uint64 {
 	return maphash.Comparable(hashSeed, fmt.Sprint(o.GetUID(), o.GetGeneration(), o.GetDeletionTimestamp() != nil,
 		o.GetLabels(), o.GetAnnotations()))

@@ -21,7 +21,8 @@ import (
 // together may have 256 KiB. For 250 modules, the annotation has about 40 KiB.
 const lastRequestLimit = 128 << 10
 
-// rememberRequest stores what the Kyma in the runtime requests, before the next steps act on the request.
+// rememberRequest stores the channel and the modules that the Kyma in the runtime requests, before the next steps act
+// on this request.
 func (n *run) rememberRequest(ctx context.Context) error {
 	if n.InCluster {
 		return nil

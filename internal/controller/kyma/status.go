@@ -58,7 +58,8 @@ func (n *run) report(out loop.Outcome) {
 	s.State = state
 }
 
-// state returns the state of the Kyma and the text of its last operation. The first row that fits determines the state:
+// state returns the state of the Kyma and the text of its last operation. The first matching row determines the state
+// of the Kyma:
 //
 //	1  the Kyma is being deleted                           Deleting
 //	2  a step failed before the modules were resolved      Error
@@ -278,8 +279,8 @@ func (n *run) rightsReduced() *metav1.Condition {
 	return c
 }
 
-// reportNotReconciled reports in the condition Ready that the Kyma is not reconciled. The rest of the status stays
-// unchanged.
+// reportNotReconciled reports in the condition Ready that the Kyma is not reconciled. reportNotReconciled leaves all
+// other parts of the status unchanged.
 func (n *run) reportNotReconciled(loop.Outcome) {
 	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionUnknown}
 	if was := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); was != nil {

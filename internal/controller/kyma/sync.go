@@ -135,7 +135,7 @@ func (n *run) awaitServed(err error) error {
 }
 
 // readRemote returns the Kyma in the runtime, or nil if it does not exist. If the Kyma does not fit the schema, the
-// returned Kyma has only metadata, see [runtimekyma.Schema.Decode].
+// returned Kyma has only metadata ([runtimekyma.Schema.Decode]).
 func (r *Reconciler) readRemote(ctx context.Context, rt *runtimes.Runtime, kyma string) (*v1beta2.Kyma, error) {
 	u, err := rt.Get(ctx, remoteRef)
 	if catalog.IsAbsent(err) {
@@ -214,8 +214,8 @@ func (n *run) remoteAnnotations(base *render.Bundle) map[string]string {
 }
 
 // labelRemote sets our labels and annotations on the Kyma in the runtime. Labels and annotations of other clients stay
-// unchanged. If the Kyma in the runtime has no record of our ownership yet, the request fails if another client has
-// changed this Kyma.
+// unchanged. If the Kyma in the runtime has no record of the owner yet, the request fails if another client has changed
+// this Kyma.
 func (n *run) labelRemote(ctx context.Context, remote *v1beta2.Kyma, labels, annotations map[string]string) (
 	*v1beta2.Kyma, error) {
 	metadata := map[string]any{"labels": labels, "annotations": annotations}

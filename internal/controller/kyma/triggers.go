@@ -78,7 +78,8 @@ func modulesOf(k *v1beta2.Kyma) []string {
 	return slices.Compact(names)
 }
 
-// Enqueue triggers a reconcile of a Kyma after a short delay. Several calls within this delay trigger one reconcile.
+// Enqueue triggers a reconcile of a Kyma after a short delay. Several calls of Enqueue within this delay trigger one
+// reconcile.
 func (r *Reconciler) Enqueue(kyma string) {
 	const batchDelay = 100 * time.Millisecond
 	r.Trigger.Add(queueing.Event, batchDelay, r.requestFor(kyma))
@@ -309,8 +310,8 @@ func (r *Reconciler) rollOutCatalog(ctx context.Context) error {
 	}
 }
 
-// enqueueOutdated enqueues the Kymas whose runtimes have an outdated catalog copy. The reconciles of these Kymas are
-// spread over time.
+// enqueueOutdated enqueues the Kymas whose runtimes have an outdated catalog copy. The reconciles of Kymas with an
+// outdated catalog copy are spread over time.
 func (r *Reconciler) enqueueOutdated(ctx context.Context) error {
 	if r.InCluster || r.Trigger.Queue() == nil {
 		return nil

@@ -339,8 +339,8 @@ func (n *run) reclaim(ctx context.Context) error {
 	return n.expectObjects(ctx)
 }
 
-// publishRef sets the annotation with the reference of the source that was applied completely. Clients wait for this
-// annotation to learn that the source is applied. Only sources in a registry have a reference.
+// publishRef sets the annotation with the reference of the source that was applied completely. Clients wait for the
+// annotation with the ref, to find out when the source is applied. Only sources in a registry have a reference.
 func (n *run) publishRef(ctx context.Context) error {
 	image, err := v1beta2.DecodeImageSpec(n.manifest.Spec.Install.Source)
 	if err != nil || image.Ref == "" || n.plan.digest == "" || n.manifest.Status.AppliedDigest != n.plan.digest ||

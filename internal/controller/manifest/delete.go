@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// connectToDelete connects to the runtime. If there is no access Secret, the objects in the runtime stay and the
+// connectToDelete connects to the runtime. If the access Secret does not exist, the objects in the runtime stay and the
 // Manifest is released, because somebody has removed the Secret on purpose. After any other error, the deletion waits
 // until the runtime can be reached, or until the Kyma controller gives up the deletion.
 func (n *run) connectToDelete(ctx context.Context) error {
@@ -63,7 +63,7 @@ func (n *run) reportLeft(left []apply.Left) {
 }
 
 // findBlockers waits while users have custom resources whose CRD would be deleted with the module. If the user allows
-// it, findBlockers deletes these custom resources while the operator of the module still runs.
+// it, findBlockers deletes the custom resources of users while the operator of the module still runs.
 func (n *run) findBlockers(ctx context.Context) error {
 	find := customresource.FindOfModule
 	if n.cluster.IsControlPlane() {
@@ -220,12 +220,13 @@ func (n *run) release(ctx context.Context) error {
 			return err
 		}
 	}
-	// If there is no connection, the objects stay in the runtime. A restored Manifest without a version has no objects:
-	// the removal of the module was completed and recorded just before the manager stopped.
+	// If the runtime has no connection, the objects stay in the runtime. A restored Manifest without a version has no
+	// objects: the removal of the module was completed and recorded just before the manager stopped.
 	wasRemoved := n.manifest.IsRestored() && n.manifest.Status.Version == ""
 	removes := n.runtime != nil && !n.manifest.IsUnmanaged() && !wasRemoved &&
 		slices.Contains(n.manifest.Finalizers, v1beta2.FinalizerManifest)
-	// Later reads need not wait until the cache has this write, because memory.released records the write.
+	// Later reads need not wait until the cache has the removal of the finalizers, because memory.released records this
+	// write.
 	if err := loop.RemoveFinalizers(ctx, n.Client, n.manifest, ownFinalizers(),
 		client.DisableReadYourWritesConsistency); err != nil {
 		return err

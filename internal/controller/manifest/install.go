@@ -114,8 +114,9 @@ func (n *run) apply(ctx context.Context) error {
 	return errors.Join(n.expectObjects(ctx), apply.JoinFailures(conflicts)) // an event reports the end of a conflict
 }
 
-// forgetDrifted makes Apply send the objects that others have changed or deleted, even if the former version has the
-// same content. Without forgetDrifted, Apply would skip these objects, and the event about the change would be lost.
+// forgetDrifted makes Apply send the objects that other clients have changed or deleted, even if the former version has
+// the same content. Without forgetDrifted, Apply would skip these objects, and the event about the change would be
+// lost.
 func (n *run) forgetDrifted() {
 	if n.plan.compareAll {
 		n.memory.progress.Forget(n.refs...)

@@ -134,8 +134,8 @@ func interestOf(ref apply.Ref) runtimes.Interest {
 	return runtimes.Interest{Resource: ref.GVK().GroupVersion().WithResource("kedas"), Kind: ref.Kind}
 }
 
-// TestRestoreChanges checks that the next reconcile handles the changes of a reconcile that did not complete. If there
-// are newer events, they are kept.
+// TestRestoreChanges checks that the next reconcile handles the changes of a reconcile that did not complete. Newer
+// events about the same objects are kept.
 func TestRestoreChanges(t *testing.T) {
 	a, b := apply.Ref{Kind: "ConfigMap", Name: "a"}, apply.Ref{Kind: "ConfigMap", Name: "b"}
 	m := &memory{}

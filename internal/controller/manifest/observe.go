@@ -131,8 +131,8 @@ func (n *run) seeRead(asked []apply.Ref, waiting []apply.NotReady) {
 	}
 }
 
-// isQuiet reports whether the module is Ready and no event was received that could change this. If the last reconcile
-// found another state that was not saved, the status is outdated, and isQuiet returns false.
+// isQuiet reports whether the module is Ready, and no event that could change this was received. If the last reconcile
+// found another state and did not save it, the status is outdated, and isQuiet returns false.
 func (n *run) isQuiet(rules string) bool {
 	s, last := &n.manifest.Status, n.memory.reported
 	return s.State == v1beta2.StateReady && (last == s.State || last == "") &&

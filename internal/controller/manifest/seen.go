@@ -71,8 +71,8 @@ func (m *memory) setEvaluator(evaluate evaluator) {
 	m.evaluate = evaluate
 }
 
-// readinessRefs returns the objects that decide about the readiness of the module: workloads and other objects, and the
-// custom resource, or the zero Ref if it does not decide.
+// readinessRefs returns the workloads and other objects that decide about the readiness of the module, and the custom
+// resource. Instead of a custom resource that does not decide, readinessRefs returns the zero Ref.
 func (n *run) readinessRefs() (objects []apply.Ref, resource apply.Ref) {
 	if resourceDecides(n.manifest, n.CustomStateCheck) {
 		resource = inventory.ResourceRef(n.manifest)

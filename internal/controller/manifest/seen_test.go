@@ -24,7 +24,7 @@ var (
 var watchedValidity = validity{ready: readyPeriod, expected: expectedPeriod}
 
 // seenEvent returns the event of an agent about a Deployment or the custom resource. The Deployment is available if
-// ready is true. With ready nil, the event has no state.
+// ready is true. If ready is nil, the event has no state.
 func seenEvent(ref apply.Ref, version int, ready *bool) runtimes.Event {
 	meta := metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: "u", Generation: 1,
 		ResourceVersion: strconv.Itoa(version),

@@ -13,7 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// summarize returns the state, the reason and the message of a Manifest. The first row that matches decides the state:
+// summarize returns the state, the reason and the message of a Manifest. The first matching row decides the state of
+// the Manifest:
 //
 //	1  the Manifest was handed over to the user   Unmanaged
 //	2  the Manifest is being deleted              Deleting

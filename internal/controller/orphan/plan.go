@@ -111,7 +111,7 @@ func deletable(found []apply.Ref) []apply.Ref {
 	})
 }
 
-// join joins as many names of objects as fit into the text of an event. join appends the number of the other objects.
+// join joins as many names of objects as fit into the text of an event. join appends the number of omitted objects.
 func join(refs []apply.Ref) string {
 	const limit = 700
 	var b strings.Builder

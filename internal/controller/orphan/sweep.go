@@ -23,7 +23,7 @@ import (
 )
 
 // objectsLimit is the maximum number of objects of one kind that are listed in a runtime. A runtime usually has fewer
-// objects with our label than this limit.
+// objects with the label of Lifecycle Manager than this limit.
 const objectsLimit = 1000
 
 // reconcileMissing reports the Manifests and access Secrets that name a Kyma that does not exist.

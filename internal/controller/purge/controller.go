@@ -294,9 +294,9 @@ func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 	return true, nil
 }
 
-// connect gets the connection to the runtime from the pool, without a request to the runtime. If there is no access
-// Secret, the purge ends, because somebody has removed the Secret to leave the runtime unchanged. The purge also ends
-// if the runtime belongs to another Kyma or control plane. After any other error, the purge waits until the pool
+// connect gets the connection to the runtime from the pool, without a request to the runtime. If the access Secret does
+// not exist, the purge ends, because somebody has removed the Secret to leave the runtime unchanged. The purge also
+// ends if the runtime belongs to another Kyma or control plane. After any other error, the purge waits until the pool
 // reports a change of the runtime.
 func (n *run) connect(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
@@ -322,7 +322,7 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// requeueAt requests a reconcile at the given time or earlier. If several times are requested, the earliest time is
+// requeueAt requests a reconcile at the given time or earlier. If several times are requested, the earliest one is
 // used.
 func (n *run) requeueAt(at time.Time) {
 	if n.next.IsZero() || at.Before(n.next) {

@@ -291,7 +291,7 @@ func namesOf(refs []apply.Ref) []string {
 // the whole text.
 const eventTextLimit = 850
 
-// join joins as many names as fit into the text of an event. join appends the number of the other names.
+// join joins as many names as fit into the text of an event. join appends the number of omitted names.
 func join(names []string) string {
 	var b strings.Builder
 	for i, name := range names {

@@ -25,7 +25,7 @@ import (
 const actionsLimit = 500
 
 // survey lists the Manifests that are being deleted, and reads the objects of their inventories once. survey ignores
-// the other Manifests of the Kyma, because the Kyma controller will delete them later.
+// all Manifests that are not being deleted, because the Kyma controller will delete them later.
 func (n *run) survey(ctx context.Context) error {
 	var manifests v1beta2.ManifestList
 	err := n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace),
@@ -225,7 +225,7 @@ func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMet
 	return nil
 }
 
-// finish deletes all custom resources in toDelete. finish records events about all actions for this kind.
+// finish deletes all custom resources in toDelete, and records events about all actions for this kind.
 func (p *kindPurge) finish(ctx context.Context) error {
 	if p.names != nil {
 		p.recordWarning(v1beta2.ReasonFinalizersRemoved, p.released[0], fmt.Sprintf("removed the finalizers of %s: %s",

@@ -58,7 +58,7 @@ type TombstoneOptions struct {
 // deletes the same objects as a purge. When all modules are deleted, Tombstones deletes the objects in the runtime that
 // do not belong to modules.
 //
-// The first row that matches decides what is done with a tombstone:
+// The first matching row decides the action for a tombstone:
 //
 //	1  the Kyma of the tombstone still exists          wait: the Kyma controller will remove the finalizer soon
 //	2  another Kyma of that name exists                delete the tombstone: that Kyma or the orphan sweep takes over

@@ -44,8 +44,8 @@ const (
 	webhookRetryDelay = time.Second
 )
 
-// purgeWebhooks deletes the modules' webhook configurations whose webhook did not answer in purgeResources. If a
-// webhook configuration is in no inventory, it is reported and not deleted.
+// purgeWebhooks deletes the modules' webhook configurations whose webhook did not answer in purgeResources. A webhook
+// configuration that is in no inventory is reported and not deleted.
 func (n *run) purgeWebhooks(ctx context.Context) error {
 	for _, webhook := range webhookNames(n.webhooks) {
 		blocked := slices.DeleteFunc(slices.Clone(n.webhooks),

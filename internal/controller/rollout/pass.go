@@ -338,8 +338,8 @@ func (p *pass) withStatus(s v1beta2.ChannelStatus) *v1beta2.ModuleReleaseMeta {
 	return release
 }
 
-// settle returns the time for which a new version of a channel must stay unchanged before a rollout is made. The first
-// version of a channel is recorded at once.
+// settle returns the time for which a new version of a channel must stay unchanged before a rollout is made. settle
+// records the first version of a channel at once.
 func (p *pass) settle(of string, was *v1beta2.ChannelStatus, target string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

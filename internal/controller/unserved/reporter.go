@@ -9,20 +9,20 @@
 //
 // # How it works
 //
-// One watch for each kind reads the metadata of the objects in all namespaces except the served ones. Each object is
-// reported once, in this form:
+// One watch for each kind reads the metadata of the objects in all namespaces except the served ones. Each unserved
+// object is reported once, in this form:
 //
 //	Kyma, Manifest                      condition Ready with reason NamespaceNotServed, state Error, and an event
 //	ModuleTemplate, ModuleReleaseMeta,  an event, because nothing reads their status there. A new leader records the event
 //	RolloutPolicy                       again.
 //
-// Objects of these kinds are not reported:
+// Objects of these kinds are never reported:
 //
 //	copies that a manager has delivered into a runtime         their label managed-by has the value kyma
 //	Kymas and Manifests that another manager reconciles        they have the finalizer or a state of that manager
 //
 // Another manager needs a short time to add its finalizer, so an object is reported only after a delay. If another
-// manager serves the namespace later, that manager overwrites the condition.
+// manager serves the namespace later, this manager overwrites the condition.
 //
 // Only the leader reports. While no object is created in other namespaces, the package sends no request except the
 // watches.
@@ -263,8 +263,8 @@ func (r *Reporter) record(object client.Object, message string) {
 	r.Events.Eventf(object, nil, corev1.EventTypeWarning, v1beta2.ReasonNamespaceNotServed, "Report", "%s", message)
 }
 
-// setStatus sets the status of a Kyma or Manifest in a namespace that is not served. If the status shows this already,
-// or if another manager has written the status, setStatus returns false and changes nothing.
+// setStatus sets the status of a Kyma or Manifest in a namespace that is not served. If the status shows the condition
+// already, or if another manager has written the status, setStatus returns false and changes nothing.
 func setStatus(object client.Object, message string) bool {
 	var state *v1beta2.State
 	var operation *v1beta2.LastOperation

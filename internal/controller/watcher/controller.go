@@ -17,7 +17,7 @@
 //
 // A route has the same name and namespace as its Watcher, and the Watcher is its owner. A route is compared with its
 // desired state whenever the route, the Watcher or a gateway changes, and written only if it differs. If a
-// VirtualService or HTTPRoute of that name belongs to somebody else, it is not changed.
+// VirtualService or HTTPRoute with the name of the Watcher belongs to another owner, it is not changed.
 //
 // Istio and Gateway API may be installed and removed at any time, see [externalKind]. The package always watches the
 // metadata of their CRDs, and watches objects of a kind only while the API server serves this kind. The package polls

@@ -117,7 +117,8 @@ func paths(w *v1beta2.Watcher) []string {
 	return []string{protocol.EventPath(name)} // other managers have no heartbeats
 }
 
-// planVirtualService returns the plan of the VirtualService. The first row that matches decides the plan:
+// planVirtualService returns the plan of the VirtualService. The first matching row decides the plan of the
+// VirtualService:
 //
 //	1  the Watcher requests no VirtualService   no route
 //	2  Istio is not installed                   no route, which is harmless
@@ -187,7 +188,7 @@ func virtualService(w *v1beta2.Watcher, gateways, hosts []any) map[string]any {
 	}
 }
 
-// planHTTPRoute returns the plan of the HTTPRoute. The first row that matches decides the plan:
+// planHTTPRoute returns the plan of the HTTPRoute. The first matching row decides the plan of the HTTPRoute:
 //
 //	1  the Watcher requests no HTTPRoute   no route
 //	2  Gateway API is not installed        no route, which is harmless

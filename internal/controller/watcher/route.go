@@ -34,7 +34,7 @@ type writtenRoute struct {
 	version      string // the resourceVersion of the stored object
 }
 
-// applyRoutes brings every route of a Watcher to its desired state. An error of one route does not stop the other
+// applyRoutes brings every route of a Watcher to its desired state. An error of one route does not prevent the other
 // routes.
 func (n *run) applyRoutes(ctx context.Context) error {
 	var failed []error

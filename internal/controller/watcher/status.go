@@ -46,7 +46,7 @@ type summary struct {
 	reason, message string
 }
 
-// summarize returns the summary of a Watcher. The first row that matches decides the summary:
+// summarize returns the summary of a Watcher. The first matching row decides the summary of the Watcher:
 //
 //	1  the Watcher is being deleted                                  Deleting
 //	2  the Watcher is not valid                                      Error

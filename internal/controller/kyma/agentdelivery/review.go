@@ -12,7 +12,8 @@ import (
 )
 
 // Run executes the reviews until ctx ends. A review compares the status of a Kyma with the state of its agent and with
-// the desired watch list. If there is a difference, the review enqueues the Kyma. A review makes no request.
+// the desired watch list. If the desired objects differ from the delivered ones, the review enqueues the Kyma. A review
+// makes no request.
 func (a *Agents) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, a.Reviews.ShutDown)()
 	for {
@@ -32,9 +33,9 @@ func (a *Agents) Run(ctx context.Context) error {
 }
 
 // needsReconcile returns whether the Kyma has to be reconciled because of its agent. If no reconcile is needed,
-// recheckAfter is the time until the next review, unless an event triggers a review earlier; 0 means never. If there is
-// no record of a Kyma, needsReconcile returns false, because the first reconcile of the Kyma has not run yet. The first
-// case that applies decides:
+// recheckAfter is the time until the next review, unless an event triggers a review earlier; 0 means never. If a Kyma
+// has no record, needsReconcile returns false, because the first reconcile of the Kyma has not run yet. The first case
+// that applies decides:
 //
 //	the status is only assumed                                  yes, after the first heartbeat or the heartbeat timeout
 //	status connected, agent silent for the heartbeat timeout    yes

@@ -15,7 +15,7 @@
 // two status writes loses no event of the runtime, because the status in the runtime is still the old one.
 //
 // Recording an event in a runtime is one request, which is sent before the request that writes the status. The name of
-// the event is derived from the event and the previous status. If the manager stops between the two requests, it
+// the event is derived from the event and the previous status. If the manager stops between these two requests, it
 // repeats the first request after its restart, and the API server answers that the event already exists.
 //
 // A status whose modules repeatedly fail and recover could cause many events. Therefore a runtime gets at most [burst]
@@ -87,7 +87,7 @@ func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 }
 
 // Publish compares the status that is about to be published with the present status of the Kyma in the runtime, and
-// records the resulting events. Publish records these events on remote, the Kyma in the runtime.
+// records the resulting events. Publish records the events of the last Saved on remote, the Kyma in the runtime.
 func (l *Log) Publish(ctx context.Context, kyma string, rt Cluster, remote *v1beta2.Kyma, after *v1beta2.KymaStatus) {
 	for _, e := range changelog.Fold(changelog.Events(remote.Status.Modules, after.Modules)) {
 		now := time.Now()
@@ -104,7 +104,7 @@ func (l *Log) Publish(ctx context.Context, kyma string, rt Cluster, remote *v1be
 	}
 }
 
-// Forget drops what the Log remembers about a Kyma.
+// Forget drops the data in memory that the Log has about a Kyma.
 func (l *Log) Forget(kyma string) { l.budget.Forget(kyma) }
 
 // object returns an event as a Kubernetes object that can be created in the runtime.

@@ -127,8 +127,8 @@ func HasRequestedSources(m *v1beta2.Manifest) (has, known bool) {
 	return requested != "" && requested == SourcesDigest(&m.Spec), requested != ""
 }
 
-// IsEdited reports whether somebody else has changed the version or the sources in a Manifest after this controller has
-// written them.
+// IsEdited reports whether another client has changed the version or the sources in a Manifest after this controller
+// has written them.
 func IsEdited(m *v1beta2.Manifest) bool {
 	has, known := HasRequestedSources(m)
 	return known && !has || RequestedVersion(m) != m.Spec.Version

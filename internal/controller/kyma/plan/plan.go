@@ -43,8 +43,8 @@ type Module struct {
 	Decision    channel.Decision      // the desired version, or the reason why there is none
 	Manifest    *v1beta2.Manifest     // nil if there is none; step install replaces it
 	Former      *v1beta2.ModuleStatus // the module's status entry before this reconcile; nil if none
-	// Upgrade is set only while the Manifest is being deleted: it is a higher version that the module gets before the
-	// deletion, so that its operator can finish the deletion.
+	// Upgrade is a higher version that a module gets before its deletion, so that its operator can finish the deletion.
+	// Upgrade is set only while the Manifest is being deleted.
 	Upgrade *channel.Decision
 	Err     error // set by step install: why the Manifest was not written
 	// MayDeleteCustomResources is true if the user allows the deletion of custom resources whose CRD belongs to the

@@ -66,9 +66,9 @@ func InstalledMandatory(modules []Module, before []v1beta2.MandatoryModuleStatus
 	return entries
 }
 
-// entryOf returns the status entry of one module. The entry shows the installed version. If the installed version is
-// not the requested version, the entry also shows the reason. If the lookup of the module has failed, the entry keeps
-// its former references.
+// entryOf returns the status entry of one module. The status entry shows the installed version. If the installed
+// version is not the requested version, the status entry also shows the reason. If the lookup of the module has failed,
+// the status entry keeps its former references.
 func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	e := v1beta2.ModuleStatus{Name: m.Spec.Name, State: v1beta2.StateProcessing}
 	if f := m.Former; f != nil {
@@ -126,7 +126,7 @@ func observationOf(m *Module) changelog.Observation {
 }
 
 // addBlocker adds the reason why the module does not get the requested version to an entry. The installed version stays
-// installed. The state of the entry depends on the reason:
+// installed. The state of the status entry depends on the reason of the blocker:
 //
 //	WaitingForWindow               unchanged; field maintenance shows that an update waits
 //	UpdateDeferred                 unchanged
@@ -252,8 +252,8 @@ func CountReady(modules []v1beta2.ModuleStatus) (ready, total int) {
 }
 
 // Worst returns the reason of the module in the worst state, and one line of text with every module that is not Ready
-// and its message. The order of states, worst first, is Error, Warning, Deleting, Processing. If none of these modules
-// has a reason, the reason is ModulesNotReady.
+// and its message. The order of states, worst first, is Error, Warning, Deleting, Processing. If none of the worst
+// modules has a reason, the reason is ModulesNotReady.
 func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
 	rank := []v1beta2.State{v1beta2.StateError, v1beta2.StateWarning, v1beta2.StateDeleting, v1beta2.StateProcessing}
 	at := len(rank)

@@ -55,7 +55,7 @@ type Module struct {
 
 // Find returns the modules of a Kyma whose Manifests have to be marked, sorted by name. remote is the Kyma in the
 // runtime, or nil. manifests are the Manifests of the Kyma. mandatory are the names of the mandatory modules that the
-// control plane requests. The first row that matches decides:
+// control plane requests. The first matching row decides about a module:
 //
 //	   entry of the module              Manifest                        version in the runtime
 //	1  handed over, or never installed                                  (not lost)

@@ -55,8 +55,8 @@ func compile(s *apiextensionsv1.JSONSchemaProps) (r *rule, err error) {
 	return r, nil
 }
 
-// violation returns the path and the text of the first violation in a value, or "" if there is none. The value is never
-// part of the text: it may have any size and content. A missing value, or null, is valid.
+// violation returns the path and the text of the first violation in a value, or "" if there is none. The text never
+// contains the value of the field, because the value may have any size and content. A missing value, or null, is valid.
 func (r *rule) violation(value any) string {
 	if value == nil {
 		return ""
@@ -79,7 +79,7 @@ func (r *rule) violation(value any) string {
 	return ""
 }
 
-// textViolation is like violation, for a value that is a text. The pattern is matched only if the text is not too long.
+// textViolation is like violation, for a value that is a text. A pattern is matched only if the text is not too long.
 func (r *rule) textViolation(text string) string {
 	switch {
 	case r.maxLength != nil && (int64(len(text)) > utf8.UTFMax**r.maxLength ||

@@ -8,14 +8,14 @@
 // # How it works
 //
 // The API server of a runtime validates its objects with the CRD that it stores. The administrator of the runtime may
-// change the CRD in the runtime, and an API server that is not genuine may not validate anything. Therefore spec and
-// status are validated here with the CRD that is embedded in this program: types, maxItems, maxLength, pattern, enum
+// change the CRD in the runtime, and an API server that is not genuine may not validate anything. Therefore the package
+// validates spec and status with the CRD that is embedded in this program: types, maxItems, maxLength, pattern, enum
 // and the keys of lists.
 //
-// Lists are counted before their items are validated, and the first violation ends the validation. So the cost of a
-// validation is bounded by the limits of the schema, and not by the size of the object. The validator of package
-// apiextensions-apiserver has no such bound, and needs 3 ms and 800 KB for an ordinary Kyma. The validator of this
-// package needs less than 0.1 ms and nearly no memory for it.
+// Lists are counted before their items are validated, and the first violation ends the validation. The cost of a
+// validation is therefore bounded by the limits of the schema, and not by the size of the object. The validator of
+// package apiextensions-apiserver has no such bound, and needs 3 ms and 800 KB for an ordinary Kyma. The validator of
+// this package needs less than 0.1 ms and nearly no memory for it.
 //
 // # What it does not do
 //
@@ -101,7 +101,7 @@ func New() (*Schema, error) {
 }
 
 // Decode returns the Kyma of an object in a runtime. If the object does not fit the schema, the error is an
-// *InvalidError, and the returned Kyma has only metadata: the caller may use nothing but its record of the owner.
+// *InvalidError, and the returned Kyma has only metadata. The caller may use nothing but its record of the owner.
 func (s *Schema) Decode(u *unstructured.Unstructured) (*v1beta2.Kyma, error) {
 	if violation := s.violation(u); violation != "" {
 		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(),

@@ -16,7 +16,7 @@
 //	replaced-by      other content that the registry has now; while it is set, the version is blocked in all runtimes
 //	accept-content   content that a person accepts in place of the recorded content
 //
-// Check compares the content that was found in the registry with the record. The first row that fits determines the new
+// Check compares the content that was found in the registry with the record. The first matching row determines the new
 // record:
 //
 //	1  nothing is recorded                         content-digest = found
@@ -25,9 +25,9 @@
 //	4  otherwise                                   replaced-by = found
 //
 // A change of the record is one patch that requires the resource version of the ModuleTemplate that was read. If
-// another replica has written the record meanwhile, the API server refuses the patch, and the comparison is repeated
-// with the record of the other replica. So the first record decides, even if two replicas find different content at the
-// same time. A version is installed only after the record of its content is saved.
+// another replica has written the record meanwhile, the API server refuses the patch. The comparison is then repeated
+// with the record of the other replica. The first record therefore decides, even if two replicas find different content
+// at the same time. A version is installed only after the record of its content is saved.
 //
 // # What it does not do
 //
@@ -102,7 +102,7 @@ func (r *Records) Check(ctx context.Context, t *v1beta2.ModuleTemplate, found st
 	}
 }
 
-// record has the parts of the stored record that this package writes.
+// record has those parts of the stored record that this package writes.
 type record struct {
 	digest, replacedBy string // "" means that there is no such annotation
 }

@@ -60,8 +60,8 @@ type Signature struct {
 	trust.Signature
 }
 
-// SetSignatures sets the condition about the signatures of the artefacts. If signatures is nil, the condition stays
-// unchanged. If the trust policy requires no signature, the condition is removed.
+// SetSignatures sets the condition about the signatures of the artefacts. If signatures is nil, SetSignatures leaves
+// the condition unchanged. If the trust policy requires no signature, SetSignatures removes the condition.
 func SetSignatures(m *v1beta2.Manifest, signatures []Signature) {
 	if signatures == nil {
 		return
@@ -128,8 +128,8 @@ func Unreadable(m *v1beta2.Manifest) *metav1.Condition {
 	return meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionSourcesReadable)
 }
 
-// SetSuspended sets the reason why a Manifest is not reconciled. The rest of the status stays unchanged, including the
-// observed generation.
+// SetSuspended sets the reason why a Manifest is not reconciled. SetSuspended leaves the rest of the status unchanged,
+// including the observed generation.
 func SetSuspended(m *v1beta2.Manifest, reason, message string) {
 	s := &m.Status
 	if s.State == "" {

@@ -16,8 +16,9 @@
 // adopted. An object that belongs to another Manifest, and that this Manifest contains, too, is marked as shared.
 //
 // The package reads from the cache of the control plane whether another Manifest exists, and which module that Manifest
-// belongs to. Manifests of other runtimes are ignored: if an object in this runtime names one of them, the object was
-// copied from another cluster. On the control plane, the modules of all Kymas share one cluster.
+// belongs to. Manifests of other runtimes are ignored: if an object in this runtime names a Manifest of another
+// runtime, the object was copied from another cluster. On the control plane, the modules of all Kymas share one
+// cluster.
 //
 // # What it does not do
 //

@@ -49,8 +49,8 @@ func Do(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, 
 	return len(found), nil
 }
 
-// merge returns the objects that were found, followed by the recorded objects that were not found. The objects that
-// were not found are pending, because it is not known whether the module has created them.
+// merge returns the objects that were found, followed by the recorded objects that were not found. Objects that were
+// not found are pending, because it is not known whether the module has created them.
 func merge(found, recorded []apply.Ref) []apply.Ref {
 	missing := inventory.Missing(recorded, found)
 	for i := range missing {

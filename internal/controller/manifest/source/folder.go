@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// findKustomization resolves a source that is a Kustomize directory. The directory is either in an OCI layer or in a
-// folder below LocalSources.
+// findKustomization resolves a source that is a Kustomize directory. The directory of a kustomization is either in an
+// OCI layer or in a folder below LocalSources.
 func (f *Finder) findKustomization(ctx context.Context, of origin, name string, spec *v1beta2.KustomizeSpec) (
 	Artefact, error) {
 	if reference, ok := strings.CutPrefix(spec.URL, "oci://"); ok {

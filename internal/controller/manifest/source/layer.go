@@ -55,9 +55,9 @@ func (f *Finder) fetchLayer(
 	return data, digest, err
 }
 
-// request calls the function do with the registry of a layer and with the credentials that the selector selects. If
-// there is no answer after answerTimeout, request returns loop.Later. The registry client continues the request, and
-// returns the answer at the next call.
+// request calls the function do with the registry of a layer and with the credentials that the selector selects. If the
+// request has no answer after answerTimeout, it continues, and the function request returns loop.Later. The registry
+// client continues the request, and returns the answer at the next call.
 func (f *Finder) request(
 	ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector,
 	do func(context.Context, *registry.Registry) error,

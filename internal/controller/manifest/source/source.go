@@ -92,7 +92,7 @@ type Finder struct {
 	configs      map[string][]render.Config     // guarded by mu; by digest of the layer
 }
 
-// failure is the error of an earlier request. Equal requests get the same error until it expires.
+// failure is the error of an earlier request. Equal requests get the same error until the failure expires.
 type failure struct {
 	err     error
 	expires time.Time
@@ -110,7 +110,7 @@ type Artefact struct {
 	Pinned bool
 	// Load downloads and unpacks the content.
 	Load func(context.Context) (*render.Artefact, error)
-	// Verify checks the content against the trust policy. If there is no content, Verify is nil.
+	// Verify checks the content against the trust policy. If the source has no content, Verify is nil.
 	Verify func(context.Context) (trust.Signature, error)
 }
 
@@ -149,7 +149,7 @@ type Found struct {
 // Find resolves all sources of a Manifest. Find sends a request only for a source that is not pinned by a digest and
 // not cached.
 //
-// The error is terminal if only a change of the Manifest can fix it. If a source has not answered yet, Find returns
+// An error is terminal if only a change of the Manifest can fix it. If a source has not answered yet, Find returns
 // loop.Later.
 func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	var found Found

@@ -56,7 +56,8 @@ type ControlPlane struct {
 	Reserved []string
 }
 
-// connectionName is the name of the connection in ControlPlane.Pool. All Manifests share one connection.
+// connectionName is the name of the connection in ControlPlane.Pool. All Manifests for the control plane share one
+// connection.
 const connectionName = "control-plane"
 
 // Cluster is the cluster on which the objects of one Manifest are.
@@ -164,7 +165,8 @@ func (c Cluster) Replace(stored *atomic.Pointer[Cluster], key string) {
 }
 
 // CheckObjects returns an error with a reason if a module for the control plane contains an object of the manager
-// itself. cr is the default custom resource of the module, or nil. A module is refused if it contains one of these:
+// itself. cr is the default custom resource of the module, or nil. CheckObjects refuses a module that contains one of
+// these:
 //
 //	1  a namespace that the manager serves, or an object in it
 //	2  a CRD of this API, or an object of one of its kinds
