@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,6 +30,8 @@ type Channel struct {
 	// Active is the rollout that the status names. Active is nil if the status names none, or if that rollout does not
 	// exist.
 	Active *v1beta2.ModuleRollout
+	// Unrecorded is the rollout that a manager made and did not record, see Unrecorded. nil if there is none.
+	Unrecorded *v1beta2.ModuleRollout
 	// Urgency is the urgency that the release declares for the move to the version in its spec, see urgency.Of.
 	Urgency urgency.Urgency
 	// Runtimes are all runtimes that have the module in the channel.
@@ -53,6 +56,9 @@ type Recorded struct {
 	Status v1beta2.ChannelStatus
 	// Make is the rollout to make before the status is written, nil if there is none.
 	Make *v1beta2.ModuleRollout
+	// Refused is the reason why Channel.Unrecorded has to end as superseded before anything else is written. Refused is
+	// "" if there is no such rollout, or if Status names it now.
+	Refused string
 	// Withdraw is the version to withdraw before anything else is written, "" if there is none.
 	Withdraw string
 	// Ended is the final phase of the active rollout, or "" if the active rollout continues. The caller writes the
@@ -79,7 +85,18 @@ type Recorded struct {
 // A version that was taken back after a halt stays in the spec of the release. While the spec has this version, Record
 // uses the proven version instead of the version in spec in all rows of this table. If a person then sets the channel
 // back to the proven version, the remaining runtimes are taken back, too.
+//
+// If a manager has made the rollout of this move and has not recorded it, that rollout is adopted instead of a new one:
+// see Recorded.create.
 func Record(c Channel) Recorded {
+	next := record(c)
+	if u := c.Unrecorded; u != nil && next.Refused == "" && next.Status.Rollout != u.Name {
+		next.Refused = fmt.Sprintf("channel %s does not move to %s any more", c.Name, u.Spec.To)
+	}
+	return next
+}
+
+func record(c Channel) Recorded {
 	target, found := c.Release.Current(c.Name)
 	was := c.Release.ChannelStatus(c.Name)
 	if was == nil || was.Version == "" {
@@ -221,13 +238,9 @@ func (r *Recorded) takeBackRest(c Channel, newer, target string) {
 // takeBack makes the lower version the proven version of the channel.
 func (r *Recorded) takeBack(c Channel, newer, target string, onlyFailed bool) {
 	s := &r.Status
-	s.Revision = max(s.Revision, c.LastRevision) + 1
-	r.Make = New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name, From: newer, To: target,
-		IsBack: true, OnlyFailed: onlyFailed, Revision: s.Revision, Urgency: c.Urgency, Policy: c.Policy,
-		Fleet: len(c.Runtimes)})
+	r.create(c, Move{From: newer, To: target, IsBack: true, OnlyFailed: onlyFailed})
 	r.useUrgency(c, target)
 	s.Version, s.Target, s.TakingBack, s.Since = target, target, newer, metav1.NewTime(c.Now)
-	s.Rollout, s.Policy = r.Make.Name, r.Make.Spec.Policy
 	move := c.move(target, "")
 	move.Direction = v1beta2.RolloutBack
 	addMove(s, move)
@@ -252,14 +265,65 @@ func (r *Recorded) end(active *v1beta2.ModuleRollout, phase v1beta2.RolloutPhase
 // begin makes the rollout of a move, and records the move.
 func (r *Recorded) begin(c Channel, target, lineage string) {
 	s := &r.Status
-	s.Revision = max(s.Revision, c.LastRevision) + 1
-	r.Make = New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name, From: s.Version,
-		To: target, Revision: s.Revision, Lineage: lineage, Urgency: c.Urgency, Policy: c.Policy,
-		Fleet: len(c.Runtimes)})
+	r.create(c, Move{From: s.Version, To: target, Lineage: lineage})
 	r.useUrgency(c, target)
-	s.Target, s.Rollout, s.Policy, s.Since = target, r.Make.Name, r.Make.Spec.Policy, metav1.NewTime(c.Now)
-	s.TakingBack = ""
+	s.Target, s.TakingBack, s.Since = target, "", metav1.NewTime(c.Now)
 	addMove(s, c.move(target, ""))
+}
+
+// create makes the rollout of a move. If a manager has made exactly this rollout and has not recorded it, create adopts
+// that rollout, so that no revision is skipped, and a pause, an abort or an approval by a person is kept. If the
+// unrecorded rollout differs, it has to end. If a person has paused or aborted it and the move is the same, the new
+// rollout has the same state, so that the decision is not bypassed.
+func (r *Recorded) create(c Channel, m Move) {
+	s := &r.Status
+	m.Namespace, m.Module, m.Channel = c.Release.Namespace, c.Release.Name, c.Name
+	m.Urgency, m.Policy, m.Fleet = c.Urgency, c.Policy, len(c.Runtimes)
+	m.Revision = max(s.Revision, c.LastRevision) + 1
+	made, u := New(m), c.Unrecorded
+	if u != nil {
+		r.Refused = Difference(&u.Spec, &made.Spec)
+	}
+	if u != nil && r.Refused == "" {
+		s.Revision, s.Rollout, s.Policy = u.Spec.Revision, u.Name, u.Spec.Policy
+		return
+	}
+	if u != nil && u.Spec.To == m.To && u.Spec.IsBack() == m.IsBack && u.Spec.State != v1beta2.RolloutRunning {
+		made.Spec.State, made.Spec.Reason = u.Spec.State, u.Spec.Reason
+	}
+	r.Make = made
+	s.Revision, s.Rollout, s.Policy = m.Revision, made.Name, made.Spec.Policy
+}
+
+// Difference returns the first difference between a rollout that exists and the rollout that the same move would get
+// now, as a text for users. Difference returns "" if there is none. The revision and the fields that people change do
+// not count.
+func Difference(is, now *v1beta2.ModuleRolloutSpec) string {
+	plan := func(s *v1beta2.ModuleRolloutSpec) string {
+		c := *s
+		c.Revision, c.State, c.Reason, c.Approvals, c.Resumptions = 0, "", "", nil, nil
+		data, err := json.Marshal(c)
+		if err != nil {
+			return err.Error()
+		}
+		return string(data)
+	}
+	switch {
+	case is.From != now.From || is.To != now.To:
+		return fmt.Sprintf("it leads from %s to %s, and channel %s moves from %s to %s now", is.From, is.To,
+			now.Channel, now.From, now.To)
+	case is.Urgency != now.Urgency || is.UrgencyReason != now.UrgencyReason || is.IgnoreWindows != now.IgnoreWindows:
+		return fmt.Sprintf("its urgency is %s, and the urgency of the move is %s now",
+			cmp.Or(is.Urgency, v1beta2.UrgencyNormal), cmp.Or(now.Urgency, v1beta2.UrgencyNormal))
+	case is.Policy != now.Policy:
+		return fmt.Sprintf("its RolloutPolicy is %s, and the RolloutPolicy of the channel is %s now",
+			cmp.Or(is.Policy, "none"), cmp.Or(now.Policy, "none"))
+	case is.Lineage != now.Lineage:
+		return "other runtimes would be the first ones now"
+	case plan(is) != plan(now):
+		return "the stages or settings that follow from the RolloutPolicy and the runtimes are different now"
+	}
+	return ""
 }
 
 // useUrgency records that the annotation line in which a person has declared the move urgent was used, so that the line

@@ -290,3 +290,161 @@ func TestInterrupted(t *testing.T) {
 		})
 	}
 }
+
+// TestUnrecorded checks which rollouts are adopted that a manager has made and not recorded, and that a rollout that is
+// not adopted ends with the reason.
+func TestUnrecorded(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason  string
+		change  func(in *Channel, made *v1beta2.ModuleRollout)
+		refused string // a part of Recorded.Refused; "" if the rollout is adopted
+		makes   v1beta2.RolloutState
+	}{
+		"Same": {reason: "it is the rollout of this move", change: func(*Channel, *v1beta2.ModuleRollout) {}},
+		"Advanced": {reason: "its status follows from the facts", change: func(_ *Channel, r *v1beta2.ModuleRollout) {
+			r.Status.Phase, r.Status.Admitted = v1beta2.RolloutUpdating, "aaaaaaaa"
+		}},
+		"Paused": {reason: "a person has paused it", change: func(_ *Channel, r *v1beta2.ModuleRollout) {
+			r.Spec.State, r.Spec.Reason = v1beta2.RolloutPaused, "wait"
+		}},
+		"Approved": {reason: "the approval is for this plan", change: func(_ *Channel, r *v1beta2.ModuleRollout) {
+			r.Spec.Approvals = []v1beta2.RolloutApproval{{Stage: "all", By: "ann", Plan: PlanDigest(r)}}
+		}},
+		"MovedOn": {reason: "it leads to another version", change: func(in *Channel, _ *v1beta2.ModuleRollout) {
+			in.Release.Spec.Channels[0].Version = "3.0.0"
+		}, refused: "it leads from 1.0.0 to 2.0.1, and channel regular moves from 1.0.0 to 3.0.0 now",
+			makes: v1beta2.RolloutRunning},
+		"Urgent": {reason: "gates and soaks are left out now", change: func(in *Channel, _ *v1beta2.ModuleRollout) {
+			in.Urgency = urgency.Urgency{Is: v1beta2.UrgencyEmergency, Reason: "x"}
+		}, refused: "its urgency is Normal, and the urgency of the move is Emergency now", makes: v1beta2.RolloutRunning},
+		"UrgentPaused": {reason: "an urgency does not bypass a pause", change: func(in *Channel,
+			r *v1beta2.ModuleRollout) {
+			in.Urgency = urgency.Urgency{Is: v1beta2.UrgencyEmergency, Reason: "x"}
+			r.Spec.State, r.Spec.Reason = v1beta2.RolloutPaused, "wait"
+		}, refused: "its urgency is Normal", makes: v1beta2.RolloutPaused},
+		"AbortedStages": {reason: "an abort is not bypassed by a changed policy", change: func(in *Channel,
+			r *v1beta2.ModuleRollout) {
+			in.Policy.Spec.Stages[0].MaxStartsPerMinute = 7
+			r.Spec.State = v1beta2.RolloutAborted
+		}, refused: "stages", makes: v1beta2.RolloutAborted},
+		"Policy": {reason: "another policy applies", change: func(in *Channel, _ *v1beta2.ModuleRollout) {
+			in.Policy = nil
+		}, refused: "its RolloutPolicy is p, and the RolloutPolicy of the channel is none now",
+			makes: v1beta2.RolloutRunning},
+		"Lineage": {reason: "other runtimes would be the first", change: func(_ *Channel, r *v1beta2.ModuleRollout) {
+			r.Spec.Lineage = "other"
+		}, refused: "other runtimes would be the first ones now", makes: v1beta2.RolloutRunning},
+		"NotMoved": {reason: "a person has set the version back", change: func(in *Channel, _ *v1beta2.ModuleRollout) {
+			s := &in.Release.Status.Channels[0]
+			s.Target, s.Rollout, in.Active = s.Version, "", nil
+			in.Release.Spec.Channels[0].Version = s.Version
+		}, refused: "channel regular does not move to 2.0.1 any more"},
+		"Former": {reason: "the former version is the target again", change: func(in *Channel, _ *v1beta2.ModuleRollout) {
+			in.Release.Spec.Channels[0].Version = "2.0.0"
+			in.Active.Status.HaltedAt = metav1.Time{}
+		}, refused: "it leads from 1.0.0 to 2.0.1, and channel regular moves from 1.0.0 to 2.0.0 now",
+			makes: v1beta2.RolloutRunning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := haltedChannel()
+			in.Active.Spec.OnHalt, in.Release.Spec.Channels[0].Version = "", "2.0.1"
+			made := Record(in).Make // the manager ends here
+			in.Active.Status.Phase = v1beta2.RolloutSuperseded
+			in.LastRevision, in.Unrecorded = 3, made
+			c.change(&in, made)
+			is := Record(in)
+			if c.refused == "" {
+				if is.Refused != "" || is.Make != nil || is.Status.Rollout != "mod-regular-r3" ||
+					is.Status.Revision != 3 ||
+					is.Status.Target != "2.0.1" || len(is.Status.History) != 2 || is.Status.History[1].Revision != 3 {
+					t.Errorf("%s: refused %q, makes %v, status %+v", c.reason, is.Refused, is.Make, is.Status)
+				}
+				return
+			}
+			state := v1beta2.RolloutState("")
+			if is.Make != nil {
+				state = is.Make.Spec.State
+			}
+			if !strings.Contains(is.Refused, c.refused) || state != c.makes || is.Status.Rollout == made.Name ||
+				is.Make != nil && is.Make.Name != "mod-regular-r4" {
+				t.Errorf("%s: refused %q, want %q; makes %q, want %q; status %+v", c.reason, is.Refused, c.refused, state,
+					c.makes, is.Status)
+			}
+		})
+	}
+}
+
+// TestUnrecordedBack checks that the way back after a halt is adopted, too.
+func TestUnrecordedBack(t *testing.T) {
+	in := haltedChannel()
+	in.Unrecorded = Record(in).Make
+	in.Active.Status.Phase, in.LastRevision = v1beta2.RolloutTakenBack, 3
+	if is := Record(in); is.Make != nil || is.Refused != "" || is.Status.Rollout != "mod-regular-r3" ||
+		is.Status.TakingBack != "2.0.0" || is.Status.TakenBack != "2.0.0" || is.Status.Revision != 3 {
+		t.Errorf("%+v", is)
+	}
+}
+
+// TestStrays checks which active rollouts of a module have to end.
+func TestStrays(t *testing.T) {
+	in := haltedChannel()
+	rollout := func(revision int64, change func(*v1beta2.ModuleRollout)) v1beta2.ModuleRollout {
+		r := New(Move{Module: "mod", Channel: "regular", From: "1.0.0", To: "2.0.0", Revision: revision})
+		if change != nil {
+			change(r)
+		}
+		return *r
+	}
+	for name, c := range map[string]struct {
+		reason   string
+		rollouts []v1beta2.ModuleRollout
+		change   func(*v1beta2.ModuleReleaseMeta)
+		want     string // names of the strays with their phases
+		adopts   string
+	}{
+		"Named": {reason: "it is the one of the channel", rollouts: []v1beta2.ModuleRollout{rollout(2, nil)}},
+		"Unrecorded": {reason: "Record decides", rollouts: []v1beta2.ModuleRollout{rollout(2, nil), rollout(3, nil)},
+			adopts: "mod-regular-r3"},
+		"Last": {reason: "only the last one may be adopted", rollouts: []v1beta2.ModuleRollout{rollout(4, nil),
+			rollout(3, nil)}, want: "mod-regular-r3 Superseded", adopts: "mod-regular-r4"},
+		"Older": {reason: "a later one is recorded", rollouts: []v1beta2.ModuleRollout{rollout(1, nil)},
+			want: "mod-regular-r1 Superseded"},
+		"LastIsOver": {reason: "the last one has ended", rollouts: []v1beta2.ModuleRollout{rollout(3, nil),
+			rollout(4, func(r *v1beta2.ModuleRollout) { r.Status.Phase = v1beta2.RolloutSuperseded })},
+			want: "mod-regular-r3 Superseded"},
+		"OtherName": {reason: "no manager has made it", rollouts: []v1beta2.ModuleRollout{rollout(3,
+			func(r *v1beta2.ModuleRollout) { r.Name = "mine" })}, want: "mine Superseded"},
+		"Deleting": {reason: "it is made again", rollouts: []v1beta2.ModuleRollout{rollout(3,
+			func(r *v1beta2.ModuleRollout) { r.DeletionTimestamp = new(metav1.NewTime(start)) })},
+			want: "mod-regular-r3 Aborted"},
+		"LostStatus": {reason: "it must not continue by itself", rollouts: []v1beta2.ModuleRollout{rollout(3, nil)},
+			change: func(r *v1beta2.ModuleReleaseMeta) { r.Status.Channels = nil }, want: "mod-regular-r3 Superseded"},
+		"Removed": {reason: "the channel does not exist", rollouts: []v1beta2.ModuleRollout{rollout(3, nil)},
+			change: func(r *v1beta2.ModuleReleaseMeta) { r.Spec.Channels = nil }, want: "mod-regular-r3 Aborted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			release := in.Release.DeepCopy()
+			if c.change != nil {
+				c.change(release)
+			}
+			var channels []string
+			for _, of := range release.Spec.Channels {
+				channels = append(channels, of.Channel)
+			}
+			var got []string
+			for _, s := range Strays(release, channels, c.rollouts) {
+				got = append(got, s.Rollout.Name+" "+string(s.Phase))
+			}
+			if is := strings.Join(got, ", "); is != c.want {
+				t.Errorf("%s: %s, want %s", c.reason, is, c.want)
+			}
+			adopts := ""
+			if u := Unrecorded(release, "regular", c.rollouts); u != nil && len(channels) > 0 {
+				adopts = u.Name
+			}
+			if adopts != c.adopts {
+				t.Errorf("%s: unrecorded is %q, want %q", c.reason, adopts, c.adopts)
+			}
+		})
+	}
+}

@@ -23,8 +23,9 @@ type Stray struct {
 //	1  it is being deleted                                  Aborted; it is made again when it does not exist any more
 //	2  the status of the release names it                   no stray
 //	3  its channel is not in the spec of the release        Aborted
-//	4  otherwise                                            Superseded: the status was lost, or a manager ended after it
-//	                                                        had made the rollout and before it recorded that
+//	4  it is the last one that a manager made and did not   no stray yet: Record adopts it, or states why it has to end
+//	   record, see Unrecorded
+//	5  otherwise                                            Superseded: the status was lost, or names a later rollout
 //
 // A rollout whose channel was removed ends only after the status no longer names it. A channel that is added again then
 // starts with a new status, and does not wait for a rollout that has ended.
@@ -45,6 +46,8 @@ func Strays(release *v1beta2.ModuleReleaseMeta, channels []string, rollouts []v1
 		case !slices.Contains(channels, r.Spec.Channel):
 			is.Why = fmt.Sprintf("channel %s was removed from ModuleReleaseMeta %s: nobody begins any more; what has begun "+
 				"finishes and stays", r.Spec.Channel, release.Name)
+		case r == Unrecorded(release, r.Spec.Channel, rollouts):
+			continue
 		default:
 			is.Phase = v1beta2.RolloutSuperseded
 			is.Why = fmt.Sprintf("the status of ModuleReleaseMeta %s does not name it: another rollout takes its place",
@@ -53,4 +56,39 @@ func Strays(release *v1beta2.ModuleReleaseMeta, channels []string, rollouts []v1
 		all = append(all, is)
 	}
 	return all
+}
+
+// Unrecorded returns the rollout that a manager made for the last move of a channel and did not record, because the
+// manager process ended or a user changed the release between the two writes. Unrecorded returns nil if there is none.
+// Without a status of the channel, the result is nil: the status may have been lost, and then a rollout that has begun
+// must not continue by itself.
+func Unrecorded(release *v1beta2.ModuleReleaseMeta, channel string,
+	rollouts []v1beta2.ModuleRollout) *v1beta2.ModuleRollout {
+	s := release.ChannelStatus(channel)
+	if s == nil || s.Version == "" {
+		return nil
+	}
+	var last *v1beta2.ModuleRollout
+	for i := range rollouts {
+		r := &rollouts[i]
+		if r.Spec.Module == release.Name && r.Spec.Channel == channel && r.Spec.Revision > s.Revision &&
+			(last == nil || r.Spec.Revision > last.Spec.Revision) {
+			last = r
+		}
+	}
+	if last == nil || last.Status.Phase.IsOver() || !last.DeletionTimestamp.IsZero() || last.Name == s.Rollout ||
+		last.Name != Name(release.Name, channel, last.Spec.Revision) {
+		return nil
+	}
+	return last
+}
+
+// Refuse returns an unrecorded rollout that is not adopted as the only stray. Without a rollout or a reason, there is
+// none.
+func Refuse(unrecorded *v1beta2.ModuleRollout, why string) []Stray {
+	if unrecorded == nil || why == "" {
+		return nil
+	}
+	return []Stray{{Rollout: unrecorded, Phase: v1beta2.RolloutSuperseded, Why: fmt.Sprintf("ModuleReleaseMeta %s was "+
+		"changed, or the manager ended, before this rollout was recorded; %s", unrecorded.Spec.Module, why)}}
 }

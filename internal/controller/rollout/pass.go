@@ -3,6 +3,7 @@ package rollout
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -48,7 +50,7 @@ func (p *pass) run(ctx context.Context) error {
 	if err := p.read(ctx); err != nil {
 		return err
 	}
-	if err := p.endStrays(ctx); err != nil {
+	if err := p.endStrays(ctx, rollout.Strays(p.release, p.channels(), p.rollouts)...); err != nil {
 		return err
 	}
 	next := p.release.Status.DeepCopy()
@@ -129,16 +131,15 @@ func (p *pass) read(ctx context.Context) error {
 	return nil
 }
 
-// endStrays ends the active rollouts that no channel names. endStrays reads the status of the release from the API
-// server, because the cache may have a rollout before it has the status that names the rollout.
-func (p *pass) endStrays(ctx context.Context) error {
-	strays := rollout.Strays(p.release, p.channels(), p.rollouts)
+// endStrays ends active rollouts that no channel names. endStrays reads the status of the release from the API server,
+// because the cache may have a rollout before it has the status that names the rollout: this is a conflict.
+func (p *pass) endStrays(ctx context.Context, strays ...rollout.Stray) error {
 	if len(strays) == 0 {
 		return nil
 	}
 	if live, err := p.live(ctx); err != nil || live.ResourceVersion != p.release.ResourceVersion {
-		p.after(Period)
-		return err
+		return cmp.Or(err, error(apierrors.NewConflict(schema.GroupResource{Resource: "modulereleasemetas"},
+			p.release.Name, errors.New("the cache has an older one"))))
 	}
 	for _, s := range strays {
 		if err := p.endRollout(ctx, s.Rollout, s.Phase, s.Why); client.IgnoreNotFound(err) != nil {
@@ -182,8 +183,9 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	}
 	target, _ := p.release.Current(of)
 	inSpec, _ := p.release.Target(of)
-	if was.Version == target && was.Target == target && was.Rollout == "" && (was.TakenBack == "" ||
-		was.TakenBack == inSpec) { // no version has changed: the usual case
+	unrecorded := rollout.Unrecorded(p.release, of, p.rollouts)
+	if was.Version == target && was.Target == target && was.Rollout == "" && unrecorded == nil &&
+		(was.TakenBack == "" || was.TakenBack == inSpec) { // no version has changed: the usual case
 		phase, why := settledPhase(was)
 		return *was, phase, why, nil
 	}
@@ -203,15 +205,22 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	}
 	declared, invalid := urgency.Of(p.release, of, target)
 	if invalid != nil && was.Target != target {
+		if err := p.endStrays(ctx, rollout.Refuse(unrecorded, invalid.Error())...); err != nil {
+			return s, "", "", err
+		}
 		p.markUncomputable(was.Rollout)
 		return *was, v1beta2.RolloutHeld, v1beta2.ReasonUrgencyInvalid + ": " + invalid.Error() +
 			": correct the line; klm channel set --urgency writes it", nil
 	}
 	var unread error
 	recorded := rollout.Record(rollout.Channel{Release: p.release, Name: of, Policy: policy, Urgency: declared,
-		Active: p.rollout(was.Rollout), Runtimes: runtimes, GoesBack: p.goesBack, LastRevision: p.lastRevision(of),
-		By: func() (by string) { by, unread = p.moverOf(ctx, of); return by }, Now: p.now})
+		Active: p.rollout(was.Rollout), Unrecorded: unrecorded, Runtimes: runtimes, GoesBack: p.goesBack,
+		LastRevision: p.lastRevision(of),
+		By:           func() (by string) { by, unread = p.moverOf(ctx, of); return by }, Now: p.now})
 	if err := cmp.Or(unread, p.failed()); err != nil {
+		return s, "", "", err
+	}
+	if err := p.endStrays(ctx, rollout.Refuse(unrecorded, recorded.Refused)...); err != nil {
 		return s, "", "", err
 	}
 	if conflict != nil && recorded.Make != nil { // a rollout in progress continues with its own stages
@@ -417,10 +426,14 @@ func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) err
 			return fmt.Errorf("ModuleRollout %s is being deleted, and its finalizers %v keep it: remove them",
 				made.Name, existing.Finalizers)
 		}
-		if existing.Spec.To != made.Spec.To || existing.Spec.From != made.Spec.From ||
+		if existing.Spec.Module != made.Spec.Module || existing.Spec.Channel != made.Spec.Channel ||
+			existing.Spec.To != made.Spec.To || existing.Spec.From != made.Spec.From ||
 			existing.Spec.Urgency != made.Spec.Urgency {
 			return fmt.Errorf("ModuleRollout %s exists and is for another move (%s to %s): delete it", made.Name,
 				existing.Spec.From, existing.Spec.To)
+		}
+		if why := rollout.Difference(&existing.Spec, &made.Spec); why != "" { // the cache did not have it yet
+			return fmt.Errorf("ModuleRollout %s was made before: %s", made.Name, why)
 		}
 		p.rollouts = append(p.rollouts, *existing)
 		return nil

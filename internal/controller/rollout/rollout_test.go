@@ -814,26 +814,107 @@ func TestFleetLimit(t *testing.T) {
 	}
 }
 
-// TestInterrupted checks that a rollout ends if the coordinator that created it ended before it recorded the rollout in
-// the status of the release.
+// TestInterrupted checks what happens to a rollout if the coordinator that created it ended before it recorded the
+// rollout in the status of the release: the next coordinator adopts the rollout if it would create the same one,
+// otherwise the rollout ends with the reason.
 func TestInterrupted(t *testing.T) {
-	f := newFleet(t, append(objects(3), onePolicy())...)
-	f.pass()
-	f.move("2.0.0")
-	lost := otherRollout()
-	lost.Name, lost.Spec.Module, lost.Spec.Channel = "keda-regular-r2", "keda", "regular"
-	lost.Status = v1beta2.ModuleRolloutStatus{}
-	if err := f.control.Create(t.Context(), lost); err != nil {
-		t.Fatal(err)
+	interrupted := func(t *testing.T) *fleet {
+		f := newFleet(t, append(objects(3), onePolicy())...)
+		f.pass()
+		f.move("2.0.0")
+		settled := f.release(t.Context()).Status
+		f.pass()
+		release := f.release(t.Context())
+		release.Status = settled // the last write of the pass is lost
+		if err := f.control.Status().Update(t.Context(), release); err != nil {
+			t.Fatal(err)
+		}
+		f.restart()
+		return f
 	}
-	f.restart()
-	f.pass()
-	if r := f.rollout("keda-regular-r2"); r.Status.Phase != v1beta2.RolloutSuperseded {
-		t.Errorf("the rollout that nobody follows: %+v", r.Status)
+	t.Run("Adopted", func(t *testing.T) {
+		f := interrupted(t)
+		f.pass()
+		r := f.rollout("keda-regular-r2")
+		if s := f.status(); s.Rollout != r.Name || s.Revision != 2 || r.Status.Runtimes.Updating != 1 {
+			t.Errorf("the channel %+v, its rollout %+v", s, r.Status)
+		}
+		if all := f.rollouts(); len(all) != 1 {
+			t.Errorf("%d rollouts for one move", len(all))
+		}
+	})
+	t.Run("Paused", func(t *testing.T) {
+		f := interrupted(t)
+		r := f.rollout("keda-regular-r2")
+		r.Spec.State = v1beta2.RolloutPaused
+		if err := f.control.Update(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		f.pass()
+		if r := f.rollout(f.status().Rollout); r.Spec.State != v1beta2.RolloutPaused || r.Status.Admitted != "" {
+			t.Errorf("the pause is bypassed by %s: %+v", r.Name, r.Status)
+		}
+	})
+	t.Run("PolicyChanged", func(t *testing.T) {
+		f := interrupted(t)
+		policy := onePolicy()
+		if err := f.control.Get(t.Context(), client.ObjectKeyFromObject(policy), policy); err != nil {
+			t.Fatal(err)
+		}
+		policy.Spec.Stages[0].MaxStartsPerMinute = 1
+		if err := f.control.Update(t.Context(), policy); err != nil {
+			t.Fatal(err)
+		}
+		f.pass()
+		if s := f.rollout("keda-regular-r2").Status; s.Phase != v1beta2.RolloutSuperseded ||
+			!strings.Contains(s.Message, "before this rollout was recorded; the stages or settings") {
+			t.Errorf("the rollout that is not the one of the channel: %+v", s)
+		}
+		if r := f.rollout(f.status().Rollout); r.Name != "keda-regular-r3" || r.Status.Runtimes.Updating != 1 {
+			t.Errorf("the rollout that takes its place: %s %+v", r.Name, r.Status)
+		}
+	})
+	t.Run("SetBack", func(t *testing.T) {
+		f := interrupted(t)
+		f.move("1.0.0")
+		f.pass()
+		if s := f.rollout("keda-regular-r2").Status; s.Phase != v1beta2.RolloutSuperseded ||
+			!strings.Contains(s.Message, "channel regular does not move to 2.0.0 any more") {
+			t.Errorf("the rollout of a move that does not take place: %+v", s)
+		}
+		if s := f.status(); s.Rollout != "" || s.Version != "1.0.0" || s.Revision != 1 {
+			t.Errorf("the channel %+v", s)
+		}
+	})
+	t.Run("StaleCache", func(t *testing.T) {
+		f := interrupted(t)
+		f.Live = changedRelease{f.control}
+		f.move("1.0.0")
+		f.pass()
+		if s := f.rollout("keda-regular-r2").Status; s.Phase.IsOver() {
+			t.Errorf("a rollout ends that a later status may name: %+v", s)
+		}
+	})
+}
+
+// changedRelease reads objects with a later resourceVersion than the cache has.
+type changedRelease struct{ client.Reader }
+
+func (c changedRelease) Get(ctx context.Context, key client.ObjectKey, o client.Object,
+	options ...client.GetOption) error {
+	err := c.Reader.Get(ctx, key, o, options...)
+	o.SetResourceVersion(o.GetResourceVersion() + "0")
+	return err
+}
+
+// rollouts returns all rollouts of the fleet.
+func (f *fleet) rollouts() []v1beta2.ModuleRollout {
+	f.Helper()
+	var all v1beta2.ModuleRolloutList
+	if err := f.control.List(f.Context(), &all); err != nil {
+		f.Fatal(err)
 	}
-	if r := f.rollout(f.status().Rollout); r.Name != "keda-regular-r3" || r.Status.Runtimes.Updating != 1 {
-		t.Errorf("the one that takes its place: %s %+v", r.Name, r.Status)
-	}
+	return all.Items
 }
 
 // TestPolicyGone checks that no runtime is admitted earlier because the policy of a rollout was deleted or renamed.
