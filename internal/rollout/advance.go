@@ -38,6 +38,9 @@ type Inputs struct {
 	WayBack *v1beta2.RolloutWayBack
 	// Gates are the results of the gates of the current stage that need a request, by name.
 	Gates map[string]v1beta2.RolloutGateStatus
+	// ClockSetAt is the time at which the caller has noticed last that somebody has set its clock. It is zero if nobody
+	// has.
+	ClockSetAt time.Time
 	// Slots is the number of runtimes that the rollout may update at the same time by the limit of the whole fleet. A
 	// negative number means no limit.
 	Slots int
@@ -111,6 +114,7 @@ type advance struct {
 	admitted place.Admitted
 	places   *place.Places
 	deadline time.Duration
+	clockSet time.Time // when somebody has set the clock last, see noticeClock
 
 	members []member // the runtimes in scope, by rank and name
 	stages  []tally
@@ -192,6 +196,7 @@ func newAdvance(in Inputs) (*advance, error) {
 	if int(a.status.Stage.Index) >= len(a.stages) {
 		a.status.Stage.Index = int32Of(len(a.stages) - 1)
 	}
+	a.noticeClock()
 	return a, nil
 }
 
@@ -291,7 +296,7 @@ func (a *advance) compare(t *tally, r *Runtime, began time.Time) {
 	case cause == evidence.CauseVersion && r.State == v1beta2.StateError,
 		// A failure of unclear cause counts after half of the deadline of a runtime, because an outage is not noticed
 		// in all runtimes at the same time.
-		cause == evidence.CauseUnclear && a.Now.Sub(r.Since) >= a.deadline/2:
+		cause == evidence.CauseUnclear && a.since(r.Since) >= a.deadline/2:
 		t.failing++
 	}
 }
@@ -366,12 +371,12 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 		evidence.CauseOf(m.Reason) == evidence.CausePerson:
 		return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonUnmanaged), Message: cmp.Or(m.Message,
 			"the module is not updated in state "+string(m.State))}
-	case a.spec.OnlyFailed && m.State != v1beta2.StateError && a.Now.Sub(m.Since) < a.deadline:
-		a.after(a.deadline - a.Now.Sub(m.Since))
+	case a.spec.OnlyFailed && m.State != v1beta2.StateError && a.since(m.Since) < a.deadline:
+		a.after(a.deadline - a.since(m.Since))
 		return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonApplying),
 			Message: "its update is under way, and only runtimes in which it fails are taken back"}
 	case !evidence.IsWell(m.State) && !a.isHurt(m):
-		left := a.deadline - a.Now.Sub(m.Since)
+		left := a.deadline - a.since(m.Since)
 		if isLast := a.current() == len(a.stages)-1; isLast {
 			a.after(left)
 		}

@@ -98,7 +98,7 @@ func (a *advance) decideAtOnce() {
 	if c.Updating == 0 && a.countAwaited() == 0 {
 		a.status.Phase = v1beta2.RolloutTail
 	}
-	a.expire(a.startedAt().Add(DefaultProgressDeadline))
+	a.expire(laterOf(a.startedAt(), a.clockSet).Add(DefaultProgressDeadline))
 }
 
 // countAwaited returns the number of waiting runtimes that the current stage waits for.
@@ -351,7 +351,7 @@ func (a *advance) tail(isHeld bool) {
 		if since.IsZero() {
 			since = a.status.Stage.StartedAt
 		}
-		a.expire(since.Add(cmp.Or(deadline, DefaultProgressDeadline)))
+		a.expire(laterOf(since.Time, a.clockSet).Add(cmp.Or(deadline, DefaultProgressDeadline)))
 	}
 }
 

@@ -77,6 +77,7 @@ var invariants = []struct {
 	{10, "runtimes that cannot begin use no slot", (*model).slots},
 	{10, "runtimes that cannot begin keep no stage waiting", (*model).waits},
 	{11, "no success without evidence", (*model).success},
+	{11, "no runtime fails before its deadline without an error", (*model).deadlines},
 	{14, "an urgent rollout leaves out only what it may", (*model).urgent},
 	{16, "a failure of the control plane is nobody's failure", (*model).blame},
 	{17, "each runtime has one verdict", (*model).accounts},
@@ -193,8 +194,8 @@ func (m *model) limits() string {
 			now[at.Stage]++
 		}
 		updating := m.isOf(r) && r.State == v1beta2.StateProcessing && !r.Started.IsZero() &&
-			r.Reason == "" && r.UnreachableSince.IsZero() && m.now.Sub(laterOf(r.Started,
-			r.Since)) < admission.DefaultRuntimeDeadline
+			r.Reason == "" && r.UnreachableSince.IsZero() &&
+			m.right().Sub(m.parts[r.Kyma].changed) < admission.DefaultRuntimeDeadline
 		if updating || admitted[at.Token] && r.Ordered != m.after.Spec.To {
 			using[at.Stage]++
 			all++
@@ -225,8 +226,9 @@ func (m *model) stages() string {
 	}
 	for i := int(m.before.Status.Stage.Index); i < int(m.after.Status.Stage.Index); i++ {
 		s := &m.before.Spec.Stages[i]
-		if i == int(m.before.Status.Stage.Index) && m.now.Before(m.before.Status.Stage.SoakUntil.Time) {
-			return fmt.Sprintf("stage %s is still observed until %v", s.Name, m.before.Status.Stage.SoakUntil)
+		if is := m.right().Sub(m.proven[m.before.Name+"/"+s.Name]); i == int(m.before.Status.Stage.Index) &&
+			!m.before.Status.Stage.ProvenAt.IsZero() && is < s.Soak.Duration {
+			return fmt.Sprintf("stage %s was observed for %s only", s.Name, is)
 		}
 		proven := !m.before.Status.Stage.ProvenAt.IsZero() && i == int(m.before.Status.Stage.Index)
 		if s.Soak.Duration > 0 && !proven && m.after.Status.Stages[i].Proven > 0 {
@@ -335,6 +337,27 @@ func (m *model) success() string {
 		len(m.after.Spec.Resumptions) == 0 && len(m.after.Spec.Stages) > 1 &&
 		m.before.Status.Phase != v1beta2.RolloutTail && c.Waiting == c.InScope {
 		return fmt.Sprintf("%s with %+v", m.after.Status.Phase, *c)
+	}
+	return ""
+}
+
+// deadlines: a runtime has failed or is lost because of an error of the version, or because its deadline has passed by
+// the right time, whatever the clock of the managers was set to.
+func (m *model) deadlines() string {
+	if m.after == nil {
+		return ""
+	}
+	candidates := int32(0)
+	m.members(func(r *Runtime, _ place.Place) {
+		p := m.parts[r.Kyma]
+		if r.State == v1beta2.StateError && r.Reason == v1beta2.ReasonWorkloadFailed ||
+			m.right().Sub(p.changed) >= admission.DefaultRuntimeDeadline ||
+			!p.silent.IsZero() && m.right().Sub(p.silenced) >= admission.DefaultRuntimeDeadline {
+			candidates++
+		}
+	})
+	if c := &m.after.Status.Runtimes; c.Failed+c.Lost > candidates {
+		return fmt.Sprintf("%d failed and %d are lost, and only %d can be: %+v", c.Failed, c.Lost, candidates, m.seen)
 	}
 	return ""
 }
@@ -458,7 +481,8 @@ func (m *model) repeats() string {
 	if m.result == nil {
 		return ""
 	}
-	in := Inputs{Rollout: m.before, Runtimes: slices.Clone(m.seen), Now: m.now, Hold: m.hold, Slots: -1,
+	in := Inputs{Rollout: m.before, Runtimes: slices.Clone(m.seen), Now: m.now, ClockSetAt: m.clockSet, Hold: m.hold,
+		Slots:     -1,
 		Preflight: m.preflightOf(m.before), WayBack: m.wayBack(m.before)}
 	if m.policy.Spec.MaxUpdating > 0 {
 		in.Slots = int(m.policy.Spec.MaxUpdating)

@@ -51,7 +51,7 @@ func TestModel(t *testing.T) {
 			"approveOther": m.approveOther, "pause": m.pause, "resume": m.resume, "abort": m.abort,
 			"deleteRollout": m.deleteRollout, "loseRelease": m.loseRelease, "loseRollout": m.loseRollout,
 			"preflight": m.preflight, "clockBack": m.clockBack, "declare": m.declare, "freeze": m.freeze,
-			"defer": m.defers, "halt": m.halt,
+			"defer": m.defers, "halt": m.halt, "interrupt": m.interrupt, "setClock": m.setClock,
 			// Frequent actions are listed several times, so that rollouts reach their later stages.
 			"work1": m.work, "work2": m.work, "work3": m.work, "work4": m.work, "finish1": m.finishSome,
 			"finish2": m.finishSome, "fail1": m.failUpdated, "fail2": m.failUpdated, "pass1": m.passTime,
@@ -76,6 +76,8 @@ type part struct {
 	blocked string // the reason why its window is closed, or a person has paused it; "" if nothing is
 	// deferred is the time until which the admin has deferred updates; zero means that updates are not deferred.
 	deferred time.Time
+	// changed and silenced are the right times of the last change of started and since, and of silent.
+	changed, silenced time.Time
 }
 
 // runtime returns the data of the coordinator about the runtime.
@@ -117,6 +119,15 @@ type stored struct {
 	rollouts map[string]*v1beta2.ModuleRollout
 }
 
+// all returns the rollouts, by name.
+func (s stored) all() []v1beta2.ModuleRollout {
+	var all []v1beta2.ModuleRollout
+	for _, name := range slices.Sorted(maps.Keys(s.rollouts)) {
+		all = append(all, *s.rollouts[name])
+	}
+	return all
+}
+
 func (s stored) clone() stored {
 	c := stored{version: s.version, release: s.release.DeepCopy(), rollouts: map[string]*v1beta2.ModuleRollout{}}
 	for name, r := range s.rollouts {
@@ -136,8 +147,11 @@ type model struct {
 	parts     map[string]*part
 	joined    int
 	preflown  *v1beta2.RolloutBlocker
-	left      int    // number of writes after which the coordinator ends; negative: never
-	violation string // set by an action
+	left      int           // number of writes after which the coordinator ends; negative: never
+	forgets   bool          // the coordinator ends before it writes the status of the release
+	ahead     time.Duration // how far the clock of the managers, now, is ahead of the right time
+	clockSet  time.Time     // when the coordinator has noticed last that its clock was set
+	violation string        // set by an action
 
 	// The fields from here on are what the checks of the invariants compare: the input and the result of the last pass
 	// of the coordinator, and what has happened in the run so far.
@@ -152,6 +166,7 @@ type model struct {
 	withdrawn     map[string]bool         // versions that a halt has withdrawn
 	takenBack     string                  // the last of them, until a person moves the channel
 	used          map[string]int          // how many rollouts were recorded by it
+	proven        map[string]time.Time    // the right time at which a stage of a rollout was proven last
 	recorded      map[string]bool         // rollouts that the status of the release has named
 	hold          *v1beta2.RolloutBlocker // the hold of the policy for the rollout of the last pass
 	advanced      *v1beta2.ModuleRollout  // the rollout of the last pass
@@ -166,7 +181,7 @@ const (
 func newModel(t *rapid.T) *model {
 	m := &model{now: start, left: -1, parts: map[string]*part{}, revisions: map[int64]string{},
 		placed: map[string]place.Place{}, declared: map[string]int{}, used: map[string]int{},
-		withdrawn: map[string]bool{}, recorded: map[string]bool{}}
+		withdrawn: map[string]bool{}, recorded: map[string]bool{}, proven: map[string]time.Time{}}
 	count := func(label string, least, most int) *intstr.IntOrString {
 		return new(intstr.FromInt32(int32(rapid.IntRange(least, most).Draw(t, label))))
 	}
@@ -223,14 +238,23 @@ func (m *model) pick(t *rapid.T) *part {
 	return m.parts[rapid.SampledFrom(m.names()).Draw(t, "runtime")]
 }
 
+// current returns the rollout that is under way in the API server, or nil.
+func (m *model) current() *v1beta2.ModuleRollout {
+	s := m.api.release.ChannelStatus(modelChannel)
+	if s == nil || m.api.rollouts[s.Rollout] == nil || m.api.rollouts[s.Rollout].Status.Phase.IsOver() {
+		return nil
+	}
+	return m.api.rollouts[s.Rollout]
+}
+
 // active returns the rollout under way of the channel, as the simulated API server has it. If there is no rollout under
 // way, active skips the action.
 func (m *model) active(t *rapid.T) *v1beta2.ModuleRollout {
-	s := m.api.release.ChannelStatus(modelChannel)
-	if s == nil || m.api.rollouts[s.Rollout] == nil || m.api.rollouts[s.Rollout].Status.Phase.IsOver() {
+	r := m.current()
+	if r == nil {
 		t.Skip("no rollout")
 	}
-	return m.api.rollouts[s.Rollout]
+	return r
 }
 
 // write changes an object in the API server, as a person or a controller does.
@@ -267,7 +291,7 @@ func (m *model) run(view stored) {
 		return true
 	}
 	saveStatus := func(s v1beta2.ChannelStatus) bool {
-		saved := save(func(api *stored) { api.release.Status.Channels = []v1beta2.ChannelStatus{s} })
+		saved := !m.forgets && save(func(api *stored) { api.release.Status.Channels = []v1beta2.ChannelStatus{s} })
 		m.lost = m.lost && !saved
 		if r := m.api.rollouts[s.Rollout]; saved && r != nil && !m.recorded[s.Rollout] {
 			m.recorded[s.Rollout] = true
@@ -281,11 +305,7 @@ func (m *model) run(view stored) {
 	for _, c := range view.release.Spec.Channels {
 		channels = append(channels, c.Channel)
 	}
-	var all []v1beta2.ModuleRollout
-	for _, name := range slices.Sorted(maps.Keys(view.rollouts)) {
-		all = append(all, *view.rollouts[name])
-	}
-	for _, stray := range Strays(view.release, channels, all) {
+	for _, stray := range Strays(view.release, channels, view.all()) {
 		if !save(func(api *stored) {
 			r := api.rollouts[stray.Rollout.Name]
 			r.Status.Phase, r.Status.Admitted = stray.Phase, ""
@@ -316,9 +336,16 @@ func (m *model) run(view stored) {
 		m.violation = err.Error()
 		return
 	}
+	unrecorded := Unrecorded(view.release, modelChannel, view.all())
 	recorded := Record(Channel{Release: view.release, Name: modelChannel, Policy: m.policy, Urgency: declared,
-		Active: view.rollouts[was.Rollout], Runtimes: runtimes, GoesBack: m.goesBack, LastRevision: last,
-		Now: m.now})
+		Active: view.rollouts[was.Rollout], Unrecorded: unrecorded, Runtimes: runtimes, GoesBack: m.goesBack,
+		LastRevision: last, Now: m.now})
+	if recorded.Refused != "" && !save(func(api *stored) {
+		r := api.rollouts[unrecorded.Name]
+		r.Status.Phase, r.Status.Admitted = v1beta2.RolloutSuperseded, ""
+	}) {
+		return
+	}
 	former := view.rollouts[was.Rollout].DeepCopy()
 	if recorded.Withdraw != "" && !m.withdrawn[recorded.Withdraw] && !save(func(*stored) {
 		m.withdrawn[recorded.Withdraw], m.takenBack = true, recorded.Withdraw
@@ -335,7 +362,7 @@ func (m *model) run(view stored) {
 		if view.version != m.api.version || m.left == 0 {
 			return
 		}
-		made.CreationTimestamp = metav1.NewTime(m.now)
+		made.CreationTimestamp = metav1.NewTime(m.right()) // by the clock of the API server
 		m.checkUrgent(former, made)
 		m.checkTakeBack(&view, former, made)
 		if m.takenBack != "" && made.Spec.To == m.takenBack {
@@ -351,7 +378,7 @@ func (m *model) run(view stored) {
 	s := recorded.Status
 	if active := view.rollouts[s.Rollout]; active != nil && !active.Status.Phase.IsOver() {
 		m.advanced = active
-		in := Inputs{Rollout: active, Runtimes: runtimes, Now: m.now, Slots: -1}
+		in := Inputs{Rollout: active, Runtimes: runtimes, Now: m.now, ClockSetAt: m.clockSet, Slots: -1}
 		in.Hold, _ = HoldOf(m.policy, active, m.now)
 		in.Preflight, in.WayBack = m.preflightOf(active), m.wayBack(active)
 		if m.policy.Spec.MaxUpdating > 0 {
@@ -366,6 +393,7 @@ func (m *model) run(view stored) {
 			return
 		}
 		m.hold = in.Hold
+		m.noteProven(active, &result.Status.Stage)
 		m.before, m.after, m.result, m.seen = active, view.rollouts[active.Name].DeepCopy(), &result, runtimes
 		if result.Status.Phase == v1beta2.RolloutCompleted {
 			view.release.Status.Channels = []v1beta2.ChannelStatus{s}
@@ -374,6 +402,14 @@ func (m *model) run(view stored) {
 		}
 	}
 	saveStatus(s)
+}
+
+// noteProven notes the right time at which the stage of a rollout was proven.
+func (m *model) noteProven(before *v1beta2.ModuleRollout, is *v1beta2.RolloutStageStatus) {
+	was := &before.Status.Stage
+	if !is.ProvenAt.IsZero() && (was.ProvenAt.IsZero() || was.Name != is.Name) {
+		m.proven[before.Name+"/"+is.Name] = m.right()
+	}
 }
 
 // goesBack returns an error if the module may not go back from one version to another. In a run, either all versions
@@ -523,7 +559,7 @@ func (m *model) obeyWith(p *part) {
 	m.checkDeferral(p, is)
 	deadline := cmp.Or(is.RuntimeDeadline, admission.DefaultRuntimeDeadline)
 	p.excused = p.ordered != "" && !is.IsCorrection && !evidence.IsWell(p.state) && m.now.Sub(p.since) >= deadline
-	p.ordered, p.state, p.reason, p.since = is.Version, v1beta2.StateProcessing, "", m.now
+	p.ordered, p.state, p.reason, p.since, p.changed = is.Version, v1beta2.StateProcessing, "", m.now, m.right()
 	p.rollout, p.started = "", time.Time{}
 	if is.Rollout != "" {
 		p.rollout, p.started = is.Rollout, m.now
@@ -532,7 +568,7 @@ func (m *model) obeyWith(p *part) {
 
 func (p *part) set(m *model, state v1beta2.State, reason string) {
 	if evidence.IsWell(state) != evidence.IsWell(p.state) {
-		p.since = m.now
+		p.since, p.changed = m.now, m.right()
 	}
 	p.state, p.reason = state, reason
 }
@@ -554,12 +590,74 @@ func (m *model) passTime(t *rapid.T) {
 		31 * time.Minute}).Draw(t, "time"))
 }
 
+// right returns the right time, which is the time of the API server.
+func (m *model) right() time.Time { return m.now.Add(-m.ahead) }
+
+// setClock sets the clock of the managers forward by hours, or sets a clock that is ahead right. A manager that is
+// restarted does not notice that its clock was set back.
+func (m *model) setClock(t *rapid.T) {
+	if m.ahead > 0 {
+		m.now, m.ahead, m.clockSet = m.right(), 0, time.Time{}
+		if rapid.Bool().Draw(t, "noticed") {
+			m.clockSet = m.now
+		}
+		return
+	}
+	m.ahead = rapid.SampledFrom([]time.Duration{2 * time.Hour, 50 * time.Hour, 9000 * time.Hour}).Draw(t, "ahead")
+	m.now = m.now.Add(m.ahead)
+	m.clockSet = m.now
+}
+
+// interrupt moves the channel. The coordinator ends after it has made the rollout and before it has recorded that, and
+// then a person acts. A rollout that would be made again is adopted, and nobody bypasses a pause or an abort.
+func (m *model) interrupt(t *rapid.T) {
+	m.move(t)
+	m.forgets = true
+	m.coordinate(t)
+	m.forgets = false
+	m.check(t)
+	u := Unrecorded(m.api.release, modelChannel, m.api.all())
+	if u == nil {
+		return
+	}
+	made := m.api.rollouts[u.Name]
+	isSame := true
+	switch rapid.IntRange(0, 6).Draw(t, "a person") {
+	case 1:
+		made.Spec.State = v1beta2.RolloutPaused
+	case 2:
+		made.Spec.State = v1beta2.RolloutAborted
+	case 3:
+		made.Spec.Approvals = []v1beta2.RolloutApproval{{Stage: "rest", By: "ann", Plan: PlanDigest(made)}}
+	case 4:
+		made.Spec.State, isSame = v1beta2.RolloutPaused, false
+		m.policy.Spec.NewInstallations = map[string]string{"": "Proven"}[m.policy.Spec.NewInstallations]
+	case 5:
+		m.move(t)
+		isSame = false
+	case 6:
+		made.Spec.State, isSame = v1beta2.RolloutPaused, false
+		m.declare(t)
+	}
+	m.write()
+	m.coordinate(t)
+	m.check(t)
+	s := m.api.release.ChannelStatus(modelChannel)
+	if isSame && s.Rollout != made.Name {
+		t.Fatalf("20: %s is not adopted: %+v", made.Name, s)
+	}
+	if is := m.api.rollouts[s.Rollout]; is != nil && is.Spec.To == made.Spec.To &&
+		is.Spec.State == v1beta2.RolloutRunning && made.Spec.State != v1beta2.RolloutRunning {
+		t.Fatalf("15: %s is %s, and %s runs", made.Name, made.Spec.State, is.Name)
+	}
+}
+
 // clockBack sets the clock back a little, as the clock of a new leader on another machine may be.
 func (m *model) clockBack(*rapid.T) { m.now = m.now.Add(-3 * time.Second) }
 
 func (m *model) disconnect(t *rapid.T) {
 	if p := m.pick(t); p.silent.IsZero() {
-		p.silent = m.now
+		p.silent, p.silenced = m.now, m.right()
 	}
 }
 
@@ -591,7 +689,8 @@ func (m *model) join(t *rapid.T) {
 		t.Skip("enough runtimes")
 	}
 	m.joined++
-	p := &part{name: fmt.Sprintf("runtime-%03d", m.joined), since: m.now, state: v1beta2.StateReady, ordered: "1.0.0"}
+	p := &part{name: fmt.Sprintf("runtime-%03d", m.joined), since: m.now, changed: m.right(),
+		state: v1beta2.StateReady, ordered: "1.0.0"}
 	if m.cache.release != nil && len(m.cache.release.Spec.Channels) > 0 {
 		turn := m.turn(&part{name: p.name})
 		m.checkTurn(&part{name: p.name}, turn)
@@ -607,7 +706,28 @@ func (m *model) drawLabels(t *rapid.T, p *part) {
 
 func (m *model) leave(t *rapid.T) { delete(m.parts, m.pick(t).name) }
 
-func (m *model) relabel(t *rapid.T) { m.drawLabels(t, m.pick(t)) }
+// relabel changes the label of a runtime, often of one that is admitted. The controller may see this before the
+// coordinator does.
+func (m *model) relabel(t *rapid.T) {
+	p := m.pick(t)
+	if r := m.current(); r != nil {
+		places, err := place.New(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range m.names() {
+			is := m.parts[name]
+			if place.IsAdmitted(r.Status.Admitted, places.Of(name, is.labels).Token) && is.ordered != r.Spec.To {
+				p = is
+			}
+		}
+	}
+	m.drawLabels(t, p)
+	if rapid.Bool().Draw(t, "the controller works before the coordinator") {
+		m.sync(t)
+		m.obeyWith(p)
+	}
+}
 
 // move points the channel to a version that may be higher or lower than the present one.
 func (m *model) move(t *rapid.T) {
@@ -744,11 +864,12 @@ func (m *model) preflight(*rapid.T) {
 	}
 }
 
-// finish ends all faults, approves all stages, and lets the controllers work. finish checks that the fleet then comes
+// finish sets the clock right, ends all faults, approves all stages, and lets the controllers work. finish checks that the fleet then comes
 // to rest: every rollout has ended or names an action for a person (invariant 22), and all runtimes have the version of
 // the channel (invariant 23).
 func (m *model) finish(t *rapid.T) {
 	m.preflown, m.policy.Spec.Freezes = nil, nil
+	m.now, m.ahead, m.clockSet = m.right(), 0, time.Time{}
 	clear(m.withdrawn)
 	if len(m.api.release.Spec.Channels) == 0 {
 		m.setVersion("2.0.0")
@@ -771,7 +892,7 @@ func (m *model) finish(t *rapid.T) {
 			if turn.Version != "" && !isDeferred && (channel.IsLower(p.ordered, turn.Version) || turn.IsBack &&
 				turn.Version != p.ordered) {
 				p.ordered, p.rollout, p.started = turn.Version, turn.Rollout, m.now
-				p.since = m.now
+				p.since, p.changed = m.now, m.right()
 			}
 		}
 		m.now = m.now.Add(time.Minute)

@@ -16,6 +16,9 @@
 // begin and have not begun yet, so its size depends on the number of slots, not on the fleet. Only runtimes that can
 // begin now are admitted, so windows, pauses and unreachable runtimes use no slot.
 //
+// Soaks, deadlines and limits of time go by the clock of the caller. After somebody has set that clock, they begin
+// again, see Inputs.ClockSetAt.
+//
 // Each runtime of the channel has one verdict, see [Verdict]. A failure is counted by its cause, see
 // [evidence.CauseOf]: only failures of the version halt a rollout, failures of the control plane hold it, and a pause
 // by a person is neither.

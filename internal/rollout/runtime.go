@@ -171,10 +171,10 @@ func (a *advance) judgeUpdate(r *Runtime) judgement {
 		}
 		started = r.Since
 	}
-	is := judgement{verdict: Updating, next: a.deadline - a.Now.Sub(laterOf(started, r.Since)),
+	is := judgement{verdict: Updating, next: a.deadline - a.since(laterOf(started, r.Since)),
 		isIdle: !isOurs || cause == evidence.CausePerson}
 	if isSilent && !r.UnreachableSince.Before(started) {
-		cause, is.next = evidence.CauseRuntime, a.deadline-a.Now.Sub(r.UnreachableSince)
+		cause, is.next = evidence.CauseRuntime, a.deadline-a.since(r.UnreachableSince)
 		is.isIdle = !isOurs
 	}
 	if !r.IsObserved && (cause == evidence.CauseVersion || cause == evidence.CauseControlPlane) {

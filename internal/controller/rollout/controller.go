@@ -60,6 +60,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/preflight"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
 // Period is the shortest time between two reconciles of a module, and so between two writes of a status.
@@ -121,6 +122,8 @@ type Reconciler struct {
 	forecasts map[string]forecast  // by name of an active rollout; only used by the one worker
 	notified  map[string]time.Time // by module/channel: when the webhook of its promotion was called; likewise
 	counted   map[string]time.Time // by module: when the runtimes with withdrawn versions were counted; likewise
+	clock     rollout.Clock        // likewise
+	begun     time.Time            // when the Reconciler was made, for the monotonic clock
 
 	mu       sync.Mutex
 	active   map[string]bool        // guarded by mu: modules with an active rollout
@@ -153,6 +156,7 @@ func New(o Options) (*Reconciler, error) {
 		flights: map[string]flight{},
 		moves:   map[string]pendingMove{}, lastPass: map[string]time.Time{},
 		forecasts: map[string]forecast{}, notified: map[string]time.Time{}, counted: map[string]time.Time{}}
+	r.begun = time.Now()
 	r.checker = r.newChecker()
 	return r, nil
 }
@@ -303,6 +307,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.endAll(ctx, request.Name)
 	}
 	p := &pass{Reconciler: r, release: release, now: time.Now()}
+	r.clock.Notice(p.now.Round(0), p.now.Sub(r.begun))
 	err := p.run(ctx)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: Period}, nil // another client has written; the next pass reads again

@@ -493,7 +493,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	for i := range runtimes {
 		runtimes[i].IsBusy = others.busy[runtimes[i].Kyma]
 	}
-	in := rollout.Inputs{Rollout: r, Runtimes: runtimes, Now: p.now, Slots: -1}
+	in := rollout.Inputs{Rollout: r, Runtimes: runtimes, Now: p.now, ClockSetAt: p.clock.SetAt, Slots: -1}
 	if most := rollout.MaxUpdating(policy, r); most > 0 {
 		in.Slots = max(0, most-others.inPolicy)
 	}

@@ -917,6 +917,44 @@ func (f *fleet) rollouts() []v1beta2.ModuleRollout {
 	return all.Items
 }
 
+// TestClockIsSet checks that the observation of a stage begins again after somebody has set the clock of the manager
+// forward, and that this is recorded once.
+func TestClockIsSet(t *testing.T) {
+	policy := onePolicy()
+	policy.Spec.Stages[0].Soak.Duration = time.Hour
+	policy.Spec.Stages = append(policy.Spec.Stages, v1beta2.RolloutStage{Name: "rest"})
+	policy.Spec.Stages[0].Percent = 100
+	f := newFleet(t, append(objects(1), policy)...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	f.order("runtime-0", "2.0.0", v1beta2.StateReady)
+	f.pass()
+	const name = "keda-regular-r2"
+	r := f.rollout(name)
+	if r.Status.Phase != v1beta2.RolloutSoaking {
+		t.Fatalf("the first stage: %+v", r.Status)
+	}
+	// The stage was proven two hours ago by the present clock, and a minute ago by the one before.
+	r.Status.Stage.StartedAt.Time = time.Now().Add(-2 * time.Hour)
+	r.Status.Stage.ProvenAt = r.Status.Stage.StartedAt
+	r.Status.Stage.SoakUntil.Time = time.Now().Add(-time.Hour)
+	if err := f.control.Status().Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	f.clock.Notice(time.Now().Round(0).Add(-2*time.Hour), time.Since(f.begun)) // two hours less than it is now
+	f.pass()
+	r = f.rollout(name)
+	if left := time.Until(r.Status.Stage.SoakUntil.Time); r.Status.Phase != v1beta2.RolloutSoaking ||
+		left < 59*time.Minute || left > time.Hour {
+		t.Errorf("after the clock was set: %s, %+v", r.Status.Phase, r.Status.Stage)
+	}
+	f.pass()
+	if is := f.rollout(name); is.ResourceVersion != r.ResourceVersion {
+		t.Errorf("the rollout is written again: %+v", is.Status)
+	}
+}
+
 // TestPolicyGone checks that no runtime is admitted earlier because the policy of a rollout was deleted or renamed.
 func TestPolicyGone(t *testing.T) {
 	begin := func(t *testing.T, suspend bool) (*fleet, *v1beta2.RolloutPolicy) {

@@ -1,0 +1,125 @@
+package rollout
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// ClockTolerance is the largest difference of two clocks that has no effect on a rollout.
+const ClockTolerance = time.Minute
+
+// ConditionClockSet is the condition of a rollout during which somebody has set the clock of the manager. The time of
+// its last transition is the time at which this was noticed.
+const ConditionClockSet = "ClockSet"
+
+// Clock compares the wall clock with the monotonic clock at several times.
+type Clock struct {
+	// SetAt is the time at which Notice has found out last that somebody has set the wall clock. It is zero if nobody
+	// has.
+	SetAt time.Time
+
+	wall    time.Time
+	elapsed time.Duration
+}
+
+// Notice compares the clocks. wall is the present time, and elapsed is the time by the monotonic clock since any fixed
+// time. A difference up to ClockTolerance comes from a gradual correction of the clock.
+func (c *Clock) Notice(wall time.Time, elapsed time.Duration) {
+	if d := wall.Sub(c.wall) - (elapsed - c.elapsed); !c.wall.IsZero() && d.Abs() > ClockTolerance {
+		c.SetAt = wall
+	}
+	c.wall, c.elapsed = wall, elapsed
+}
+
+// noticeClock finds out whether somebody has set the clock since the times in the status were stored. The caller has
+// noticed it, or a stored time is in the future. Then all delays of the rollout begin again: the observation of the
+// stage, deadlines, and the minute of the limit of starts. Otherwise a clock that is set forward would end an
+// observation early and let updates fail that have just begun, and after a clock is set back, the rollout would wait
+// for the stored times. The condition keeps the time for the deadlines of runtimes.
+func (a *advance) noticeClock() {
+	if was := meta.FindStatusCondition(a.status.Conditions, ConditionClockSet); was != nil {
+		a.clockSet = was.LastTransitionTime.Time
+	}
+	s, setAt := &a.status.Stage, a.ClockSetAt.Truncate(time.Second) // as API servers store times
+	began := s.StartedAt.Time
+	if began.IsZero() {
+		began = a.startedAt()
+	}
+	// The updates of a former rollout may be from before the clock was set.
+	isNew := a.status.Phase == "" && a.Now.Sub(setAt) < a.deadline
+	isNoticed := setAt.After(a.clockSet) && !a.isFuture(setAt) && (isNew || setAt.After(began))
+	if !isNoticed && !a.isFuture(a.clockSet) && !a.hasFutureTimes() {
+		return
+	}
+	now := metav1.NewTime(a.Now)
+	if a.clockSet = a.Now; !a.isFuture(setAt) {
+		a.clockSet = laterOf(a.Now, setAt)
+	}
+	meta.RemoveStatusCondition(&a.status.Conditions, ConditionClockSet)
+	meta.SetStatusCondition(&a.status.Conditions, metav1.Condition{Type: ConditionClockSet,
+		Status: metav1.ConditionTrue, Reason: ConditionClockSet, ObservedGeneration: a.Rollout.Generation,
+		Message:            "the clock of the manager was set: observations, deadlines and limits of time begin again",
+		LastTransitionTime: metav1.NewTime(a.clockSet)})
+	if !s.StartedAt.IsZero() {
+		s.StartedAt = now
+	}
+	isObserved := a.status.Phase == v1beta2.RolloutWaitingForGate && !s.SoakUntil.After(a.Now)
+	if !s.ProvenAt.IsZero() && !isObserved && !a.isInTail() {
+		s.ProvenAt = now
+		s.SoakUntil = metav1.NewTime(a.Now.Add(a.spec.Stages[a.current()].Soak.Duration))
+	}
+	for i := range s.Gates {
+		s.Gates[i].Since = now
+	}
+	for i := range a.status.Starts {
+		a.status.Starts[i].At = now
+	}
+	all := []*metav1.Time{&s.ProvenAt, &a.status.HaltedAt}
+	for i := range a.status.Stages {
+		all = append(all, &a.status.Stages[i].ProvenAt)
+	}
+	for _, at := range all {
+		if at.After(a.Now) {
+			*at = now
+		}
+	}
+}
+
+// hasFutureTimes reports whether a time in the future was stored. For the times of runtimes, a clock that is known to
+// have been set before is a sufficient explanation.
+func (a *advance) hasFutureTimes() bool {
+	s := &a.status.Stage
+	if a.isFuture(s.StartedAt.Time) || a.isFuture(s.ProvenAt.Time) || a.isFuture(a.status.HaltedAt.Time) {
+		return true
+	}
+	for i := range a.status.Starts {
+		if a.isFuture(a.status.Starts[i].At.Time) {
+			return true
+		}
+	}
+	if !a.clockSet.IsZero() {
+		return false
+	}
+	for i := range a.Runtimes {
+		if r := &a.Runtimes[i]; a.isFuture(r.Since) || a.isFuture(r.Started) || a.isFuture(r.UnreachableSince) {
+			return true
+		}
+	}
+	return false
+}
+
+// isFuture reports whether a stored time is in the future.
+func (a *advance) isFuture(t time.Time) bool { return t.Sub(a.Now) > ClockTolerance }
+
+// since returns the time that has passed since a stored time. A time from before somebody has set the clock, or in the
+// future, counts from the time at which this was noticed.
+func (a *advance) since(t time.Time) time.Duration {
+	if a.isFuture(t) || t.Before(a.clockSet) {
+		t = a.clockSet
+	}
+	return a.Now.Sub(t)
+}
