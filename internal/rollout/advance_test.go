@@ -829,6 +829,35 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
+// TestFailedAndLost checks that a rollout in which runtimes have failed, as often as others, and are lost, more often
+// than others, is halted for both reasons at once. A second reason in the next pass would be another message about the
+// same facts.
+func TestFailedAndLost(t *testing.T) {
+	w := newWorld(t, 100, stages(stage("canary", 30, failures(intstr.FromInt32(0))), stage("rest", 0)))
+	w.step()
+	w.now = w.now.Add(time.Minute)
+	for i, r := range w.of(0) {
+		switch i % 3 {
+		case 0:
+			w.fail(r)
+		case 1:
+			w.silence(r)
+		default:
+			w.ready(r)
+		}
+	}
+	for i, r := range w.of(1) {
+		if i%2 == 0 {
+			w.fail(r)
+		}
+	}
+	w.now = w.now.Add(admission.DefaultRuntimeDeadline)
+	w.decide() // it fails if the same facts lead to another status
+	w.mustBe("halted", v1beta2.RolloutHalted)
+	w.mustHave("halted", v1beta2.ReasonTooManyLost)
+	w.mustHave("halted", v1beta2.ReasonTooManyFailures)
+}
+
 // TestStartsPerMinute checks the limit of starts per minute: for late runtimes of earlier stages, for times without
 // fractions of a second, and after the clock was set back.
 func TestStartsPerMinute(t *testing.T) {

@@ -150,27 +150,38 @@ func (a *advance) resume() {
 	a.status.Stage.EvidenceWaived, a.status.Stage.Gates = true, nil
 }
 
+// overBudget is a kind of failure of which there are more than the policy allows.
+type overBudget struct {
+	isWorse bool // the updated runtimes fail more often than the others
+	code    string
+	// found and others state how many of the updated runtimes and of the others have failed.
+	found, others string
+}
+
 // checkFailures halts or holds the rollout if more runtimes have failed than the policy allows. If the runtimes without
 // the new version fail as often, the version is not the cause, and the rollout is held.
 func (a *advance) checkFailures() {
 	c := &a.total.counts
 	updated, others := int(c.Proven+c.Failed+c.Lost), a.total.control
+	var all []overBudget
 	if stage := a.stageOverBudget(); stage >= 0 {
 		s := &a.spec.Stages[stage]
-		a.haltIf(evidence.IsWorse(int(c.Failed), updated, a.total.failing, others), v1beta2.ReasonTooManyFailures,
+		all = append(all, overBudget{evidence.IsWorse(int(c.Failed), updated, a.total.failing, others),
+			v1beta2.ReasonTooManyFailures,
 			fmt.Sprintf("%d of %d updated runtimes have failed, and stage %s allows %d of its %d", c.Failed, updated,
 				s.Name, AllowedFailures(&s.RolloutStage, int(a.stages[stage].counts.InScope)),
 				a.stages[stage].counts.InScope),
-			fmt.Sprintf("%d of %d that are not updated fail too", a.total.failing, others))
+			fmt.Sprintf("%d of %d that are not updated fail too", a.total.failing, others)})
 	}
 	allowed := int32Of(max(1, share(cmp.Or(a.spec.Defaults.MaxLost, defaultMaxLost), int(c.InScope), false)))
 	if c.Lost > allowed && c.Lost > a.status.AcknowledgedLost {
-		a.haltIf(evidence.IsWorse(int(c.Lost), updated, a.total.silent, others), v1beta2.ReasonTooManyLost,
+		all = append(all, overBudget{evidence.IsWorse(int(c.Lost), updated, a.total.silent, others),
+			v1beta2.ReasonTooManyLost,
 			fmt.Sprintf("%d of %d updated runtimes cannot be reached since their update, and %d are allowed", c.Lost,
-				updated,
-				allowed),
-			fmt.Sprintf("%d of %d that are not updated cannot be reached either", a.total.silent, others))
+				updated, allowed),
+			fmt.Sprintf("%d of %d that are not updated cannot be reached either", a.total.silent, others)})
 	}
+	a.haltFor(all)
 }
 
 // stageOverBudget returns the first stage in which more runtimes have failed than are allowed or acknowledged, or -1.
@@ -185,21 +196,22 @@ func (a *advance) stageOverBudget() int {
 	return -1
 }
 
-// haltIf halts the rollout if the updated runtimes fail more often than the others. If the updated runtimes fail no
-// more often than the others, haltIf only holds the rollout.
-func (a *advance) haltIf(worse bool, code, found, others string) {
-	remedy := "look at klm rollout show " + a.Rollout.Name + "; then " + a.command("abort") + ", or " +
-		a.command("resume") + " --reason=…"
-	if !worse && a.status.HaltedAt.IsZero() {
-		a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonInconclusive, Message: found + ", but " + others +
-			": that proves nothing about the version",
-			Remedy: "find out what fails in the fleet; then " + a.command("resume") + " --reason=…"})
-		return
-	}
-	if a.status.HaltedAt.IsZero() {
+// haltFor halts the rollout if the updated runtimes fail more often than the others in one way. Otherwise haltFor holds
+// the rollout. All failures are reported in the same way, because a halted rollout stays halted for each of them.
+func (a *advance) haltFor(all []overBudget) {
+	if a.status.HaltedAt.IsZero() && slices.ContainsFunc(all, func(o overBudget) bool { return o.isWorse }) {
 		a.status.HaltedAt = metav1.NewTime(a.Now)
 	}
-	a.block(v1beta2.RolloutBlocker{Code: code, Message: found, Remedy: remedy})
+	for _, o := range all {
+		if a.status.HaltedAt.IsZero() {
+			a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonInconclusive, Message: o.found + ", but " + o.others +
+				": that proves nothing about the version",
+				Remedy: "find out what fails in the fleet; then " + a.command("resume") + " --reason=…"})
+			continue
+		}
+		a.block(v1beta2.RolloutBlocker{Code: o.code, Message: o.found, Remedy: "look at klm rollout show " +
+			a.Rollout.Name + "; then " + a.command("abort") + ", or " + a.command("resume") + " --reason=…"})
+	}
 }
 
 // hold reports whether a reason other than a failure of the version forbids admissions now.

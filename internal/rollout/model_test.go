@@ -864,9 +864,9 @@ func (m *model) preflight(*rapid.T) {
 	}
 }
 
-// finish sets the clock right, ends all faults, approves all stages, and lets the controllers work. finish checks that the fleet then comes
-// to rest: every rollout has ended or names an action for a person (invariant 22), and all runtimes have the version of
-// the channel (invariant 23).
+// finish sets the clock right, ends all faults, approves all stages, and lets the controllers work. finish checks that
+// the fleet then comes to rest: every rollout has ended or names an action for a person (invariant 22), and all
+// runtimes have the version of the channel (invariant 23).
 func (m *model) finish(t *rapid.T) {
 	m.preflown, m.policy.Spec.Freezes = nil, nil
 	m.now, m.ahead, m.clockSet = m.right(), 0, time.Time{}
