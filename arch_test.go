@@ -18,10 +18,10 @@ import (
 
 const module = "github.com/kyma-fleet/lifecycle-manager"
 
-// rooms says how high each room of the house is. A package imports only from lower rooms: never from its own height, so
-// that two rooms side by side stay strangers, and a reader who goes down meets each only once. A room is a folder with
-// all below it; with /* each folder in it is a room of its own. A room may be planned, and have no folder yet. The
-// playground is on top of all: it is a module of its own.
+// rooms lists the layers of the project, and the folders of each layer. A folder with all folders below it is called a
+// room; the pattern folder/* means that each folder in it is a room of its own. A package imports only packages of
+// lower layers, never of its own layer, so rooms of the same layer do not depend on each other. A room may be planned
+// before its folder exists. The playground, a Go module of its own, is above all layers.
 var rooms = []struct {
 	height int
 	room   string
@@ -82,7 +82,7 @@ var bannedModules = []struct {
 	{"go.uber.org/mock", false, "mocks test the calls, not the effect; use a real API server or a small fake"},
 }
 
-// bannedCalls are for nobody but the rooms that are allowed to. Tests may.
+// bannedCalls lists functions that only some rooms and all tests may call.
 var bannedCalls = []struct {
 	pkg, name string
 	allowed   []string // folders; each must still need the permission
@@ -166,7 +166,7 @@ func mustSources(t *testing.T) []source {
 	return all
 }
 
-// roomOf returns the room that a folder belongs to, and how high it is.
+// roomOf returns the room of a folder, and the number of its layer.
 func roomOf(folder string) (room string, height int, found bool) {
 	for _, r := range rooms {
 		parent, isRow := strings.CutSuffix(r.room, "/*")
@@ -333,8 +333,8 @@ func TestPureLibraries(t *testing.T) {
 	}
 }
 
-// TestInit: a program is what its main builds, not what its imports do. Registering kinds with a scheme is the
-// exception that the libraries of Kubernetes expect.
+// TestInit checks that no package does work in a function init, because a program should be what its function main
+// builds. Registering kinds with a scheme is the exception that the libraries of Kubernetes expect.
 func TestInit(t *testing.T) {
 	for _, s := range mustSources(t) {
 		for _, d := range s.Decls {
@@ -436,7 +436,7 @@ func TestMakefile(t *testing.T) {
 	}
 }
 
-// TestLifecycles holds the lists of steps in docs/reference/lifecycles.md against those of the controllers.
+// TestLifecycles compares the lists of steps in docs/reference/lifecycles.md with the steps of the controllers.
 func TestLifecycles(t *testing.T) {
 	const page = "docs/reference/lifecycles.md"
 	data, err := os.ReadFile(page)

@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// glossary gives each concept one word: the word of Kubernetes, controller-runtime, Flux or Cluster API. The words in
-// not are what the same concept was called before; identifiers, comments and pages do not use them.
+// glossary gives each concept one word: the word of Kubernetes, controller-runtime, Flux or Cluster API. The field not
+// has former words for the same concept, which identifiers, comments and pages must not use.
 var glossary = []struct {
 	concept string
 	use     string
@@ -32,8 +32,8 @@ var glossary = []struct {
 	{"a removed object", "deleted", []string{"buried", "bury"}},
 }
 
-// TestGlossary holds the words of the glossary: in names of identifiers and files everywhere, in comments of the
-// product and of scenarios, and in pages.
+// TestGlossary checks that no former word of the glossary is used: in names of identifiers and files everywhere, in
+// comments of the product and of scenarios, and in pages.
 func TestGlossary(t *testing.T) {
 	old := map[string]string{}
 	for _, g := range glossary {
@@ -167,7 +167,8 @@ const (
 	longTestString = 25
 )
 
-// rawLines returns the lines that a raw string literal, or a string that has no space to break it at, is on.
+// rawLines returns the numbers of the lines with a raw string literal, or with a string that contains no space and
+// therefore cannot be wrapped.
 func (s source) rawLines() map[int]bool {
 	lines := map[int]bool{}
 	ast.Inspect(s.File, func(n ast.Node) bool {

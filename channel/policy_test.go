@@ -625,8 +625,8 @@ var zones = []string{
 }
 
 // isFirst checks that an instant is the first instant at which the clocks show the requested time. If the clocks skip
-// that time, isFirst checks that the instant is the one at which the clocks change. The parameter shown is the
-// requested clock time, as a time in UTC.
+// the requested time, isFirst checks that the instant is the one at which the clocks change. The parameter named shown
+// is the requested clock time, as a time in UTC.
 func isFirst(t *testing.T, shown time.Time, zone *time.Location) {
 	t.Helper()
 	wall := func(t time.Time) time.Time {

@@ -115,7 +115,7 @@ type Turn struct {
 	// Waiting states why Version differs from the version that the channel has in the ModuleReleaseMeta. Waiting is nil
 	// if the two versions are equal.
 	Waiting *Blocker
-	// Rollout is the name of the ModuleRollout that orders Version, a slash, and the name of the stage; see
+	// Rollout has the form "ROLLOUT/STAGE": the names of the ModuleRollout and the stage that order Version; see
 	// v1beta2.AnnotationRollout. Rollout is "" if no stage has ordered Version.
 	Rollout string
 	// RuntimeDeadline is the time within which a runtime has to become Ready with Version. RuntimeDeadline is set if

@@ -403,8 +403,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestClockIsSet resolves a request twice, and sets the clock between the two calls. Only the current time may have an
-// effect, and an update in progress must not stop.
+// TestClockIsSet resolves a request twice, and sets the clock between the two calls. The result may depend only on the
+// current time, not on an earlier time of the clock, and an update in progress must go on.
 func TestClockIsSet(t *testing.T) {
 	open := time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC) // every Sunday from 3:00 to 5:00
 	cases := map[string]struct {

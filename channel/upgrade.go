@@ -22,8 +22,8 @@ func IsWithdrawn(t *v1beta2.ModuleTemplate) (is bool, reason string) {
 	return is, reason
 }
 
-// GoesBack returns nil if a version of a module declares that a downgrade to the lower version to is safe. Otherwise
-// GoesBack returns an error that explains the reason to users.
+// GoesBack returns nil if the version of a module declares that a downgrade to the version in the parameter to is safe.
+// Otherwise GoesBack returns an error that explains the reason to users.
 func (c *Catalog) GoesBack(module, version, to string) error {
 	newer := c.Template(TemplateName(module, version))
 	object := "ModuleTemplate " + TemplateName(module, version)

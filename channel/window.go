@@ -135,8 +135,8 @@ type window struct {
 	once       MaintenanceWindow // set if the window occurs once
 }
 
-// next returns the occurrence of the window that is open now or opens next. Occurrences in which at most the time least
-// remains are skipped. next returns false if there is no such occurrence.
+// next returns the occurrence of the window that is open now or opens next. Occurrences with at most the duration in
+// the parameter least remaining are skipped. next returns false if there is no such occurrence.
 func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bool) {
 	fits := func(o MaintenanceWindow) bool {
 		from := o.Begin
@@ -174,8 +174,8 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 // returns the instant at which the clocks change.
 func timeOnDate(year int, month time.Month, day int, clock time.Duration, zone *time.Location) time.Time {
 	local := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Add(clock)
-	// The time of no zone differs from UTC by more than this limit. A change of the clocks on this date is therefore
-	// between these two instants.
+	// No time zone differs from UTC by more than 15 hours. A change of the clocks on this date is therefore between the
+	// instants before and after it by 15 hours.
 	_, before := local.Add(-15 * time.Hour).In(zone).Zone()
 	_, after := local.Add(15 * time.Hour).In(zone).Zone()
 	for _, offset := range []int{before, after} {

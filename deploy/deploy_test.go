@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "write base, in-cluster, components and the chart's CRDs")
 
-// address is the placeholder that the component agents has instead of an address.
+// address is the placeholder for the address of the listener in the Kustomize component named agents.
 const address = "listener.example.com:8445"
 
 // folders lists the folders that are generated from the chart. Each folder has the values with which it is rendered and

@@ -14,7 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// Widths of one character in em: the widest common fonts are DejaVu Sans, its bold face, and Menlo.
+// The constants are the average widths of one character in em, for the widest fonts that are common: DejaVu Sans, its
+// bold face, and Menlo.
 const (
 	sansWidth = 0.65
 	boldWidth = 0.72

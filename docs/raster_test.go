@@ -27,17 +27,18 @@ import (
 	"golang.org/x/image/vector"
 )
 
-// png, a folder, gets the pictures as they are drawn here: go test ./docs -run TestDrawn -png=FOLDER.
+// pngFolder is the value of the flag -png. TestDrawn writes the drawn pictures into this folder: go test ./docs -run
+// TestDrawn -png=FOLDER.
 var pngFolder = flag.String("png", "", "write the pictures as PNG into this folder")
 
-// Values of WCAG 2: text must have this contrast to what is behind it, lines and borders that one.
+// WCAG 2 requires these contrasts with the background, one for text, and one for lines and borders.
 const (
 	textContrast = 4.5
 	lineContrast = 3
 )
 
-// TestDrawn draws each picture for a light and a dark page. Each text ends in the smallest box around its beginning,
-// with the Go fonts, and each text and line can be read in front of what is behind it.
+// TestDrawn draws each picture for a light and a dark page. TestDrawn checks that each text, drawn with the Go fonts,
+// fits into the smallest box around its beginning, and that each text and line has enough contrast with its background.
 func TestDrawn(t *testing.T) {
 	files, err := filepath.Glob("images/*.svg")
 	if err != nil || len(files) == 0 {
@@ -146,7 +147,7 @@ func parse(data []byte) (*node, error) {
 	}
 }
 
-// rule is one of a style: selector { declarations }.
+// rule matches one rule of a style sheet, such as "selector { declarations }".
 var rule = regexp.MustCompile(`([.\w]+)\s*\{([^{}]*)\}`)
 
 // rules returns the declarations of each selector, ".class" or "element".
@@ -347,7 +348,7 @@ func (c *canvas) stroke(lines []line, n *node, a map[string]string) error {
 // fonts are the Go fonts.
 var fonts = map[string][]byte{"regular": goregular.TTF, "bold": gobold.TTF, "mono": gomono.TTF}
 
-// face returns the face for a text.
+// face returns the font face for the attributes of a text.
 func face(a map[string]string) (font.Face, error) {
 	name := "regular"
 	switch {

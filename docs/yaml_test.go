@@ -96,7 +96,7 @@ func isValues(content map[string]any) bool {
 	return false
 }
 
-// TestCheckDocument: what is found.
+// TestCheckDocument checks which mistakes checkDocument finds in a YAML document.
 func TestCheckDocument(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1beta2.AddToScheme(scheme); err != nil {

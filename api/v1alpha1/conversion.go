@@ -184,8 +184,8 @@ func restoreFromAnnotation(annotations map[string]string, to content) error {
 }
 
 // tryRestoreFromAnnotation restores the losses that are recorded in the annotation of a v1beta2 object that is being
-// read. Every stored object must be readable, so tryRestoreFromAnnotation ignores an invalid annotation: then it
-// returns false, and the content of the object to is undefined.
+// read. Every stored object must be readable, so tryRestoreFromAnnotation ignores an invalid annotation: in this case,
+// the result is false, and the parameter to may have been changed in part.
 func tryRestoreFromAnnotation(annotations map[string]string, to content) bool {
 	b, err := decodeLosses(Version, annotations[AnnotationConversion])
 	return err == nil && to.restoreLosses(b.Losses) == nil

@@ -64,8 +64,8 @@ func pathOfLargest(all []loss) string {
 // absent stands for a missing value, which is not the same as null.
 type absent struct{}
 
-// diff compares the JSON values was and is. The result is the list of losses that must be restored in was to make it
-// equal to is.
+// diff compares two JSON values: the parameter was is the former value, and the parameter is is the present value. The
+// result lists the losses that must be restored in the former value to make it equal to the present value.
 func diff(was, is any) ([]loss, error) {
 	var found []loss
 	err := appendLosses(nil, was, is, &found)

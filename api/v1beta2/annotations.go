@@ -1,6 +1,6 @@
 package v1beta2
 
-// Annotations that have a meaning.
+// Annotations that Lifecycle Manager reads or writes.
 const (
 	// AnnotationSKRDomain on a Kyma is the DNS name of the runtime. The name is in the certificate of the watcher, and
 	// the first part of the name appears in metrics. The component that creates Kymas sets AnnotationSKRDomain.
@@ -12,8 +12,8 @@ const (
 	// AnnotationIsUnmanaged with ValueTrue on a Manifest marks the module as unmanaged: the user maintains its objects.
 	AnnotationIsUnmanaged = "operator.kyma-project.io/is-unmanaged"
 	// AnnotationSyncOCIRef on a Manifest is the ref of the source that was applied completely, in the format of Kyma's
-	// lifecycle-manager. Until a Manifest is Ready with a new version, AnnotationSyncOCIRef may be the ref that is
-	// being applied, if the artefact is verified.
+	// lifecycle-manager. While a verified new version is being applied, the value may be the ref of the new version
+	// already.
 	AnnotationSyncOCIRef = "sync-oci-ref"
 	// AnnotationIsClusterScoped with ValueTrue on a ModuleTemplate marks its default custom resource as cluster-scoped.
 	AnnotationIsClusterScoped = "operator.kyma-project.io/is-cluster-scoped"
@@ -143,9 +143,9 @@ const (
 	// command klm channel set --urgency sets the annotation together with the version. Not in Kyma's own API.
 	AnnotationUrgency = "operator.kyma-project.io/urgency"
 	// AnnotationPromotion on a ModuleReleaseMeta in the control plane holds or releases promotions into channels. The
-	// annotation has one line for each channel: the name of the channel and "Hold: REASON", or the name and "Release
-	// REVISION", which ends the hold that the move with this revision has caused. klm promotions hold and klm
-	// promotions release set the annotation. Not in Kyma's own API.
+	// annotation has one line for each channel. A line is the name of the channel and either "Hold: REASON" or "Release
+	// REVISION". A line with Release ends the hold that the move of the channel with this revision has caused. klm
+	// promotions hold and klm promotions release set the annotation. Not in Kyma's own API.
 	AnnotationPromotion = "operator.kyma-project.io/promotion"
 	// AnnotationRollout on a Manifest is the name of the ModuleRollout by which the Manifest got its version, a slash,
 	// and the name of the stage if there are stages. AnnotationRollout stays until the Manifest gets another version.

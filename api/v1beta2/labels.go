@@ -8,8 +8,8 @@ const (
 	// LabelKymaName is the name of the Kyma that an access Secret or a Manifest belongs to. Users set the label on the
 	// Secret, and Lifecycle Manager sets it on the Manifest.
 	LabelKymaName = "operator.kyma-project.io/kyma-name"
-	// LabelManagedBy names the manager of an object: ManagedByLifecycleManager in the control plane, ManagedByKyma on
-	// all objects that Lifecycle Manager writes to a runtime.
+	// LabelManagedBy names the manager of an object. The value is ManagedByLifecycleManager in the control plane, and
+	// ManagedByKyma on all objects that Lifecycle Manager writes to a runtime.
 	LabelManagedBy = "operator.kyma-project.io/managed-by"
 	// LabelWatchedBy marks objects of a runtime whose changes are reported. Its value is WatchedByKyma.
 	LabelWatchedBy = "operator.kyma-project.io/watched-by"

@@ -58,8 +58,8 @@ type Manifest struct {
 // +kubebuilder:validation:XValidation:rule="has(self.install) || has(self.installs)",fieldPath=".install",reason=FieldValueRequired,message="install is required unless installs is given"
 // +kubebuilder:validation:XValidation:rule="!(has(self.install) && has(self.installs))",fieldPath=".installs",message="install and installs exclude each other: move the source from install to installs"
 type ManifestSpec struct {
-	// remote is kept so that old objects and clients stay valid. The field has no effect, because it is false even in
-	// old Manifests of modules on runtimes. The field target replaces it.
+	// remote is kept so that old objects and clients stay valid. The field remote has no effect, because its value says
+	// nothing: it is false even in old Manifests of modules on runtimes. The field target replaces it.
 	// +optional
 	// +kubebuilder:default:=false
 	Remote bool `json:"remote"`

@@ -188,8 +188,8 @@ type ChannelPromotion struct {
 	// +optional
 	Evidence *PromotionEvidence `json:"evidence,omitempty"`
 
-	// revision is the number of the last move of the channel of which the manager has checked whether it holds the
-	// promotion.
+	// revision is the number of a move of the channel: the last move for which the manager has checked whether the move
+	// holds promotions.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 

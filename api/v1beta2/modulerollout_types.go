@@ -207,9 +207,9 @@ type ModuleRolloutSpec struct {
 type ModuleRolloutStage struct {
 	RolloutStage `json:",inline"`
 
-	// ranks is the number of ranks, of 65,536, that this stage and all earlier stages with a percent have together. The
-	// number is computed from percent and minCount when the rollout is created. If ranks is zero, the stage has a
-	// selector.
+	// Each runtime has a rank from 0 to 65,535, computed from a hash of its name. ranks is the number of ranks that
+	// belong to this stage and to all earlier stages with a percent together. The number is computed from percent and
+	// minCount when the rollout is created. If ranks is zero, the stage has a selector.
 	// +optional
 	Ranks int32 `json:"ranks,omitempty"`
 }

@@ -545,8 +545,9 @@ const (
 	// the message.
 	ReasonControlPlaneForbidden = "ControlPlaneForbidden"
 	// ReasonStatusNotSaved: the API server of the control plane refuses the new status of the object, so the object
-	// shows an earlier status. Check, with the refusal in the message, that the CRDs in the control plane are those of
-	// the manager, and policies and webhooks there; if the status is too large, request fewer modules.
+	// shows an earlier status. Check with the refusal in the message whether the CRDs in the control plane are those of
+	// the manager, and whether a policy or a webhook there refuses the status; if the status is too large, request
+	// fewer modules.
 	ReasonStatusNotSaved = "StatusNotSaved"
 )
 

@@ -169,7 +169,7 @@ type RolloutPromotion struct {
 	// +kubebuilder:default:=Propose
 	Mode PromotionMode `json:"mode,omitempty"`
 
-	// if has conditions on the runtimes that have the version in the channel in from.
+	// The field if has conditions on the runtimes that have the version in the channel from.
 	// +optional
 	If PromotionConditions `json:"if,omitzero"`
 
@@ -253,11 +253,11 @@ type RolloutFreeze struct {
 type FreezeException string
 
 const (
-	// ExceptHotfix are rollouts with urgency Hotfix.
+	// ExceptHotfix excepts rollouts with urgency Hotfix from a freeze.
 	ExceptHotfix FreezeException = "Hotfix"
-	// ExceptEmergency are rollouts with urgency Emergency.
+	// ExceptEmergency excepts rollouts with urgency Emergency from a freeze.
 	ExceptEmergency FreezeException = "Emergency"
-	// ExceptBack are rollouts that take runtimes back to a lower version.
+	// ExceptBack excepts rollouts that take runtimes back to a lower version from a freeze.
 	ExceptBack FreezeException = "Back"
 )
 
@@ -547,7 +547,7 @@ type RolloutPolicyList struct {
 // AllNames stands for all modules, or for all channels, in a RolloutPolicy.
 const AllNames = "*"
 
-// MandatoryChannel stands for mandatory modules where a channel is named.
+// MandatoryChannel is used in place of the name of a channel for mandatory modules.
 const MandatoryChannel = "mandatory"
 
 // Matches returns how exactly the policy matches a module and channel. The result 0 means that the policy does not

@@ -127,8 +127,8 @@ func declaredCodes(f *ast.File, folder string) map[string]string {
 	return found
 }
 
-// produced calls use with the folder and the name of each constant that a file uses, except in comparisons, cases, keys
-// of maps, and declarations.
+// produced calls the function in the parameter use for each constant that a file uses, except in comparisons, cases,
+// keys of maps, and declarations. The function gets the folder and the name of the constant.
 func produced(f *ast.File, folder string, use func(name string, pos token.Pos)) {
 	const module = "github.com/kyma-fleet/lifecycle-manager/"
 	folders := map[string]string{} // by the name of the import

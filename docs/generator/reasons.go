@@ -52,7 +52,8 @@ To find the cause of a problem, begin with [troubleshooting.md](../guide/trouble
 	return b.String(), nil
 }
 
-// splitRemedy splits the comment of a reason. The first sentence is the meaning, and the rest is the instruction.
+// splitRemedy splits the comment of a reason. The first sentence of the comment is the meaning of the reason, and the
+// other sentences say what to do.
 func splitRemedy(doc string) (means, do string) {
 	means, do, _ = strings.Cut(doc, ". ")
 	return means, do

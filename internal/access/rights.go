@@ -82,8 +82,8 @@ func (r Rights) IsKnown() bool { return r != Rights{} }
 // lines returns the rules of known rights, one per line.
 func (r Rights) lines() []string { return strings.Split(r.rules.Value(), "\n") }
 
-// Union returns the rights that former or latter contains, or both contain. Rights that are not known count as no
-// rights. If there are too many rights to store, the result is latter.
+// Union returns the rights in the parameter former together with the rights in the parameter latter. Rights that are
+// not known count as no rights. If there are too many rights to store, Union returns the parameter latter unchanged.
 func Union(former, latter Rights) Rights {
 	switch {
 	case former == latter || !latter.IsKnown():
@@ -123,8 +123,9 @@ func (r Rights) MayWatch(of schema.GroupResource) bool {
 	return r.IsKnown() && !slices.ContainsFunc(watchVerbs, func(verb string) bool { return !r.allows(verb, of) })
 }
 
-// Lost returns texts about rights for the given resources that before includes and now does not include. If before or
-// now is not known, the result is empty. The result is sorted and has a limited number of texts.
+// Lost returns texts about the rights for the given resources that were lost: the parameter before includes these
+// rights, and the parameter now does not. If one of the parameters before and now is not known, the result is empty.
+// The result is sorted and has a limited number of texts.
 func Lost(before, now Rights, resources []schema.GroupResource) []string {
 	if before == now || !before.IsKnown() || !now.IsKnown() {
 		return nil

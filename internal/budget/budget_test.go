@@ -44,7 +44,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestSpend checks that Spend counts, and that the bucket never has less than no token.
+// TestSpend checks that Spend takes tokens from a bucket, and that the number of tokens is never negative.
 func TestSpend(t *testing.T) {
 	now := time.Now()
 	b := New(2, time.Second)

@@ -40,7 +40,7 @@ const Limit = 10
 type Observation struct {
 	// Version is the version that is being installed, or that is installed.
 	Version string
-	// Installed is the version that was installed completely before. If no change is in progress, Installed equals
+	// Installed is the last version that was installed completely. If no change is in progress, Installed equals
 	// Version.
 	Installed string
 	// IsInstalled is true if a version was installed completely before, even if its name is not known.
@@ -92,8 +92,9 @@ func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta
 
 // CatchUp adds the last change of a module's Manifest to the changes of the module if the change is complete and is
 // missing there. This happens if the change began and ended while the manager was not running, or if it began before
-// the status of the Kyma was saved. If the change is there but has not ended, CatchUp ends it: the next version may
-// have been written into the Manifest before a reconcile of the Kyma observed the end of the change.
+// the status of the Kyma was saved. If the changes of the module contain the change without its end, CatchUp adds the
+// end: the next version may have been written into the Manifest before a reconcile of the Kyma observed the end of the
+// change.
 func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) []v1beta2.ModuleChange {
 	if ofManifest == nil || ofManifest.Started.IsZero() || ofManifest.Ended.IsZero() {
 		return changes

@@ -12,7 +12,8 @@ import (
 
 // FormerFlag describes a flag of Kyma's lifecycle-manager that does not exist here or has another meaning here.
 type FormerFlag struct {
-	// Instead states what replaces a flag that does not exist any more. Instead is a clause without a full stop.
+	// Instead states what replaces a flag that does not exist any more. The text in the field Instead is a clause
+	// without a full stop.
 	Instead string
 	// Changed states the new meaning of a flag that still exists. Exactly one of Instead and Changed is set.
 	Changed string

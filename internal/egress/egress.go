@@ -270,8 +270,8 @@ func isIn(networks []netip.Prefix, ip netip.Addr) bool {
 
 var nat64, sixToFour = netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16")
 
-// addressesIn returns an address without its zone, and, if it contains an IPv4 address to which a gateway would forward
-// it, this address.
+// addressesIn returns an address without its zone. Some IPv6 addresses contain an IPv4 address, to which a gateway
+// would forward the packets; in this case, addressesIn returns the IPv4 address, too.
 func addressesIn(ip netip.Addr) []netip.Addr {
 	ip = ip.Unmap()
 	b := ip.As16()

@@ -101,7 +101,7 @@ func (v verdict) result() string {
 	return metrics.ResultDone
 }
 
-// parts records of which kinds the parts of an error are.
+// The type parts records which kinds of errors are joined in one error.
 type parts struct {
 	failed, terminal, answered, waiting, done bool
 	after, recheck                            time.Duration
@@ -177,7 +177,8 @@ func withoutAnswers(err error) error {
 	return &visibleError{text: text, err: err}
 }
 
-// visibleText returns the text of err without answers and terminal marks. changed is true if err contains any of these.
+// visibleText returns the text of err without the parts that are only instructions for the controller: answers, such as
+// a delay, and the mark of a terminal error. The result changed is true if err contains such parts.
 func visibleText(err error) (text string, changed bool) {
 	if _, ok := err.(*answer); ok { //nolint:errorlint // each part is checked separately
 		return "", true
@@ -222,7 +223,7 @@ func (e *visibleError) Is(target error) bool {
 	return !isTerminalMark(target) && errors.Is(e.err, target)
 }
 
-// As searches the errors that visibleError wraps.
+// The method As searches the errors that visibleError wraps, as errors.As expects.
 func (e *visibleError) As(target any) bool { return errors.As(e.err, target) }
 
 // Format prints the same text for all verbs, also for %+v, so that no log shows the parts that are left out.

@@ -7,11 +7,11 @@ import (
 
 // PollDelay returns the delay before the next check for a change that has been awaited since the given time. The delay
 // is a quarter of the time already waited, at least 200 ms and at most 30 s. So a change that happens fast is detected
-// soon. A change that takes an hour costs two checks a minute. No counter of the checks is needed.
+// soon, and while a change takes an hour, there are only two checks a minute. No counter of the checks is needed.
 //
-// If since is the zero time, it means the present time. If a clock was set back, since may be in the future. Such a
-// time is replaced by the time that is equally far in the past. Without this replacement, there would be five checks a
-// second until that time.
+// If the parameter since is the zero time, it means the present time. If a clock was set back, the parameter since may
+// be in the future. A time in the future is replaced by the time that is equally far in the past. Without this
+// replacement, there would be five checks a second until that time.
 func PollDelay(now, since time.Time) time.Duration {
 	if since.IsZero() {
 		since = now

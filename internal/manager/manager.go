@@ -99,7 +99,7 @@ type process struct {
 	artefacts  *registry.Registry    // the registry of the first manager; nil for the first manager
 }
 
-// foundation has the values that all parts need which are made after the controller-runtime manager.
+// foundation has the values for the parts of the program that are made after the controller-runtime manager.
 type foundation struct {
 	config  *config.Manager
 	manager ctrl.Manager

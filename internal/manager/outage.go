@@ -14,9 +14,9 @@ import (
 var retryBackoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.25,
 	Cap: 4 * time.Second, Steps: 5}
 
-// outage retries the lists and watches of caches while the control plane cannot be reached. Without outage, client-go
-// would retry with a delay that doubles up to one minute. After a short outage, the manager would then receive no
-// events for up to one more minute.
+// outage retries the lists and watches of caches while the control plane cannot be reached. Without the type outage,
+// client-go would retry with a delay that doubles up to one minute. After a short outage, the manager would then
+// receive no events for up to one more minute.
 type outage struct {
 	log logr.Logger
 

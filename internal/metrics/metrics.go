@@ -54,7 +54,7 @@ const (
 	PurgedResource = "custom_resource"
 	// PurgedFinalizers is a custom resource whose finalizers were removed.
 	PurgedFinalizers = "finalizers"
-	// PurgedObject is an object in an inventory that was deleted.
+	// PurgedObject is the value for a deleted object that was recorded in an inventory.
 	PurgedObject = "object"
 )
 
@@ -197,8 +197,8 @@ var (
 	}, []string{"action"})
 
 	// Renderings counts the renderings of modules, by result: done, error, or the reason of an error in the content. A
-	// version is rendered once for all runtimes that have the same answers to the questions of its chart. Series: the
-	// reasons of package render (about 20).
+	// version is rendered once for all runtimes with the same capabilities, as far as its chart queries them. Series:
+	// the reasons of package render (about 20).
 	Renderings = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_renderings_total",
 		Help: "Renderings of modules, by result.",

@@ -208,8 +208,8 @@ type Identity struct {
 	Root string
 }
 
-// BackdatePeriod is how long before its issue the validity of a certificate of our authority begins. The validity
-// begins earlier because the clock of a runtime may be slow.
+// BackdatePeriod is the time by which the validity of a certificate begins before the certificate is issued. The
+// validity begins earlier because the clock of a runtime may be slow.
 const BackdatePeriod = 24 * time.Hour
 
 // ParseEvent parses the body of an event. The event must have a kind. Unless WatchStarted is true, the event must also

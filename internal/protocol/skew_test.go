@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestSkew checks that agents and managers of other versions can read the messages of this version. The variable
-// formerly has messages of a former version with all their fields. This version reads these messages without a loss and
-// writes them with the same keys, so that the former version can read messages of this version. A field that a later
-// version adds must be ignored.
+// TestSkew checks that agents and managers of other versions can read the messages of this version. The variable named
+// formerly has messages of a former version, with all their fields. This version reads these messages without a loss
+// and writes them with the same keys, so that the former version can read messages of this version. A field that a
+// later version adds must be ignored.
 //
 // If a new field is added, the test needs no new line. If the test fails, a field was renamed or removed: keep its
 // former name.

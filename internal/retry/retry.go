@@ -39,8 +39,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// keepPeriod is the time after a request in which answers from before the request are not used. keepPeriod is longer
-// than any cache stores a failure; these are the caches that call IsOutdated.
+// keepPeriod is the duration after a request to retry in which answers that are older than the request are not used.
+// keepPeriod is longer than the time for which a cache that calls IsOutdated stores a failure.
 const keepPeriod = 15 * time.Second
 
 // Queue is the work queue of a controller.

@@ -200,15 +200,16 @@ var seeds = flag.Uint64("seeds", 100, "number of random sequences of faults that
 const stable = 24 * time.Second
 
 // TestChaos checks that no shard ever has two holders while the network fails and replicas are killed. TestChaos also
-// checks the end: when the time stable has passed after the last fault, every shard has one holder, and keeps it.
+// checks the end: when the duration in the constant stable has passed after the last fault, every shard has one holder,
+// and keeps it.
 func TestChaos(t *testing.T) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, seed)
 				defer f.close()
-				// The clocks of the other replicas run a quarter faster: they wait for 9 s, while this replica acts for
-				// at most 8 s.
+				// The clocks of the other replicas run a quarter faster than the clock of this replica. Measured by the
+				// same clock, the other replicas wait for 9 s, and this replica acts for at most 8 s.
 				quick := func(o *Options) {
 					o.Leases = &shortened{Leases: o.Leases}
 				}

@@ -284,7 +284,7 @@ func (k *Keeper) clearHolder(ctx context.Context, shard int, lease *coordination
 	return nil
 }
 
-// watchLeases runs until the membership ends: it keeps the map known up to date.
+// watchLeases keeps the Leases in the field known up to date, until the membership ends.
 func (k *Keeper) watchLeases(membership context.Context) {
 	listed := map[string]bool{}
 	retryDelay := k.opts.Duration / 24

@@ -166,7 +166,8 @@ type problem struct {
 // seed is random, so the hashes of two processes differ.
 var seed = maphash.MakeSeed()
 
-// problemOf returns the problem with the first error in a record about a runtime.
+// problemOf returns the problem that a record about a runtime reports. The first error in the record identifies the
+// problem.
 func problemOf(runtime string, r slog.Record) problem {
 	text := errorOf(r)
 	if text == "" {

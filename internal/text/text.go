@@ -54,9 +54,10 @@ func Fold(text string, limit int) string {
 	return Clip(text, limit)
 }
 
-// cut returns the beginning of a text of which at most limit bytes can be left after cleaning, and whether this is only
-// a part of the text. This is needed because the text may have any size, and cleaning a text costs more than cutting
-// it. The returned part may be longer than limit, because escape sequences are longer than what is left of them.
+// cut returns the beginning of a text, cut so that cleaning it leaves at most limit bytes. The result isCut is true if
+// the beginning is only a part of the text. This is needed because the text may have any size, and cleaning a text
+// costs more than cutting it. The returned part may be longer than limit, because escape sequences are longer than what
+// is left of them.
 func cut(text string, limit int) (part string, isCut bool) {
 	const mostPerByte = 16
 	if most := mostPerByte * limit; len(text) > most {

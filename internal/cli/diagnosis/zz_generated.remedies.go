@@ -165,6 +165,6 @@ var remedies = map[string]string{
 	v1beta2.ReasonRouteConflict:                "Delete or rename it.",
 	v1beta2.ReasonRouteRefused:                 "The message states the cause.",
 	v1beta2.ReasonControlPlaneForbidden:        "Grant the permission in the message.",
-	v1beta2.ReasonStatusNotSaved:               "Check, with the refusal in the message, that the CRDs in the control plane are those of the manager, and policies and webhooks there; if the status is too large, request fewer modules.",
+	v1beta2.ReasonStatusNotSaved:               "Check with the refusal in the message whether the CRDs in the control plane are those of the manager, and whether a policy or a webhook there refuses the status; if the status is too large, request fewer modules.",
 	v1beta2.ReasonInternalError:                "The message contains the complete error; the operation is retried.",
 }
