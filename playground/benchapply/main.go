@@ -112,7 +112,7 @@ func run(ctx context.Context, rounds int, out string) error {
 	}
 	fmt.Fprint(os.Stderr, "\r")
 	for i, way := range b.ways {
-		result.Ways = append(result.Ways, summary(way.name, samples[i]))
+		result.Ways = append(result.Ways, summarize(way.name, samples[i]))
 	}
 	return result.report(os.Stdout, out)
 }
@@ -149,7 +149,7 @@ type sample struct {
 	byVerb   map[string]int
 }
 
-func summary(name string, samples []sample) Way {
+func summarize(name string, samples []sample) Way {
 	w := Way{Name: name}
 	var requests []int
 	for _, s := range samples {

@@ -8,12 +8,12 @@ import (
 // objects is the number of objects of the module.
 const objects = 50
 
-// module returns the module as YAML: the objects of an operator of medium size. name is part of the names of
+// moduleYAML returns the module as YAML: the objects of an operator of medium size. name is part of the names of
 // cluster-scoped objects, so that several modules can exist at the same time. namespace is the namespace of all other
 // objects. The arguments name and namespace may be expressions of a Helm template. The objects are in the order in
 // which they should be applied. The order of the objects matters for a loop that applies them in this order: with the
 // kinds mixed, the loop takes a third longer.
-func module(namespace, name string) string {
+func moduleYAML(namespace, name string) string {
 	var b strings.Builder
 	add := func(format string, args ...any) {
 		b.WriteString("---\n" + strings.NewReplacer("NAMESPACE", namespace, "NAME", name).Replace(

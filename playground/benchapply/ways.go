@@ -81,20 +81,24 @@ func newBench(c *cluster.Cluster, dir string) (*bench, error) {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
 	b.ways = []way{
-		{"library", func(ctx context.Context, ns string) (func() error, error) { return b.library(ctx, library, ns) }},
-		{"loop", func(ctx context.Context, ns string) (func() error, error) { return b.loop(ctx, loop, ns) }},
-		{"kubectl", b.kubectl},
-		{"helm", b.helm},
+		{"library", func(ctx context.Context, ns string) (func() error, error) {
+			return b.applyByLibrary(ctx, library,
+				ns)
+		}},
+		{"loop", func(ctx context.Context, ns string) (func() error, error) { return b.applyByLoop(ctx, loop, ns) }},
+		{"kubectl", b.applyByKubectl},
+		{"helm", b.applyByHelm},
 	}
 	return b, nil
 }
 
-// agent returns the User-Agent of a way. The requests of a way of installing are counted by the User-Agent in agent.
-func agent(name string) string { return "bench-" + name }
+// userAgent returns the User-Agent of a way. The requests of a way of installing are counted by the User-Agent in
+// agent.
+func userAgent(name string) string { return "bench-" + name }
 
 func (b *bench) config(name string) *rest.Config {
 	cfg := b.cluster.Config()
-	cfg.UserAgent = agent(name)
+	cfg.UserAgent = userAgent(name)
 	return cfg
 }
 
@@ -104,7 +108,7 @@ func (b *bench) flags(name, ns string) *genericclioptions.ConfigFlags {
 	cache := filepath.Join(b.dir, "cache")
 	flags.KubeConfig, flags.Namespace, flags.CacheDir = &b.kubeconfig, &ns, &cache
 	flags.WrapConfigFn = func(cfg *rest.Config) *rest.Config {
-		cfg.UserAgent = agent(name)
+		cfg.UserAgent = userAgent(name)
 		return cfg
 	}
 	return flags
@@ -132,23 +136,23 @@ func (b *bench) measure(ctx context.Context, w way, ns string) (sample, error) {
 	}
 	s := sample{took: time.Since(start), byVerb: map[string]int{}}
 	for _, r := range b.cluster.Requests(mark) {
-		if r.UserAgent == agent(w.name) {
+		if r.UserAgent == userAgent(w.name) {
 			s.requests++
 			s.byVerb[r.Verb]++
 		}
 	}
-	return s, b.clean(ctx, ns)
+	return s, b.deleteAll(ctx, ns)
 }
 
 // waitTimeout is the maximum time for which a run waits until the CRDs of the previous run are deleted.
 const waitTimeout = 2 * time.Second
 
-// clean checks that the module is installed, and deletes its cluster-scoped objects: CRDs, webhooks, and roles with
+// deleteAll checks that the module is installed, and deletes its cluster-scoped objects: CRDs, webhooks, and roles with
 // their bindings. Objects that are not deleted would slow down all later runs. The namespace stays, because its objects
-// do not slow down other runs. An API server takes some time to delete new CRDs. clean waits for that, but not longer
-// than waitTimeout.
-func (b *bench) clean(ctx context.Context, ns string) error {
-	rendered, err := bundle(ns)
+// do not slow down other runs. An API server takes some time to delete new CRDs. deleteAll waits for that, but not
+// longer than waitTimeout.
+func (b *bench) deleteAll(ctx context.Context, ns string) error {
+	rendered, err := renderBundle(ns)
 	if err != nil {
 		return err
 	}
@@ -179,9 +183,9 @@ func (b *bench) clean(ctx context.Context, ns string) error {
 	}
 }
 
-// bundle renders the module for one run.
-func bundle(ns string) (*render.Bundle, error) {
-	list, err := render.Parse([]byte(module(ns, ns)))
+// renderBundle renders the module for one run.
+func renderBundle(ns string) (*render.Bundle, error) {
+	list, err := render.Parse([]byte(moduleYAML(ns, ns)))
 	if err != nil {
 		return nil, err
 	}
@@ -191,8 +195,8 @@ func bundle(ns string) (*render.Bundle, error) {
 	return render.Build(list, render.Options{})
 }
 
-func (b *bench) library(ctx context.Context, c *apply.Cluster, ns string) (func() error, error) {
-	rendered, err := bundle(ns)
+func (b *bench) applyByLibrary(ctx context.Context, c *apply.Cluster, ns string) (func() error, error) {
+	rendered, err := renderBundle(ns)
 	if err != nil {
 		return nil, err
 	}
@@ -210,8 +214,8 @@ func (b *bench) library(ctx context.Context, c *apply.Cluster, ns string) (func(
 	}, nil
 }
 
-func (b *bench) loop(ctx context.Context, client *http.Client, ns string) (func() error, error) {
-	rendered, err := bundle(ns)
+func (b *bench) applyByLoop(ctx context.Context, client *http.Client, ns string) (func() error, error) {
+	rendered, err := renderBundle(ns)
 	if err != nil {
 		return nil, err
 	}
@@ -278,9 +282,9 @@ func (b *bench) loop(ctx context.Context, client *http.Client, ns string) (func(
 	}, nil
 }
 
-func (b *bench) kubectl(ctx context.Context, ns string) (func() error, error) {
+func (b *bench) applyByKubectl(ctx context.Context, ns string) (func() error, error) {
 	file := filepath.Join(b.dir, ns+".yaml")
-	if err := os.WriteFile(file, []byte(module(ns, ns)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(moduleYAML(ns, ns)), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the module: %w", err)
 	}
 	var said bytes.Buffer
@@ -302,9 +306,9 @@ func (b *bench) kubectl(ctx context.Context, ns string) (func() error, error) {
 	}, nil
 }
 
-func (b *bench) helm(ctx context.Context, ns string) (func() error, error) {
+func (b *bench) applyByHelm(ctx context.Context, ns string) (func() error, error) {
 	file := &common.File{Name: "templates/module.yaml",
-		Data: []byte(module("{{ .Release.Namespace }}", "{{ .Release.Name }}"))}
+		Data: []byte(moduleYAML("{{ .Release.Namespace }}", "{{ .Release.Name }}"))}
 	one := &chart.Chart{Metadata: &chart.Metadata{APIVersion: chart.APIVersionV2, Name: "module", Version: "1.0.0"},
 		Templates: []*common.File{file}}
 	return func() error {

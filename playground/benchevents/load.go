@@ -38,22 +38,22 @@ type agent struct {
 // record is the number of bytes that TLS 1.3 adds to the data of a record.
 const record = 22
 
-func dial(address string, config *tls.Config) (*agent, error) {
+func connectAgent(address string, config *tls.Config) (*agent, error) {
 	c, err := tls.DialWithDialer(&net.Dialer{Timeout: 30 * time.Second}, "tcp", address, config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
 	return &agent{
 		Conn: c, answers: bufio.NewReaderSize(c, 1024),
-		event: post(protocol.EventPath(protocol.ManagerName),
+		event: encodePost(protocol.EventPath(protocol.ManagerName),
 			`{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"},`+
 				`"boot":"b1946ac92492d2347c6235b4","resource":"kymas","object":{"uid":"5d4f3c9e-6a0b-4a57-9d5e-0c3a7c2f1b11","resourceVersion":"123456","generation":7,"labels":{"operator.kyma-project.io/watched-by":"kyma"}}}`),
-		heartbeat: post(protocol.HeartbeatPath(protocol.ManagerName),
+		heartbeat: encodePost(protocol.HeartbeatPath(protocol.ManagerName),
 			`{"boot":"b1946ac92492d2347c6235b4","version":"1.0.0","sequence":7,"pending":0,"watchlist":"0123456789abcdef"}`),
 	}, nil
 }
 
-func post(path, body string) []byte {
+func encodePost(path, body string) []byte {
 	return []byte("POST " + path + " HTTP/1.1\r\nHost: " + serverName +
 		"\r\nUser-Agent: bench\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(
 		len(body)) + "\r\n\r\n" + body)
@@ -102,7 +102,7 @@ type bench struct {
 
 // measure runs one round.
 func measure(ctx context.Context, length time.Duration) (round Round, err error) {
-	b, err := open(ctx)
+	b, err := newBench(ctx)
 	if err != nil {
 		return round, err
 	}
@@ -112,43 +112,43 @@ func measure(ctx context.Context, length time.Duration) (round Round, err error)
 				_ = a.Close() // the connection is no longer needed
 			}
 		}
-		err = errors.Join(err, b.listener.end())
+		err = errors.Join(err, b.listener.stop())
 	}()
-	before, err := b.listener.ask()
+	before, err := b.listener.requestReport()
 	if err != nil {
 		return round, err
 	}
-	if round.Connect, err = b.watch(b.connect); err != nil {
+	if round.Connect, err = b.measureLoad(b.connectAgents); err != nil {
 		return round, err
 	}
-	after, err := b.listener.ask()
+	after, err := b.listener.requestReport()
 	if err != nil {
 		return round, err
 	}
 	round.IdleBytes = int(after.InUse-min(after.InUse, before.InUse)) / agents //nolint:gosec // some megabytes
 	steady := func(rate int) func(*tally) error {
-		return func(t *tally) error { return b.steady(ctx, t, rate, length) }
+		return func(t *tally) error { return b.sendAtRate(ctx, t, rate, length) }
 	}
 	steps := []struct {
 		into *Load
 		load func(*tally) error
 	}{
 		{&round.Steady, steady(offered)},
-		{&round.Most, func(t *tally) error { return b.most(ctx, t, length) }},
+		{&round.Most, func(t *tally) error { return b.sendAsManyAsPossible(ctx, t, length) }},
 		{&round.Alone, steady(agents)},
 		{&round.Flooded, func(t *tally) error {
 			var err error
-			round.Flood, err = b.flooded(ctx, t, steady(agents))
+			round.Flood, err = b.measureInFlood(ctx, t, steady(agents))
 			return err
 		}},
-		{&round.Heartbeats, b.heartbeats},
+		{&round.Heartbeats, b.sendHeartbeats},
 	}
 	for _, s := range steps {
-		if *s.into, err = b.watch(s.load); err != nil {
+		if *s.into, err = b.measureLoad(s.load); err != nil {
 			return round, err
 		}
 	}
-	after, err = b.listener.ask()
+	after, err = b.listener.requestReport()
 	if err != nil {
 		return round, err
 	}
@@ -161,8 +161,8 @@ func measure(ctx context.Context, length time.Duration) (round Round, err error)
 	return round, nil
 }
 
-// open starts the listener and makes the certificates.
-func open(ctx context.Context) (*bench, error) {
+// newBench starts the listener and makes the certificates.
+func newBench(ctx context.Context) (*bench, error) {
 	authority, err := newAuthority()
 	if err != nil {
 		return nil, err
@@ -181,13 +181,13 @@ func open(ctx context.Context) (*bench, error) {
 	if b.flood, err = authority.issue(floodName); err != nil {
 		return nil, err
 	}
-	if b.listener, err = begin(ctx, roleListener, b.order); err != nil {
+	if b.listener, err = startProcess(ctx, roleListener, b.order); err != nil {
 		return nil, err
 	}
 	for { // until the listener accepts connections
-		said, err := b.listener.ask()
+		said, err := b.listener.requestReport()
 		if err != nil {
-			return nil, errors.Join(err, b.listener.end())
+			return nil, errors.Join(err, b.listener.stop())
 		}
 		if b.order.Address = said.Address; said.Address != "" {
 			return b, nil
@@ -212,9 +212,9 @@ func (t *tally) add(status int, delay time.Duration) {
 	t.delays = append(t.delays, delay)
 }
 
-// watch runs a load and measures it.
-func (b *bench) watch(load func(*tally) error) (Load, error) {
-	before, err := b.listener.ask()
+// measureLoad runs a load and measures it.
+func (b *bench) measureLoad(load func(*tally) error) (Load, error) {
+	before, err := b.listener.requestReport()
 	if err != nil {
 		return Load{}, err
 	}
@@ -224,7 +224,7 @@ func (b *bench) watch(load func(*tally) error) (Load, error) {
 		return Load{}, err
 	}
 	took, own := time.Since(start), processorTime()-own
-	after, err := b.listener.ask()
+	after, err := b.listener.requestReport()
 	if err != nil {
 		return Load{}, err
 	}
@@ -244,15 +244,15 @@ func (b *bench) watch(load func(*tally) error) (Load, error) {
 	}, nil
 }
 
-// connect opens the connections of all agents.
-func (b *bench) connect(t *tally) error {
-	return each(connecting, agents, func(i int) error {
+// connectAgents opens the connections of all agents.
+func (b *bench) connectAgents(t *tally) error {
+	return runParallel(connecting, agents, func(i int) error {
 		config, err := b.order.clientConfig(b.pairs[i])
 		if err != nil {
 			return err
 		}
 		start := time.Now()
-		a, err := dial(b.order.Address, config)
+		a, err := connectAgent(b.order.Address, config)
 		if err != nil {
 			return err
 		}
@@ -263,8 +263,8 @@ func (b *bench) connect(t *tally) error {
 	})
 }
 
-// each calls work with the numbers 0 to n-1, in parallel goroutines.
-func each(parallel, n int, work func(int) error) error {
+// runParallel calls work with the numbers 0 to n-1, in parallel goroutines.
+func runParallel(parallel, n int, work func(int) error) error {
 	var (
 		next  atomic.Int64
 		group sync.WaitGroup
@@ -281,10 +281,10 @@ func each(parallel, n int, work func(int) error) error {
 	return errors.Join(errs...)
 }
 
-// steady sends events of all agents at a fixed rate. The agents take turns.
-func (b *bench) steady(ctx context.Context, t *tally, rate int, length time.Duration) error {
+// sendAtRate sends events of all agents at a fixed rate. The agents take turns.
+func (b *bench) sendAtRate(ctx context.Context, t *tally, rate int, length time.Duration) error {
 	start := time.Now()
-	return each(agents, agents, func(i int) error {
+	return runParallel(agents, agents, func(i int) error {
 		timer := time.NewTimer(0)
 		defer timer.Stop()
 		period := time.Second * agents / time.Duration(rate)
@@ -305,10 +305,10 @@ func (b *bench) steady(ctx context.Context, t *tally, rate int, length time.Dura
 	})
 }
 
-// most sends as many events as the listener accepts.
-func (b *bench) most(ctx context.Context, t *tally, length time.Duration) error {
+// sendAsManyAsPossible sends as many events as the listener accepts.
+func (b *bench) sendAsManyAsPossible(ctx context.Context, t *tally, length time.Duration) error {
 	end := time.Now().Add(length)
-	return each(under, under, func(worker int) error {
+	return runParallel(under, under, func(worker int) error {
 		for i := worker; time.Now().Before(end) && ctx.Err() == nil; i += under {
 			if i >= agents {
 				i = worker
@@ -324,9 +324,9 @@ func (b *bench) most(ctx context.Context, t *tally, length time.Duration) error 
 	})
 }
 
-// heartbeats sends several heartbeats from each agent; beats is the number of heartbeats.
-func (b *bench) heartbeats(t *tally) error {
-	return each(under, beats*agents, func(i int) error {
+// sendHeartbeats sends several heartbeats from each agent; beats is the number of heartbeats.
+func (b *bench) sendHeartbeats(t *tally) error {
+	return runParallel(under, beats*agents, func(i int) error {
 		a := b.agents[i%agents]
 		start := time.Now()
 		status, err := a.send(a.heartbeat)
@@ -335,22 +335,23 @@ func (b *bench) heartbeats(t *tally) error {
 	})
 }
 
-// flooded measures a load while another runtime sends as many requests as it can.
-func (b *bench) flooded(ctx context.Context, t *tally, load func(*tally) error) (answers map[int]int, err error) {
+// measureInFlood measures a load while another runtime sends as many requests as it can.
+func (b *bench) measureInFlood(ctx context.Context, t *tally, load func(*tally) error) (answers map[int]int,
+	err error) {
 	o := b.order
 	o.Own = b.flood
-	p, err := begin(ctx, roleFlood, o)
+	p, err := startProcess(ctx, roleFlood, o)
 	if err != nil {
 		return nil, err
 	}
 	if err := load(t); err != nil {
-		return nil, errors.Join(err, p.end())
+		return nil, errors.Join(err, p.stop())
 	}
 	_ = p.stdin.Close() // the flood ends with its input
 	if err := p.answers.Decode(&answers); err != nil {
-		return nil, fmt.Errorf("asking the flood: %w", errors.Join(err, p.end()))
+		return nil, fmt.Errorf("asking the flood: %w", errors.Join(err, p.stop()))
 	}
-	return answers, p.end()
+	return answers, p.stop()
 }
 
 // flood runs the process of a runtime that sends too many requests.
@@ -376,8 +377,8 @@ func flood(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	}
 	var mu sync.Mutex
 	answers := map[int]int{}
-	if err := each(flooding, flooding, func(int) error {
-		a, err := dial(o.Address, config)
+	if err := runParallel(flooding, flooding, func(int) error {
+		a, err := connectAgent(o.Address, config)
 		if err != nil {
 			return err
 		}

@@ -146,11 +146,11 @@ type Load struct {
 func (r *Result) setBest() {
 	r.Best = r.Rounds[0]
 	for _, round := range r.Rounds[1:] {
-		fastest(&r.Best.Connect, round.Connect)
-		fastest(&r.Best.Most, round.Most)
-		promptest(&r.Best.Steady, round.Steady)
-		promptest(&r.Best.Alone, round.Alone)
-		promptest(&r.Best.Heartbeats, round.Heartbeats)
+		keepHighestRate(&r.Best.Connect, round.Connect)
+		keepHighestRate(&r.Best.Most, round.Most)
+		keepShortestDelay(&r.Best.Steady, round.Steady)
+		keepShortestDelay(&r.Best.Alone, round.Alone)
+		keepShortestDelay(&r.Best.Heartbeats, round.Heartbeats)
 		if round.Flooded.P99 < r.Best.Flooded.P99 {
 			r.Best.Flooded, r.Best.Flood = round.Flooded, round.Flood
 		}
@@ -160,13 +160,13 @@ func (r *Result) setBest() {
 	r.Within = steady.Refused == 0 && steady.PerSecond >= 0.99*offered && steady.P99 < float64(maxP99.Milliseconds())
 }
 
-func fastest(best *Load, other Load) {
+func keepHighestRate(best *Load, other Load) {
 	if other.PerSecond > best.PerSecond {
 		*best = other
 	}
 }
 
-func promptest(best *Load, other Load) {
+func keepShortestDelay(best *Load, other Load) {
 	if other.P99 < best.P99 {
 		*best = other
 	}

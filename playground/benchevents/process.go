@@ -104,7 +104,7 @@ func (a *authority) issue(name string) (pair, error) {
 	return pair{der, encoded}, nil
 }
 
-func (p pair) open() (*tls.Certificate, error) {
+func (p pair) parse() (*tls.Certificate, error) {
 	key, err := x509.ParseECPrivateKey(p.Key)
 	if err != nil {
 		return nil, fmt.Errorf("parsing a key: %w", err)
@@ -118,7 +118,7 @@ func (o order) clientConfig(own pair) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parsing the root: %w", err)
 	}
-	certificate, err := own.open()
+	certificate, err := own.parse()
 	if err != nil {
 		return nil, err
 	}
@@ -136,8 +136,8 @@ type process struct {
 	answers *json.Decoder
 }
 
-// begin starts a child process in a role. The process ends when its input ends.
-func begin(ctx context.Context, role string, o order) (*process, error) {
+// startProcess starts a child process in a role. The process ends when its input ends.
+func startProcess(ctx context.Context, role string, o order) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
@@ -156,19 +156,19 @@ func begin(ctx context.Context, role string, o order) (*process, error) {
 		return nil, fmt.Errorf("starting the %s: %w", role, err)
 	}
 	if err := json.NewEncoder(p.stdin).Encode(o); err != nil {
-		return nil, fmt.Errorf("telling the %s what to do: %w", role, errors.Join(err, p.end()))
+		return nil, fmt.Errorf("telling the %s what to do: %w", role, errors.Join(err, p.stop()))
 	}
 	return p, nil
 }
 
-// end closes the input of a process, and waits until the process has ended.
-func (p *process) end() error {
+// stop closes the input of a process, and waits until the process has ended.
+func (p *process) stop() error {
 	_ = p.stdin.Close() // the process ends with its input
 	return p.command.Wait()
 }
 
-// ask requests a report from the listener.
-func (p *process) ask() (r report, err error) {
+// requestReport requests a report from the listener.
+func (p *process) requestReport() (r report, err error) {
 	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
 		return r, fmt.Errorf("asking the listener: %w", err)
 	}
@@ -193,7 +193,7 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("parsing the root: %w", err)
 	}
-	own, err := o.Own.open()
+	own, err := o.Own.parse()
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		if _, err := input.ReadBytes('\n'); err != nil {
 			break // the other process has ended or closed the input
 		}
-		if err := answers.Encode(look(l, delivered.Load())); err != nil {
+		if err := answers.Encode(reportOf(l, delivered.Load())); err != nil {
 			break
 		}
 	}
@@ -233,8 +233,8 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	return <-done
 }
 
-// look returns a report with the resource usage of the listener's process.
-func look(l *backchannel.Listener, delivered int64) report {
+// reportOf returns a report with the resource usage of the listener's process.
+func reportOf(l *backchannel.Listener, delivered int64) report {
 	cpu := processorTime()
 	runtime.GC()
 	var m runtime.MemStats

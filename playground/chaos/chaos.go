@@ -115,7 +115,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	var lost error
 	observing := make(chan struct{})
 	background.Go(func() {
-		lost = r.land.Host.Observe(life, sync.OnceFunc(func() { close(observing) }), wanted, r.promises.observe)
+		lost = r.land.Host.Observe(life, sync.OnceFunc(func() { close(observing) }), isChecked, r.promises.observe)
 	})
 	background.Go(func() { r.manager.watch(life) })
 	select {
@@ -131,7 +131,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	for round := uint64(0); ; round++ {
-		if err := r.round(ctx, round, empty); err != nil {
+		if err := r.runRound(ctx, round, empty); err != nil {
 			r.report.fail("round %d: %v", round, err)
 			r.report.Log = r.land.LogTail(40)
 			break
@@ -215,7 +215,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	for _, name := range clusters(r.options.Runtimes) {
+	for _, name := range clusterParts(r.options.Runtimes) {
 		if _, err := r.land.Gate(name); err != nil { // before faults use them concurrently
 			return err
 		}
@@ -268,8 +268,8 @@ func (r *run) steadyObjects() []string {
 	return all
 }
 
-// round makes one round.
-func (r *run) round(ctx context.Context, n uint64, empty picture) error {
+// runRound makes one round.
+func (r *run) runRound(ctx context.Context, n uint64, empty picture) error {
 	p := newPlan(r.options.Seed, n, r.options.Round, r.options.Runtimes, r.options.Pace)
 	if len(r.options.Only) > 0 {
 		p.faults = slices.DeleteFunc(p.faults, func(e event) bool { return !slices.Contains(r.options.Only, e.What) })
@@ -314,7 +314,7 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 	if err := r.checkIdle(ctx, want, before); err != nil {
 		return err
 	}
-	r.promises.release(r.steadyObjects()...)
+	r.promises.unprotect(r.steadyObjects()...)
 	if err := r.removeAllKymas(ctx, empty); err != nil {
 		return fmt.Errorf("removing everything, after the faults: %w", err)
 	}
@@ -370,7 +370,7 @@ func (r *run) inject(ctx context.Context, begin time.Time, e event) error {
 	if err := sleep(ctx, e.At-time.Since(begin)); err != nil {
 		return err
 	}
-	mine := r.lock(f.partName(e.Target))
+	mine := r.lockOf(f.partName(e.Target))
 	mine.Lock()
 	defer mine.Unlock()
 	until := time.Now().Add(e.For)
@@ -386,7 +386,7 @@ func (r *run) inject(ctx context.Context, begin time.Time, e event) error {
 	}
 	if err == nil {
 		r.logf("fault %s", e)
-		r.report.increment(r.report.Faults, e.What)
+		r.report.countIn(r.report.Faults, e.What)
 	} else {
 		r.logf("fault %s was not possible: %v", e, err)
 	}
@@ -408,8 +408,8 @@ func (r *run) inject(ctx context.Context, begin time.Time, e event) error {
 	return nil
 }
 
-// lock returns the lock of a part of the system, because only one fault at a time may use this part.
-func (r *run) lock(thing string) *sync.Mutex {
+// lockOf returns the lock of a part of the system, because only one fault at a time may use this part.
+func (r *run) lockOf(thing string) *sync.Mutex {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.locked[thing] == nil {

@@ -171,7 +171,7 @@ func TestDifference(t *testing.T) {
 	if diff := difference(want, picture{"a": nil, "b": map[string]any{"x": "1"}}); diff != "" {
 		t.Errorf("equal pictures: got %s", diff)
 	}
-	if names := clusters([]string{"r"}); !slices.Equal(names, []string{"control-plane", "r"}) {
+	if names := clusterParts([]string{"r"}); !slices.Equal(names, []string{"control-plane", "r"}) {
 		t.Errorf("clusters: got %q", names)
 	}
 }

@@ -36,15 +36,15 @@ func (f fault) partName(target string) string { return f.needs + "/" + target }
 // faults are all faults, in the order of the random choice. A new entry in this table, also at its end, changes the
 // plans of all seeds.
 var faults = []fault{
-	{"manager-kill", process, "process", 0, 3 * time.Second, killManager},
-	{"manager-freeze", process, "process", time.Second, 10 * time.Second, freezeManager},
-	{"api-server-restart", clusters, "server", 0, 5 * time.Second, restartServer},
-	{"connection-refused", clusters, "server", time.Second, 10 * time.Second, cut(cluster.Refuse)},
-	{"connection-silent", clusters, "server", time.Second, 20 * time.Second, cut(cluster.BlackHole)},
-	{"connection-slow", clusters, "server", 2 * time.Second, 20 * time.Second, slow},
-	{"registry-down", registry, "registry", 2 * time.Second, 20 * time.Second, breakRegistry},
-	{"tag-moved", registry, "tags", 2 * time.Second, 20 * time.Second, moveTag},
-	{"etcd-compact", etcd, "etcd", 0, 0, compact},
+	{"manager-kill", managerPart, "process", 0, 3 * time.Second, killManager},
+	{"manager-freeze", managerPart, "process", time.Second, 10 * time.Second, freezeManager},
+	{"api-server-restart", clusterParts, "server", 0, 5 * time.Second, restartServer},
+	{"connection-refused", clusterParts, "server", time.Second, 10 * time.Second, cutFault(cluster.Refuse)},
+	{"connection-silent", clusterParts, "server", time.Second, 20 * time.Second, cutFault(cluster.BlackHole)},
+	{"connection-slow", clusterParts, "server", 2 * time.Second, 20 * time.Second, slowFault},
+	{"registry-down", registryPart, "registry", 2 * time.Second, 20 * time.Second, breakRegistry},
+	{"tag-moved", registryPart, "tags", 2 * time.Second, 20 * time.Second, moveTag},
+	{"etcd-compact", etcdPart, "etcd", 0, 0, compactFault},
 	{"access-deleted", keptRuntimes, "access", time.Second, 10 * time.Second, deleteAccess},
 	{"access-rotated", keptRuntimes, "access", 2 * time.Second, 20 * time.Second, rotateAccess},
 	{"answers-failing", keptRuntimes, "access", 2 * time.Second, 15 * time.Second, failAnswers},
@@ -55,14 +55,14 @@ var faults = []fault{
 	{"object-edited", allRuntimes, "hand", 0, 0, editObject},
 }
 
-func process([]string) []string  { return []string{"manager"} }
-func registry([]string) []string { return []string{"registry"} }
+func managerPart([]string) []string  { return []string{"manager"} }
+func registryPart([]string) []string { return []string{"registry"} }
 
-func clusters(runtimes []string) []string {
+func clusterParts(runtimes []string) []string {
 	return append([]string{landscape.ControlPlane}, runtimes...)
 }
 
-func etcd([]string) []string { return []string{"etcd"} }
+func etcdPart([]string) []string { return []string{"etcd"} }
 
 func allRuntimes(runtimes []string) []string { return runtimes }
 
@@ -88,19 +88,19 @@ func restartServer(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, er
 	return c.Start, c.Stop(ctx)
 }
 
-func cut(how cluster.Cut) func(context.Context, *run, event, *rand.Rand) (undo, error) {
+func cutFault(how cluster.Cut) func(context.Context, *run, event, *rand.Rand) (undo, error) {
 	return func(_ context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
 		r.land.Clusters[e.Target].Cut(how)
-		return r.mend(e.Target), nil
+		return r.undoFault(e.Target), nil
 	}
 }
 
-func slow(_ context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
+func slowFault(_ context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
 	r.land.Clusters[e.Target].Slow(time.Duration(20+pick.IntN(400)) * time.Millisecond)
-	return r.mend(e.Target), nil
+	return r.undoFault(e.Target), nil
 }
 
-func (r *run) mend(name string) undo {
+func (r *run) undoFault(name string) undo {
 	return func(context.Context) error {
 		r.land.Clusters[name].Mend()
 		return nil
@@ -121,20 +121,20 @@ func breakRegistry(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, erro
 func moveTag(ctx context.Context, r *run, _ event, pick *rand.Rand) (undo, error) {
 	name, v := varied[pick.IntN(len(varied))], 1+pick.IntN(versions)
 	t := &v1beta2.ModuleTemplate{}
-	key := client.ObjectKey{Namespace: r.land.Namespace(), Name: v1beta2.ModuleTemplateName(name, version(v))}
+	key := client.ObjectKey{Namespace: r.land.Namespace(), Name: v1beta2.ModuleTemplateName(name, versionText(v))}
 	if err := r.land.Clients[landscape.ControlPlane].Get(ctx, key, t); err != nil {
 		return nil, fmt.Errorf("reading ModuleTemplate %s: %w", key.Name, err)
 	}
 	if t.Annotations[v1beta2.AnnotationContentDigest] == "" {
 		return nil, errNothing // the manager accepts the first content that it finds
 	}
-	r.logf("moving the tag of %s %s", name, version(v))
+	r.logf("moving the tag of %s %s", name, versionText(v))
 	return func(ctx context.Context) error {
-		if err := r.land.Push(ctx, release(name, v, original)); err != nil {
+		if err := r.land.Push(ctx, newModule(name, v, original)); err != nil {
 			return err
 		}
 		return r.retryAll(ctx)
-	}, r.land.Push(ctx, release(name, v, "replaced"))
+	}, r.land.Push(ctx, newModule(name, v, "replaced"))
 }
 
 // retryAll requests a retry of all Kymas.
@@ -154,7 +154,7 @@ func (r *run) retryAll(ctx context.Context) error {
 	return nil
 }
 
-func compact(ctx context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
+func compactFault(ctx context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
 	return nil, r.land.Host.Compact(ctx)
 }
 

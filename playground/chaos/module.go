@@ -103,8 +103,8 @@ data: {text: theirs, more: ours}
 // kindOf returns the kind of a module's custom resource.
 func kindOf(module string) string { return strings.ToUpper(module[:1]) + module[1:] }
 
-// release returns a version of a module. text is a text in its ConfigMap.
-func release(name string, v int, text string) landscape.Module {
+// newModule returns a version of a module. text is a text in its ConfigMap.
+func newModule(name string, v int, text string) landscape.Module {
 	content := manifest
 	if name == left || name == right {
 		content += shared
@@ -112,11 +112,12 @@ func release(name string, v int, text string) landscape.Module {
 	if name == left {
 		content += inherited
 	}
-	content = strings.NewReplacer("MODULE", name, "KIND", kindOf(name), "VERSION", version(v), "something",
+	content = strings.NewReplacer("MODULE", name, "KIND", kindOf(name), "VERSION", versionText(v), "something",
 		text).Replace(content)
 	cr := fmt.Sprintf("{apiVersion: chaos.example.com/v1, kind: %s, metadata: {name: %s, namespace: kyma-system}}",
 		kindOf(name), name)
-	return landscape.Module{Name: name, Version: version(v), Component: component(name), Manifest: []byte(content),
+	return landscape.Module{Name: name, Version: versionText(v), Component: componentName(name),
+		Manifest:  []byte(content),
 		DefaultCR: []byte(cr)}
 }
 
@@ -124,7 +125,7 @@ func release(name string, v int, text string) landscape.Module {
 func publish(ctx context.Context, l *landscape.Landscape) error {
 	for _, name := range append([]string{steady}, varied...) {
 		for v := 1; v <= versions; v++ {
-			if err := l.Publish(ctx, release(name, v, original)); err != nil {
+			if err := l.Publish(ctx, newModule(name, v, original)); err != nil {
 				return err
 			}
 		}
@@ -135,6 +136,6 @@ func publish(ctx context.Context, l *landscape.Landscape) error {
 // original returns the text in the ConfigMap of a module as it was published.
 const original = "something"
 
-func component(module string) string { return "kyma-project.io/module/" + module }
+func componentName(module string) string { return "kyma-project.io/module/" + module }
 
-func version(n int) string { return fmt.Sprintf("%d.0.0", n) }
+func versionText(n int) string { return fmt.Sprintf("%d.0.0", n) }

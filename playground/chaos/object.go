@@ -30,7 +30,7 @@ var errNothing = errors.New("there is no such object now")
 // chooseObject returns a random object of a module in a runtime.
 func (r *run) chooseObject(ctx context.Context, name string, pick *rand.Rand,
 	fits func(*unstructured.Unstructured) bool) (*unstructured.Unstructured, error) {
-	objects, err := r.land.Clusters[name].Objects(ctx, func(key string) bool { return wanted(name, key) })
+	objects, err := r.land.Clusters[name].Objects(ctx, func(key string) bool { return isChecked(name, key) })
 	if err != nil {
 		return nil, err
 	}

@@ -31,9 +31,9 @@ const catalog = "operator.kyma-project.io/module"
 // takePicture reads the current state of all clusters.
 func (r *run) takePicture(ctx context.Context) (picture, error) {
 	p := picture{}
-	for _, name := range clusters(r.options.Runtimes) {
+	for _, name := range clusterParts(r.options.Runtimes) {
 		objects, err := r.land.Clusters[name].Objects(ctx, func(key string) bool {
-			return wanted(name, key) && !slices.ContainsFunc(incidental, func(prefix string) bool {
+			return isChecked(name, key) && !slices.ContainsFunc(incidental, func(prefix string) bool {
 				return strings.HasPrefix(key, prefix)
 			}) && (name != landscape.ControlPlane || !strings.HasPrefix(key, catalog))
 		})
@@ -41,14 +41,14 @@ func (r *run) takePicture(ctx context.Context) (picture, error) {
 			return nil, err
 		}
 		for _, o := range objects {
-			p[name+"/"+o.Key] = content(o)
+			p[name+"/"+o.Key] = comparedContent(o)
 		}
 	}
 	return p, nil
 }
 
-// content returns the comparable content of an object of ours.
-func content(o cluster.Stored) any {
+// comparedContent returns the comparable content of an object of ours.
+func comparedContent(o cluster.Stored) any {
 	if o.Object == nil || o.Cluster == landscape.ControlPlane && o.Object.GetKind() != v1beta2.KindKyma &&
 		o.Object.GetKind() != "Manifest" {
 		return nil

@@ -89,12 +89,12 @@ func initialRequests(runtimes []string) []event {
 	for _, module := range append([]string{steady}, varied...) {
 		m.channels[module] = []int{1, 1, 2}
 		all = append(all, event{What: "move", Target: module,
-			change: &change{channels: m.assignment(module), want: map[string]map[string]int{}}})
+			change: &change{channels: m.channelVersions(module), want: map[string]map[string]int{}}})
 	}
 	for _, name := range runtimes {
 		m.register(name)
 		all = append(all, event{What: "create", Target: name,
-			change: &change{create: true, modules: m.list(name), want: m.wantedVersions()}})
+			change: &change{create: true, modules: m.requestedModules(name), want: m.wantedVersions()}})
 	}
 	return all
 }
@@ -117,7 +117,7 @@ func (m *model) request(r *rand.Rand, at time.Duration, runtimes []string) []eve
 			delete(m.ignored, name+"/"+other)
 		}
 		return []event{{At: at, What: "create", Target: name,
-			change: &change{create: true, modules: m.list(name), want: m.wantedVersions()}}}
+			change: &change{create: true, modules: m.requestedModules(name), want: m.wantedVersions()}}}
 	case draw == 0 && name == runtimes[len(runtimes)-1]:
 		delete(m.runtimes, name)
 		return []event{{At: at, What: "remove", Target: name, change: &change{remove: true, want: m.wantedVersions()}}}
@@ -127,12 +127,12 @@ func (m *model) request(r *rand.Rand, at time.Duration, runtimes []string) []eve
 		return m.enable(r, at, name, module)
 	case draw <= 5:
 		delete(m.runtimes[name], module)
-		return m.edit(at, "disable", name, module)
+		return m.requestModules(at, "disable", name, module)
 	case enabled.CustomResourcePolicy == v1beta2.Ignore && draw <= 7:
 		enabled.CustomResourcePolicy = v1beta2.CreateAndDelete
 		m.ignored[name+"/"+module] = false
 		m.runtimes[name][module] = enabled
-		return m.edit(at, "custom-resource", name, module)
+		return m.requestModules(at, "custom-resource", name, module)
 	default:
 		faster := m.fastest[name+"/"+module] + r.IntN(2)
 		if faster >= len(channelNames) {
@@ -141,7 +141,7 @@ func (m *model) request(r *rand.Rand, at time.Duration, runtimes []string) []eve
 		m.fastest[name+"/"+module] = faster
 		enabled.Channel = channelNames[faster]
 		m.runtimes[name][module] = enabled
-		return m.edit(at, "channel", name, module+" "+enabled.Channel)
+		return m.requestModules(at, "channel", name, module+" "+enabled.Channel)
 	}
 }
 
@@ -157,13 +157,13 @@ func (m *model) enable(r *rand.Rand, at time.Duration, name, module string) []ev
 	m.ignored[key] = policy == v1beta2.Ignore
 	m.runtimes[name][module] = v1beta2.Module{Name: module, Channel: channelNames[faster],
 		CustomResourcePolicy: policy}
-	return m.edit(at, "enable", name, fmt.Sprintf("%s %s %s", module, channelNames[faster], policy))
+	return m.requestModules(at, "enable", name, fmt.Sprintf("%s %s %s", module, channelNames[faster], policy))
 }
 
-// edit returns the request that sets the modules of a runtime to those of the model.
-func (m *model) edit(at time.Duration, what, name, text string) []event {
+// requestModules returns the request that sets the modules of a runtime to those of the model.
+func (m *model) requestModules(at time.Duration, what, name, text string) []event {
 	return []event{{At: at, What: what, Target: name, Text: text,
-		change: &change{modules: m.list(name), want: m.wantedVersions()}}}
+		change: &change{modules: m.requestedModules(name), want: m.wantedVersions()}}}
 }
 
 // moveChannel moves one channel of a module to a newer version, and all faster channels that would be older.
@@ -175,19 +175,19 @@ func (m *model) moveChannel(r *rand.Rand, at time.Duration, module string) []eve
 		moved[i] = max(moved[i], to)
 	}
 	m.channels[module] = moved
-	return []event{{At: at, What: "move", Target: module, Text: fmt.Sprint(m.assignment(module)),
-		change: &change{channels: m.assignment(module), want: m.wantedVersions()}}}
+	return []event{{At: at, What: "move", Target: module, Text: fmt.Sprint(m.channelVersions(module)),
+		change: &change{channels: m.channelVersions(module), want: m.wantedVersions()}}}
 }
 
-func (m *model) assignment(module string) map[string]string {
+func (m *model) channelVersions(module string) map[string]string {
 	all := map[string]string{}
 	for i, name := range channelNames {
-		all[name] = version(m.channels[module][i])
+		all[name] = versionText(m.channels[module][i])
 	}
 	return all
 }
 
-func (m *model) list(name string) []v1beta2.Module {
+func (m *model) requestedModules(name string) []v1beta2.Module {
 	return slices.Collect(func(yield func(v1beta2.Module) bool) {
 		for _, module := range slices.Sorted(maps.Keys(m.runtimes[name])) {
 			if !yield(m.runtimes[name][module]) {

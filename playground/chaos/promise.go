@@ -39,9 +39,9 @@ func newPromises(namespace string, say func(string, ...any)) *promises {
 		newest:  map[string]int{}, manifests: map[string]*unstructured.Unstructured{}}
 }
 
-// wanted reports whether the changes of an object in etcd are checked, given its key. Keys that change all the time and
-// concern no promise are left out.
-func wanted(_, key string) bool {
+// isChecked reports whether the changes of an object in etcd are checked, given its key. Keys that change all the time
+// and concern no promise are left out.
+func isChecked(_, key string) bool {
 	for _, prefix := range []string{"events/", "leases/", "masterleases/", "minions/", "pods/", "endpointslices/",
 		"services/endpoints/", "replicasets/"} {
 		if strings.HasPrefix(key, prefix) {
@@ -64,8 +64,8 @@ func (p *promises) protect(exact bool, objects ...string) {
 	}
 }
 
-// release ends the protection of objects.
-func (p *promises) release(objects ...string) {
+// unprotect ends the protection of objects.
+func (p *promises) unprotect(objects ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, o := range objects {

@@ -38,7 +38,7 @@ type Report struct {
 	mu sync.Mutex // guards Faults, Requests and Failures during the run
 }
 
-func (r *Report) increment(of map[string]int, what string) {
+func (r *Report) countIn(of map[string]int, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of[what]++
@@ -117,11 +117,11 @@ func (r *run) settledState(ctx context.Context) (picture, usage, error) {
 	if err != nil {
 		return nil, usage{}, err
 	}
-	u, err := r.usage(ctx)
+	u, err := r.readUsage(ctx)
 	return p, u, err
 }
 
-func (r *run) usage(ctx context.Context) (u usage, err error) {
+func (r *run) readUsage(ctx context.Context) (u usage, err error) {
 	all, err := r.land.Metrics(ctx)
 	return usage{Goroutines: all.Sum("go_goroutines"), Files: all.Sum("process_open_fds"),
 		Live: all.Sum("go_gc_heap_live_bytes")}, err
@@ -160,8 +160,8 @@ func (r *run) checkIdle(ctx context.Context, want picture, before usage) error {
 	if err := sleep(ctx, r.options.Idle); err != nil {
 		return err
 	}
-	for _, name := range clusters(r.options.Runtimes) {
-		if writes := r.writes(name, marks[name]); len(writes) > 0 {
+	for _, name := range clusterParts(r.options.Runtimes) {
+		if writes := r.writesSince(name, marks[name]); len(writes) > 0 {
 			return fmt.Errorf("the idle manager has sent %d writes to %s: %s", len(writes), name,
 				strings.Join(writes[:min(len(writes), 5)], ", "))
 		}
@@ -173,7 +173,7 @@ func (r *run) checkIdle(ctx context.Context, want picture, before usage) error {
 	if diff := difference(want, got); diff != "" {
 		return fmt.Errorf("the state does not stay that of the run without faults: %s", diff)
 	}
-	after, err := r.usage(ctx)
+	after, err := r.readUsage(ctx)
 	if err != nil {
 		return err
 	}
@@ -185,8 +185,8 @@ func (r *run) checkIdle(ctx context.Context, want picture, before usage) error {
 	return nil
 }
 
-// writes returns the writes of the manager to a cluster since the mark, without leases, events and reviews.
-func (r *run) writes(name string, since cluster.Mark) []string {
+// writesSince returns the writes of the manager to a cluster since the mark, without leases, events and reviews.
+func (r *run) writesSince(name string, since cluster.Mark) []string {
 	var all []string
 	for _, q := range r.land.Clusters[name].Requests(since) {
 		if q.UserAgent == managerAgent && q.Resource != "leases" && q.Resource != "events" &&

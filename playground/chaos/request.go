@@ -24,7 +24,7 @@ func (r *run) makeRequests(ctx context.Context, begin time.Time, requests []even
 			return err
 		}
 		r.logf("request %s", e)
-		r.report.increment(r.report.Requests, e.What)
+		r.report.countIn(r.report.Requests, e.What)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func (r *run) tryRequest(ctx context.Context, e event) error {
 	c := e.change
 	switch {
 	case c.channels != nil:
-		return r.land.Assign(ctx, e.Target, component(e.Target), c.channels)
+		return r.land.Assign(ctx, e.Target, componentName(e.Target), c.channels)
 	case c.remove:
 		return client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, r.kyma(e.Target)))
 	case c.create:
@@ -119,9 +119,9 @@ func (r *run) firstDifference(ctx context.Context, want map[string]map[string]in
 				len(k.Status.Modules), len(modules), k.Status.LastOperation.Operation)
 		}
 		for _, m := range k.Status.Modules {
-			if m.Version != version(modules[m.Name]) || m.State != v1beta2.StateReady {
+			if m.Version != versionText(modules[m.Name]) || m.State != v1beta2.StateReady {
 				return fmt.Sprintf("module %s of %s is %s in version %s instead of %s: %s", m.Name, k.Name, m.State,
-					m.Version, version(modules[m.Name]), m.Message)
+					m.Version, versionText(modules[m.Name]), m.Message)
 			}
 		}
 	}

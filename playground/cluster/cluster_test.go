@@ -682,7 +682,7 @@ func TestAudit(t *testing.T) {
 func fetch(t *testing.T, pod *corev1.Pod, method, path string) string {
 	t.Helper()
 	request := must[*http.Request](t)(http.NewRequestWithContext(t.Context(), method,
-		"http://"+net.JoinHostPort(loopback(pod.Status.PodIP), "8080")+path, nil))
+		"http://"+net.JoinHostPort(loopbackAddress(pod.Status.PodIP), "8080")+path, nil))
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
@@ -749,7 +749,7 @@ func TestProcess(t *testing.T) {
 		if p.Status.Phase != corev1.PodRunning {
 			return false
 		}
-		conn, err := net.Dial("tcp", net.JoinHostPort(loopback(p.Status.PodIP), "8080"))
+		conn, err := net.Dial("tcp", net.JoinHostPort(loopbackAddress(p.Status.PodIP), "8080"))
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -775,7 +775,7 @@ func TestProcess(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"FROM_IMAGE": "yes", "POD_NAMESPACE": ns, "SECRET": "secret value", "CONFIG_A": "config value",
-		"COMPOSED": "config value!", "POD_IP": loopback(pod.Status.PodIP),
+		"COMPOSED": "config value!", "POD_IP": loopbackAddress(pod.Status.PodIP),
 	} {
 		if values[name] != want {
 			t.Errorf("variable %s: got %q, want %q", name, values[name], want)
@@ -786,7 +786,7 @@ func TestProcess(t *testing.T) {
 	}
 	folder := values["HOME"]
 	if diff := cmp.Diff([]string{
-		"--listen=" + loopback(pod.Status.PodIP) + ":8080", "--not-ready", "--namespace=" + ns,
+		"--listen=" + loopbackAddress(pod.Status.PodIP) + ":8080", "--not-ready", "--namespace=" + ns,
 		"--secret=" + filepath.Join(folder, "volumes/secret/key"), "$(A)", "--leader-elect=false",
 	}, args); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
@@ -806,7 +806,7 @@ func TestProcess(t *testing.T) {
 		t.Errorf("user of the process: got %q, want %q", got, want)
 	}
 
-	if response, err := http.Get("http://" + net.JoinHostPort(loopback(pod.Status.PodIP),
+	if response, err := http.Get("http://" + net.JoinHostPort(loopbackAddress(pod.Status.PodIP),
 		"8080") + "/exit"); err == nil {
 		t.Errorf("asking the process to fail: got an answer, closed with %v", response.Body.Close())
 	}
@@ -830,7 +830,7 @@ func TestProcess(t *testing.T) {
 		if _, err := client.CoreV1().Pods(ns).Get(ctx, "p", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("pod is still there: %w", err)
 		}
-		if conn, err := net.Dial("tcp", net.JoinHostPort(loopback(pod.Status.PodIP), "8080")); err == nil {
+		if conn, err := net.Dial("tcp", net.JoinHostPort(loopbackAddress(pod.Status.PodIP), "8080")); err == nil {
 			return errors.Join(errors.New("process is still there"), conn.Close())
 		}
 		if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
@@ -913,7 +913,7 @@ func TestRestart(t *testing.T) {
 		err, syscall.ECONNREFUSED) {
 		t.Errorf("asking a stopped cluster: got %v, want connection refused", err)
 	}
-	if conn, err := net.Dial("tcp", net.JoinHostPort(loopback(before.Status.PodIP), "8080")); err == nil {
+	if conn, err := net.Dial("tcp", net.JoinHostPort(loopbackAddress(before.Status.PodIP), "8080")); err == nil {
 		t.Error("the process runs on in a stopped cluster")
 		_ = conn.Close()
 	}

@@ -213,8 +213,8 @@ func (n *node) handleDelete(object *corev1.Pod) {
 	}
 }
 
-// address returns an address for a pod. If the pod already has an address, address returns that one.
-func (n *node) address(object *corev1.Pod) string {
+// assignAddress returns an address for a pod. If the pod already has an address, assignAddress returns that one.
+func (n *node) assignAddress(object *corev1.Pod) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if ip := object.Status.PodIP; strings.HasPrefix(ip, fmt.Sprintf("10.%d.", n.subnet)) && n.ips[ip] == "" {
@@ -234,10 +234,10 @@ func (n *node) address(object *corev1.Pod) string {
 	}
 }
 
-// loopback returns the address on this machine on which the process of a pod listens. For the pod address 10.x.y.z,
-// loopback returns 127.x.y.z. Kubernetes refuses 127.x.y.z in endpoints, so pods cannot have a loopback address in
-// their status.
-func loopback(podIP string) string { return "127." + strings.TrimPrefix(podIP, "10.") }
+// loopbackAddress returns the address on this machine on which the process of a pod listens. For the pod address
+// 10.x.y.z, loopbackAddress returns 127.x.y.z. Kubernetes refuses 127.x.y.z in endpoints, so pods cannot have a
+// loopback address in their status.
+func loopbackAddress(podIP string) string { return "127." + strings.TrimPrefix(podIP, "10.") }
 
 // isPodIP reports whether an address is in the range that nodes of this package give to pods.
 func isPodIP(address string) bool {
@@ -367,7 +367,7 @@ func (p *pod) triggerReport() {
 // the end of the pod, or when the pod is deleted, run writes the last status and removes the pod.
 func (p *pod) run() {
 	defer p.forget()
-	p.ip = p.node.address(p.current())
+	p.ip = p.node.assignAddress(p.current())
 	reported := make(chan struct{})
 	stopReports := make(chan struct{})
 	go func() {
@@ -510,7 +510,7 @@ func (p *pod) runRepeatedly(ctx context.Context, c *container) {
 			return
 		}
 		p.warn("BackOff", "Back-off restarting failed container %s in pod %s", c.spec.Name, p.current().Name)
-		if !wait(ctx, backOff) {
+		if !sleepOrDone(ctx, backOff) {
 			p.changeContainers(func() { c.state, c.last = c.last, corev1.ContainerState{} })
 			return
 		}
@@ -531,7 +531,7 @@ func (p *pod) waitIfUnpullable(ctx context.Context, c *container) bool {
 		c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: cause}}
 	})
 	p.warn("Failed", "Failed to pull image %q: %s", c.spec.Image, cause)
-	if wait(ctx, minBackOff) {
+	if sleepOrDone(ctx, minBackOff) {
 		p.changeContainers(func() {
 			c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 				Reason: "ImagePullBackOff", Message: fmt.Sprintf(
@@ -556,7 +556,7 @@ func (p *pod) simulate(ctx context.Context, c *container) end {
 	finite := c.init && !c.sidecar || p.current().Spec.RestartPolicy != corev1.RestartPolicyAlways
 	switch {
 	case name == "crash":
-		if wait(ctx, crashAfter) {
+		if sleepOrDone(ctx, crashAfter) {
 			return end{code: 1, reason: "Error", message: "simulated crash: the image's name says so"}
 		}
 	case name == "slow-start":
@@ -564,12 +564,12 @@ func (p *pod) simulate(ctx context.Context, c *container) end {
 		if d, err := time.ParseDuration(imageTag(c.spec.Image)); err == nil {
 			delay = d
 		}
-		if wait(ctx, delay) && !finite {
+		if sleepOrDone(ctx, delay) && !finite {
 			p.changeContainers(func() { c.ready = true })
 			<-ctx.Done()
 		}
 	case finite:
-		wait(ctx, finishAfter)
+		sleepOrDone(ctx, finishAfter)
 	default:
 		<-ctx.Done()
 	}
@@ -586,8 +586,8 @@ func (p *pod) setRunning(c *container, ready bool) {
 	})
 }
 
-// wait waits for the duration d. wait reports false if ctx has ended.
-func wait(ctx context.Context, d time.Duration) bool {
+// sleepOrDone waits for the duration d. sleepOrDone reports false if ctx has ended.
+func sleepOrDone(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -607,8 +607,8 @@ func (p *pod) containerID(c *container) string {
 	return fmt.Sprintf("playground://%s/%s/%d", p.uid, c.spec.Name, c.restarts)
 }
 
-// grace returns the time between SIGTERM and SIGKILL for the processes of the pod.
-func (p *pod) grace() time.Duration {
+// gracePeriod returns the time between SIGTERM and SIGKILL for the processes of the pod.
+func (p *pod) gracePeriod() time.Duration {
 	if p.gone.Err() != nil { // the node shuts down, or the pod was deleted by force
 		return stopGrace
 	}
@@ -626,7 +626,7 @@ func (p *pod) writeChanges(stop <-chan struct{}) {
 		case <-stop:
 			return
 		}
-		if !p.write() && !wait(p.gone, retryStatus) {
+		if !p.write() && !sleepOrDone(p.gone, retryStatus) {
 			return
 		}
 	}
@@ -635,7 +635,7 @@ func (p *pod) writeChanges(stop <-chan struct{}) {
 // writeLastStatus writes the last status. writeLastStatus retries until the write succeeds or the context gone has
 // ended.
 func (p *pod) writeLastStatus() {
-	for !p.write() && wait(p.gone, retryStatus) {
+	for !p.write() && sleepOrDone(p.gone, retryStatus) {
 	}
 }
 
@@ -711,7 +711,7 @@ func (p *pod) deletePod() {
 		err := p.node.client.CoreV1().Pods(object.Namespace).Delete(p.gone, object.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &p.uid},
 		})
-		if err == nil || isPodGone(err) || !wait(p.gone, retryStatus) {
+		if err == nil || isPodGone(err) || !sleepOrDone(p.gone, retryStatus) {
 			return
 		}
 	}

@@ -62,12 +62,12 @@ func (p *pod) writePodFiles() bool {
 					Message: err.Error()}}
 			}
 		})
-		if !wait(p.dead, minBackOff) {
+		if !sleepOrDone(p.dead, minBackOff) {
 			return false
 		}
 	}
 	p.node.wg.Go(func() {
-		for wait(p.dead, refreshInterval) {
+		for sleepOrDone(p.dead, refreshInterval) {
 			if err := f.write(p.dead); err != nil && p.dead.Err() == nil {
 				p.warn("FailedMount", "refreshing files of pod %s: %v", object.Name, err)
 			}
@@ -92,7 +92,7 @@ func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 			c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError",
 				Message: err.Error()}}
 		})
-		if !wait(ctx, minBackOff) {
+		if !sleepOrDone(ctx, minBackOff) {
 			return end{code: 1, reason: "Error", message: err.Error()}
 		}
 		command, err = p.command(ctx, c, image)
@@ -133,14 +133,14 @@ func processResult(err error, state *os.ProcessState, log string) end {
 			e.code, e.signal = 128+int32(status.Signal()), int32(status.Signal())
 		}
 	}
-	if text := tail(log, logTail); text != "" {
+	if text := lastLines(log, logTail); text != "" {
 		e.message = text
 	}
 	return e
 }
 
-// tail returns the complete lines in the last n bytes of a file, or "" if there are none.
-func tail(name string, n int64) string {
+// lastLines returns the complete lines in the last n bytes of a file, or "" if there are none.
+func lastLines(name string, n int64) string {
 	file, err := os.Open(name) //nolint:gosec // the path is made of our own folder and checked names
 	if err != nil {
 		return ""
@@ -178,7 +178,7 @@ func (p *pod) terminate(ctx context.Context, exited <-chan struct{}, c *containe
 	}
 	p.changeContainers(func() { c.ready = false })
 	_ = syscall.Kill(-pid, syscall.SIGTERM)
-	timer := time.NewTimer(p.grace())
+	timer := time.NewTimer(p.gracePeriod())
 	defer timer.Stop()
 	select {
 	case <-exited:
@@ -212,7 +212,7 @@ func (p *pod) probe(exited <-chan struct{}, c *container) {
 			InsecureSkipVerify: true,
 		}},
 	}
-	hosts := []string{loopback(p.ip), "127.0.0.1"}
+	hosts := []string{loopbackAddress(p.ip), "127.0.0.1"}
 	if probe.HTTPGet.Host != "" {
 		hosts = []string{probe.HTTPGet.Host}
 	}
@@ -351,7 +351,7 @@ func (p *pod) localiser(spec *corev1.Container) func(string) string {
 	paths := strings.NewReplacer(pairs...)
 	return func(value string) string {
 		if m := anyAddress.FindStringSubmatch(value); m != nil {
-			return m[1] + loopback(p.ip) + m[2]
+			return m[1] + loopbackAddress(p.ip) + m[2]
 		}
 		return paths.Replace(value)
 	}
@@ -381,14 +381,14 @@ func (p *pod) environment(ctx context.Context, spec *corev1.Container) (map[stri
 		found := true
 		switch {
 		case from.FieldRef != nil:
-			value, err = p.field(object, from.FieldRef.FieldPath, loopback(p.ip))
+			value, err = p.fieldValue(object, from.FieldRef.FieldPath, loopbackAddress(p.ip))
 		case from.ResourceFieldRef != nil:
 			value, err = podresource.ExtractContainerResourceValue(from.ResourceFieldRef, spec)
 		case from.ConfigMapKeyRef != nil:
-			value, found, err = p.key(ctx, "ConfigMap", from.ConfigMapKeyRef.Name, from.ConfigMapKeyRef.Key,
+			value, found, err = p.keyValue(ctx, "ConfigMap", from.ConfigMapKeyRef.Name, from.ConfigMapKeyRef.Key,
 				from.ConfigMapKeyRef.Optional)
 		case from.SecretKeyRef != nil:
-			value, found, err = p.key(ctx, "Secret", from.SecretKeyRef.Name, from.SecretKeyRef.Key,
+			value, found, err = p.keyValue(ctx, "Secret", from.SecretKeyRef.Name, from.SecretKeyRef.Key,
 				from.SecretKeyRef.Optional)
 		}
 		if err != nil {
@@ -406,9 +406,9 @@ func (p *pod) envFrom(ctx context.Context, source corev1.EnvFromSource) (map[str
 	var err error
 	switch {
 	case source.ConfigMapRef != nil:
-		data, err = p.data(ctx, "ConfigMap", source.ConfigMapRef.Name, source.ConfigMapRef.Optional)
+		data, err = p.objectData(ctx, "ConfigMap", source.ConfigMapRef.Name, source.ConfigMapRef.Optional)
 	case source.SecretRef != nil:
-		data, err = p.data(ctx, "Secret", source.SecretRef.Name, source.SecretRef.Optional)
+		data, err = p.objectData(ctx, "Secret", source.SecretRef.Name, source.SecretRef.Optional)
 	}
 	values := map[string]string{}
 	for key, value := range data {
@@ -417,9 +417,9 @@ func (p *pod) envFrom(ctx context.Context, source corev1.EnvFromSource) (map[str
 	return values, err
 }
 
-// field returns a field of the pod as the downward API does. For the pod IP, field returns the address on which the
-// process can listen.
-func (p *pod) field(object *corev1.Pod, path, ip string) (string, error) {
+// fieldValue returns a field of the pod as the downward API does. For the pod IP, fieldValue returns the address on
+// which the process can listen.
+func (p *pod) fieldValue(object *corev1.Pod, path, ip string) (string, error) {
 	switch path {
 	case "spec.nodeName":
 		return object.Spec.NodeName, nil
@@ -433,9 +433,9 @@ func (p *pod) field(object *corev1.Pod, path, ip string) (string, error) {
 	return fieldpath.ExtractFieldPathAsString(object, path)
 }
 
-// key returns one value of a ConfigMap or Secret. key returns false if the value is missing and optional.
-func (p *pod) key(ctx context.Context, kind, name, key string, optional *bool) (string, bool, error) {
-	data, err := p.data(ctx, kind, name, optional)
+// keyValue returns one value of a ConfigMap or Secret. keyValue returns false if the value is missing and optional.
+func (p *pod) keyValue(ctx context.Context, kind, name, key string, optional *bool) (string, bool, error) {
+	data, err := p.objectData(ctx, kind, name, optional)
 	if err != nil {
 		return "", false, err
 	}
@@ -446,8 +446,9 @@ func (p *pod) key(ctx context.Context, kind, name, key string, optional *bool) (
 	return string(value), ok, nil
 }
 
-// data returns the content of a ConfigMap or Secret. data returns nothing if the object is missing and optional.
-func (p *pod) data(ctx context.Context, kind, name string, optional *bool) (map[string][]byte, error) {
+// objectData returns the content of a ConfigMap or Secret. objectData returns nothing if the object is missing and
+// optional.
+func (p *pod) objectData(ctx context.Context, kind, name string, optional *bool) (map[string][]byte, error) {
 	read := p.configMap
 	if kind == "Secret" {
 		read = p.secret
@@ -511,21 +512,21 @@ func (f *files) write(ctx context.Context) error {
 		if err := root.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
-		if err := f.volume(ctx, root, dir, volume); err != nil {
+		if err := f.writeVolume(ctx, root, dir, volume); err != nil {
 			return fmt.Errorf("MountVolume.SetUp failed for volume %q: %w", volume.Name, err)
 		}
 	}
 	if err := linkMounts(root, object.Spec.Containers); err != nil {
 		return err
 	}
-	if err := f.token(ctx, root, "token", nil, tokenSeconds); err != nil {
+	if err := f.writeToken(ctx, root, "token", nil, tokenSeconds); err != nil {
 		return err
 	}
 	config := &rest.Config{
 		Host: "https://" + p.node.server.address, BearerTokenFile: filepath.Join(p.dir, "token"),
 		TLSClientConfig: rest.TLSClientConfig{CAData: p.node.server.pki.caPEM},
 	}
-	return put(root, "kubeconfig", kubeconfig("in-cluster", config, object.Namespace))
+	return replaceFile(root, "kubeconfig", kubeconfig("in-cluster", config, object.Namespace))
 }
 
 // linkMounts makes the mounts below /tmp available below the folder of the pod, which is the TMPDIR of its processes.
@@ -552,26 +553,27 @@ func linkMounts(root *os.Root, containers []corev1.Container) error {
 	return nil
 }
 
-// volume writes the files of one volume. A volume of a kind that needs a real node is an empty folder.
-func (f *files) volume(ctx context.Context, root *os.Root, dir string, v *corev1.Volume) error {
+// writeVolume writes the files of one volume. A volume of a kind that needs a real node is an empty folder.
+func (f *files) writeVolume(ctx context.Context, root *os.Root, dir string, v *corev1.Volume) error {
 	switch {
 	case v.Secret != nil:
-		return f.keys(ctx, root, dir, "Secret", v.Secret.SecretName, v.Secret.Items, v.Secret.Optional)
+		return f.writeKeys(ctx, root, dir, "Secret", v.Secret.SecretName, v.Secret.Items, v.Secret.Optional)
 	case v.ConfigMap != nil:
-		return f.keys(ctx, root, dir, "ConfigMap", v.ConfigMap.Name, v.ConfigMap.Items, v.ConfigMap.Optional)
+		return f.writeKeys(ctx, root, dir, "ConfigMap", v.ConfigMap.Name, v.ConfigMap.Items, v.ConfigMap.Optional)
 	case v.DownwardAPI != nil:
-		return f.fields(root, dir, v.DownwardAPI.Items)
+		return f.writeFields(root, dir, v.DownwardAPI.Items)
 	case v.Projected != nil:
 		for _, source := range v.Projected.Sources {
 			var err error
 			switch {
 			case source.Secret != nil:
-				err = f.keys(ctx, root, dir, "Secret", source.Secret.Name, source.Secret.Items, source.Secret.Optional)
+				err = f.writeKeys(ctx, root, dir, "Secret", source.Secret.Name, source.Secret.Items,
+					source.Secret.Optional)
 			case source.ConfigMap != nil:
-				err = f.keys(ctx, root, dir, "ConfigMap", source.ConfigMap.Name,
+				err = f.writeKeys(ctx, root, dir, "ConfigMap", source.ConfigMap.Name,
 					source.ConfigMap.Items, source.ConfigMap.Optional)
 			case source.DownwardAPI != nil:
-				err = f.fields(root, dir, source.DownwardAPI.Items)
+				err = f.writeFields(root, dir, source.DownwardAPI.Items)
 			case source.ServiceAccountToken != nil:
 				t := source.ServiceAccountToken
 				var audiences []string
@@ -582,7 +584,7 @@ func (f *files) volume(ctx context.Context, root *os.Root, dir string, v *corev1
 				if t.ExpirationSeconds != nil {
 					seconds = *t.ExpirationSeconds
 				}
-				err = f.token(ctx, root, filepath.Join(dir, t.Path), audiences, seconds)
+				err = f.writeToken(ctx, root, filepath.Join(dir, t.Path), audiences, seconds)
 			}
 			if err != nil {
 				return err
@@ -592,10 +594,10 @@ func (f *files) volume(ctx context.Context, root *os.Root, dir string, v *corev1
 	return nil
 }
 
-// keys writes all keys or the listed items of a ConfigMap or Secret.
-func (f *files) keys(ctx context.Context, root *os.Root, dir, kind, name string,
+// writeKeys writes all keys or the listed items of a ConfigMap or Secret.
+func (f *files) writeKeys(ctx context.Context, root *os.Root, dir, kind, name string,
 	items []corev1.KeyToPath, optional *bool) error {
-	data, err := f.pod.data(ctx, kind, name, optional)
+	data, err := f.pod.objectData(ctx, kind, name, optional)
 	if err != nil {
 		return err
 	}
@@ -612,33 +614,33 @@ func (f *files) keys(ctx context.Context, root *os.Root, dir, kind, name string,
 			}
 			return fmt.Errorf("%s %q has no key %q", kind, name, item.Key)
 		}
-		if err := put(root, filepath.Join(dir, item.Path), value); err != nil {
+		if err := replaceFile(root, filepath.Join(dir, item.Path), value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fields writes the fields of the pod that a downwardAPI volume lists.
-func (f *files) fields(root *os.Root, dir string, items []corev1.DownwardAPIVolumeFile) error {
+// writeFields writes the fields of the pod that a downwardAPI volume lists.
+func (f *files) writeFields(root *os.Root, dir string, items []corev1.DownwardAPIVolumeFile) error {
 	for _, item := range items {
 		if item.FieldRef == nil {
 			continue
 		}
-		value, err := f.pod.field(f.pod.current(), item.FieldRef.FieldPath, loopback(f.pod.ip))
+		value, err := f.pod.fieldValue(f.pod.current(), item.FieldRef.FieldPath, loopbackAddress(f.pod.ip))
 		if err != nil {
 			return err
 		}
-		if err := put(root, filepath.Join(dir, item.Path), []byte(value)); err != nil {
+		if err := replaceFile(root, filepath.Join(dir, item.Path), []byte(value)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// token writes a token of the ServiceAccount of the pod. The token is bound to the pod. The token is renewed after 80 %
-// of its validity.
-func (f *files) token(ctx context.Context, root *os.Root, path string, audiences []string, seconds int64) error {
+// writeToken writes a token of the ServiceAccount of the pod. The writeToken is bound to the pod. The writeToken is
+// renewed after 80 % of its validity.
+func (f *files) writeToken(ctx context.Context, root *os.Root, path string, audiences []string, seconds int64) error {
 	now := time.Now()
 	have := f.tokens[path]
 	if now.After(have.renew) {
@@ -661,11 +663,11 @@ func (f *files) token(ctx context.Context, root *os.Root, path string, audiences
 		have = token{value: answer.Status.Token, renew: now.Add(min(life, time.Duration(seconds)*time.Second) * 8 / 10)}
 		f.tokens[path] = have
 	}
-	return put(root, path, []byte(have.value))
+	return replaceFile(root, path, []byte(have.value))
 }
 
-// put replaces a file atomically, unless the file already has the new content.
-func put(root *os.Root, path string, data []byte) error {
+// replaceFile replaces a file atomically, unless the file already has the new content.
+func replaceFile(root *os.Root, path string, data []byte) error {
 	if have, err := root.ReadFile(path); err == nil && bytes.Equal(have, data) {
 		return nil
 	}

@@ -163,7 +163,7 @@ func (p *proxy) breakLocked() {
 		p.listener = nil
 	}
 	for conn := range p.conns {
-		reset(conn)
+		resetConnection(conn)
 	}
 	clear(p.conns)
 }
@@ -197,34 +197,34 @@ func (p *proxy) accept(listener net.Listener) {
 		if err != nil {
 			return
 		}
-		if p.track(conn, func() bool { return p.listener == listener }) {
+		if p.trackConnection(conn, func() bool { return p.listener == listener }) {
 			p.wg.Go(func() { p.connect(conn) })
 		}
 	}
 }
 
-// track records a connection, so that breakLocked can reset it. If the origin of the connection is no longer valid,
-// track resets the connection and returns false. track calls valid with the mutex locked.
-func (p *proxy) track(conn net.Conn, valid func() bool) bool {
+// trackConnection records a connection, so that breakLocked can reset it. If the origin of the connection is no longer
+// valid, trackConnection resets the connection and returns false. trackConnection calls valid with the mutex locked.
+func (p *proxy) trackConnection(conn net.Conn, valid func() bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !valid() {
-		reset(conn)
+		resetConnection(conn)
 		return false
 	}
 	p.conns[conn] = struct{}{}
 	return true
 }
 
-func (p *proxy) forget(conn net.Conn) {
+func (p *proxy) untrackConnection(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, conn)
 	_ = conn.Close()
 }
 
-// reset closes a connection so that the peer receives an error.
-func reset(conn net.Conn) {
+// resetConnection closes a connection so that the peer receives an error.
+func resetConnection(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}
@@ -233,7 +233,7 @@ func reset(conn net.Conn) {
 
 // connect connects a client with the target.
 func (p *proxy) connect(client net.Conn) {
-	defer p.forget(client)
+	defer p.untrackConnection(client)
 	p.waitForFlow() // with BlackHole, the client is not even connected to the server
 	p.mu.Lock()
 	target := p.target
@@ -242,22 +242,22 @@ func (p *proxy) connect(client net.Conn) {
 	if err != nil {
 		return
 	}
-	if !p.track(server, func() bool { _, open := p.conns[client]; return open }) {
+	if !p.trackConnection(server, func() bool { _, open := p.conns[client]; return open }) {
 		return
 	}
-	defer p.forget(server)
+	defer p.untrackConnection(server)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.copy(server, client)
+		p.copyUntilClosed(server, client)
 	}()
-	p.copy(client, server)
+	p.copyUntilClosed(client, server)
 	<-done
 }
 
-// copy copies data in chunks from one connection to the other until one of them is closed. copy then closes both
-// connections.
-func (p *proxy) copy(to, from net.Conn) {
+// copyUntilClosed copies data in chunks from one connection to the other until one of them is closed. copy then closes
+// both connections.
+func (p *proxy) copyUntilClosed(to, from net.Conn) {
 	defer func() {
 		_ = to.Close()
 		_ = from.Close()
@@ -329,7 +329,7 @@ func connect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if isPodIP(host) {
-		host = loopback(host)
+		host = loopbackAddress(host)
 	}
 	target, err := new(net.Dialer).DialContext(r.Context(), "tcp4", net.JoinHostPort(host, port))
 	if err != nil {

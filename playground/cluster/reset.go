@@ -51,7 +51,7 @@ func (c *Cluster) saveOrigin(ctx context.Context, server *apiServer) error {
 	var o origin
 	since := time.Now()
 	err := server.await(ctx, "waiting until the new cluster is unchanged", func() error {
-		now, err := c.stored(ctx, etcd)
+		now, err := c.storedKeys(ctx, etcd)
 		if err != nil {
 			return err
 		}
@@ -73,8 +73,8 @@ func (c *Cluster) saveOrigin(ctx context.Context, server *apiServer) error {
 	return nil
 }
 
-// stored returns the keys and values of the cluster in etcd, without volatile keys.
-func (c *Cluster) stored(ctx context.Context, etcd *clientv3.Client) (map[string]string, error) {
+// storedKeys returns the keys and values of the cluster in etcd, without volatile keys.
+func (c *Cluster) storedKeys(ctx context.Context, etcd *clientv3.Client) (map[string]string, error) {
 	answer, err := etcd.Get(ctx, c.prefix(), clientv3.WithPrefix())
 	if err != nil {
 		return nil, fmt.Errorf("reading etcd: %w", err)
@@ -214,7 +214,7 @@ func (c *Cluster) reset(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := compare(c.origin.served, now); err != nil {
+		if err := compareResources(c.origin.served, now); err != nil {
 			return err
 		}
 		if changed > 0 { // the API server may have written since: compare again
@@ -224,8 +224,8 @@ func (c *Cluster) reset(ctx context.Context) error {
 	})
 }
 
-// compare returns an error if two states of a cluster differ.
-func compare(first, now map[string][]string) error {
+// compareResources returns an error if two states of a cluster differ.
+func compareResources(first, now map[string][]string) error {
 	for _, resource := range slices.Sorted(maps.Keys(now)) {
 		want, there := first[resource]
 		if !there {

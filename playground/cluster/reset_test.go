@@ -71,7 +71,7 @@ func TestReset(t *testing.T) {
 		}
 		for _, c := range []*Cluster{c, stopped} {
 			served := must[map[string][]string](t)(c.run.server.listedObjects(ctx))
-			if err := compare(first, served); c.name == "one" && err != nil {
+			if err := compareResources(first, served); c.name == "one" && err != nil {
 				t.Errorf("cluster %s after round %d: %v", c.name, round+1, err)
 			}
 			if now := len(must[*corev1.NamespaceList](t)(clientOf(t, c).CoreV1().Namespaces().List(

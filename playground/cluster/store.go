@@ -67,17 +67,17 @@ func (h *Host) Observe(ctx context.Context, ready func(), wanted func(cluster, k
 			ready()
 		}
 		for _, event := range answer.Events {
-			of, key := split(event.Kv.Key)
+			of, key := splitKey(event.Kv.Key)
 			if !wanted(of, key) {
 				continue
 			}
 			c := Change{Stored: Stored{Cluster: of, Key: key}, Deleted: event.Type == mvccpb.Event_DELETE,
 				Revision: event.Kv.ModRevision}
 			if !c.Deleted {
-				c.Object = decode(event.Kv.Value)
+				c.Object = decodeObject(event.Kv.Value)
 			}
 			if event.PrevKv != nil {
-				c.Before = decode(event.PrevKv.Value)
+				c.Before = decodeObject(event.PrevKv.Value)
 			}
 			each(c)
 		}
@@ -95,8 +95,8 @@ func (c *Cluster) Objects(ctx context.Context, wanted func(key string) bool) ([]
 	}
 	var all []Stored
 	for _, kv := range answer.Kvs {
-		if of, key := split(kv.Key); wanted(key) {
-			all = append(all, Stored{Cluster: of, Key: key, Object: decode(kv.Value)})
+		if of, key := splitKey(kv.Key); wanted(key) {
+			all = append(all, Stored{Cluster: of, Key: key, Object: decodeObject(kv.Value)})
 		}
 	}
 	return all, nil
@@ -117,14 +117,14 @@ func (h *Host) Compact(ctx context.Context) error {
 	return nil
 }
 
-// split splits a key of etcd into the name of the cluster and the rest of the key.
-func split(key []byte) (cluster, rest string) {
+// splitKey splits a key of etcd into the name of the cluster and the rest of the key.
+func splitKey(key []byte) (cluster, rest string) {
 	cluster, rest, _ = strings.Cut(strings.TrimPrefix(string(key), "/"), "/")
 	return cluster, rest
 }
 
-// decode decodes a stored object. decode returns nil if it cannot.
-func decode(data []byte) *unstructured.Unstructured {
+// decodeObject decodes a stored object. decodeObject returns nil if it cannot.
+func decodeObject(data []byte) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	if bytes.HasPrefix(data, []byte("{")) {
 		if json.Unmarshal(data, &u.Object) == nil {

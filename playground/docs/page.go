@@ -142,7 +142,7 @@ func (p Page) Run(ctx context.Context, s Shell, from, to int) (string, error) {
 			if err := p.write(want, printed); err != nil {
 				return out, err
 			}
-		} else if at, ok := matches(want.Text, printed); !ok {
+		} else if at, ok := outputMatches(want.Text, printed); !ok {
 			return out, fmt.Errorf("%s:%d: the commands do not print what the page has, from the line %q on: run the "+
 				"test with -update, and look at the difference. They print\n%s", p.File, want.Line, at, printed)
 		}
@@ -166,10 +166,10 @@ func (p Page) write(b *Block, text string) error {
 	return nil
 }
 
-// matches reports whether the commands have printed the text of a page. If the text does not match, matches also
+// outputMatches reports whether the commands have printed the text of a page. If the text does not match, matches also
 // returns the first missing line.
-func matches(page, printed string) (string, bool) {
-	want, got := normal(page), normal(printed)
+func outputMatches(page, printed string) (string, bool) {
+	want, got := normalizedLines(page), normalizedLines(printed)
 	next, skip := 0, false
 	for _, line := range want {
 		if line == "…" {
@@ -197,8 +197,8 @@ func matches(page, printed string) (string, bool) {
 
 var clockTimes = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?|\b(\d+(\.\d+)?(ms|s|m|h|d))+\b`)
 
-// normal returns lines without the parts that differ from run to run.
-func normal(text string) []string {
+// normalizedLines returns lines without the parts that differ from run to run.
+func normalizedLines(text string) []string {
 	var lines []string
 	for line := range strings.Lines(strings.TrimSpace(text)) {
 		lines = append(lines, strings.Join(strings.Fields(clockTimes.ReplaceAllString(line, "T")), " "))

@@ -105,8 +105,8 @@ type member struct {
 	value []byte
 }
 
-// members splits a JSON object into its members, without parsing their values. data must be valid JSON.
-func members(data []byte) []member {
+// parseMembers splits a JSON object into its members, without parsing their values. data must be valid JSON.
+func parseMembers(data []byte) []member {
 	var all []member
 	i := skipSpace(data, 0) + 1
 	for {
@@ -198,7 +198,7 @@ func unquote(raw []byte) string {
 func (f *Fleet) parseShape(data []byte, versioned bool, now string) *shape {
 	var b bytes.Buffer
 	b.Grow(len(data) + 64)
-	all := members(data)
+	all := parseMembers(data)
 	v := &body{deleting: -1}
 	b.WriteByte('{')
 	first := []string{"kind", "apiVersion", "metadata"}
@@ -245,7 +245,7 @@ func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	isTime := func(raw []byte) bool { return bytes.HasPrefix(raw, []byte(`"`+timeToken)) }
-	all := members(data)
+	all := parseMembers(data)
 	versioned = versioned || slices.ContainsFunc(all, func(m member) bool { return m.key == "resourceVersion" })
 	for _, m := range all {
 		switch m.key {
@@ -288,7 +288,7 @@ func tokenizeFields(data []byte, isTime func([]byte) bool, now string) []byte {
 		var b bytes.Buffer
 		b.WriteByte('{')
 		fields := map[string]string{}
-		for _, m := range members(data[i:end]) {
+		for _, m := range parseMembers(data[i:end]) {
 			if m.key == "time" && !isTime(m.value) {
 				m.value = []byte(`"` + now + `"`)
 			}
@@ -396,7 +396,7 @@ func (f *Fleet) readFields(v *body, text []byte, s *shape) {
 	var o struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`
 	}
-	for _, m := range members(text) {
+	for _, m := range parseMembers(text) {
 		if m.key == "metadata" {
 			_ = json.Unmarshal(m.value, &o.Metadata) // a handler wrote it, so it is valid
 		}

@@ -97,8 +97,8 @@ func (c *counters) add(sort uint32) {
 	c.requests = append(c.requests, tally{sort, 1})
 }
 
-// total returns the number of requests of all sorts, except for the sort but.
-func (c *counters) total(but uint32) int {
+// totalExcept returns the number of requests of all sorts, except for the sort but.
+func (c *counters) totalExcept(but uint32) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0
@@ -110,7 +110,7 @@ func (c *counters) total(but uint32) int {
 	return n
 }
 
-func (c *counters) mark() {
+func (c *counters) setMark() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.marked, c.markIn, c.markOut = slices.Clone(c.requests), c.in.Load(), c.out.Load()
@@ -150,10 +150,12 @@ func (c *Cluster) Counts() Counts { return c.counts.counts(&c.fleet.sorts, false
 
 // Requests returns the number of requests to the cluster since the fleet was opened, without those that were refused
 // with 401. Requests is cheaper than Counts.
-func (c *Cluster) Requests() int { return c.counts.total(c.fleet.sorts.numberOf("", "unauthorized")) }
+func (c *Cluster) Requests() int {
+	return c.counts.totalExcept(c.fleet.sorts.numberOf("", "unauthorized"))
+}
 
 // Mark starts a new period for Since.
-func (c *Cluster) Mark() { c.counts.mark() }
+func (c *Cluster) Mark() { c.counts.setMark() }
 
 // Since returns the counts of the cluster since the last call of Mark.
 func (c *Cluster) Since() Counts { return c.counts.counts(&c.fleet.sorts, true) }
@@ -162,7 +164,7 @@ func (c *Cluster) Since() Counts { return c.counts.counts(&c.fleet.sorts, true) 
 func (f *Fleet) Counts() Counts { return f.total.counts(&f.sorts, false) }
 
 // Mark starts a new period for Since of the fleet. The periods of the clusters do not change.
-func (f *Fleet) Mark() { f.total.mark() }
+func (f *Fleet) Mark() { f.total.setMark() }
 
 // Since returns the counts of all clusters since the last call of Mark of the fleet.
 func (f *Fleet) Since() Counts { return f.total.counts(&f.sorts, true) }

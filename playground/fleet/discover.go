@@ -57,7 +57,8 @@ func (d *documents) get(key string, make func() *document) *document {
 // askBuiltins reads the discovery of the built-in kinds from the handlers, aggregated and not aggregated.
 func (f *Fleet) askBuiltins(ctx context.Context) error {
 	ask := func(path, accept string, into any) error {
-		a, err := run(ctx, f.handler, &transaction{}, http.MethodGet, path, http.Header{"Accept": {accept}}, nil)
+		a, err := serveRequest(ctx, f.handler, &transaction{}, http.MethodGet, path, http.Header{"Accept": {accept}},
+			nil)
 		if err != nil {
 			return err
 		}
@@ -125,7 +126,7 @@ func addVersions(versions []apidiscoveryv2.APIVersionDiscovery, d *definition) [
 				Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent})
 			i = len(versions) - 1
 		}
-		versions[i].Resources = append(slices.Clone(versions[i].Resources), describe(d, &v))
+		versions[i].Resources = append(slices.Clone(versions[i].Resources), discoveryOf(d, &v))
 	}
 	slices.SortStableFunc(versions, func(a, b apidiscoveryv2.APIVersionDiscovery) int {
 		return version.CompareKubeAwareVersionStrings(b.Version, a.Version)
@@ -133,8 +134,9 @@ func addVersions(versions []apidiscoveryv2.APIVersionDiscovery, d *definition) [
 	return versions
 }
 
-// describe returns the entry of a CustomResourceDefinition in aggregated discovery.
-func describe(d *definition, v *apiextensionsv1.CustomResourceDefinitionVersion) apidiscoveryv2.APIResourceDiscovery {
+// discoveryOf returns the entry of a CustomResourceDefinition in aggregated discovery.
+func discoveryOf(d *definition,
+	v *apiextensionsv1.CustomResourceDefinitionVersion) apidiscoveryv2.APIResourceDiscovery {
 	names := &d.crd.Status.AcceptedNames
 	r := apidiscoveryv2.APIResourceDiscovery{
 		Resource: names.Plural, SingularResource: names.Singular, Scope: apidiscoveryv2.ScopeCluster,

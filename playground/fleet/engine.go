@@ -52,9 +52,9 @@ func (a *answer) AddWarning(agent, text string) {
 
 var _ warning.Recorder = &answer{}
 
-// run passes a request to the API server's handlers, with one object as their storage. run returns the handlers'
-// answer.
-func run(ctx context.Context, handler http.Handler, t *transaction, method, uri string, header http.Header,
+// serveRequest passes a request to the API server's handlers, with one object as their storage. serveRequest returns
+// the handlers' answer.
+func serveRequest(ctx context.Context, handler http.Handler, t *transaction, method, uri string, header http.Header,
 	body []byte) (*answer, error) {
 	a := &answer{header: http.Header{}}
 	ctx = context.WithValue(ctx, transactionKey{}, t)

@@ -38,7 +38,8 @@ func (c *Cluster) get(ctx context.Context, k *kind, p place) *reply {
 	}
 	shown, err := c.convert(ctx, o, k)
 	if err != nil {
-		return failure(metav1.Status{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
+		return failureReply(metav1.Status{Code: http.StatusInternalServerError,
+			Reason:  metav1.StatusReasonInternalError,
 			Message: err.Error()})
 	}
 	return &reply{code: http.StatusOK, object: shown}
@@ -196,10 +197,10 @@ func (c *Cluster) serveList(w http.ResponseWriter, r *http.Request, k *kind, p p
 	l := c.listLocked(r.Context(), &s, after, limit)
 	c.mu.Unlock()
 	if after.start != "" && after.version < int64(l.forgotten) {
-		status := expired("The provided continue parameter is too old to display a consistent list result. You can " +
+		status := expiredStatus("The provided continue parameter is too old to display a consistent list result. You can " +
 			"start a new list without the continue parameter, or use the continue token in this response to retrieve " +
 			"the remainder of the results.")
-		c.send(w, failure(status), jsonType)
+		c.send(w, failureReply(status), jsonType)
 		return
 	}
 	b := buffers.Get().(*bytes.Buffer)

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// failure returns a reply with a Status.
-func failure(s metav1.Status) *reply {
+// failureReply returns a reply with a Status.
+func failureReply(s metav1.Status) *reply {
 	s.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	s.Status = metav1.StatusFailure
 	data, err := json.Marshal(s)
@@ -24,28 +24,29 @@ func (r *reply) editStatus(change func(*metav1.Status)) {
 	var s metav1.Status
 	if json.Unmarshal(r.raw, &s) == nil {
 		change(&s)
-		*r = *failure(s)
+		*r = *failureReply(s)
 	}
 }
 
-func forbidden(k *kind, name, why string) *reply {
-	return failure(metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+func forbiddenReply(k *kind, name, why string) *reply {
+	return failureReply(metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
 		Message: fmt.Sprintf("%s %q is forbidden: %s", k.name(), name, why),
 		Details: &metav1.StatusDetails{Name: name, Group: k.group, Kind: k.plural}})
 }
 
 func notFound(k *kind, name string) *reply {
-	return failure(metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+	return failureReply(metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 		Message: fmt.Sprintf("%s %q not found", k.name(), name),
 		Details: &metav1.StatusDetails{Name: name, Group: k.group, Kind: k.plural}})
 }
 
 func badRequest(message string) *reply {
-	return failure(metav1.Status{Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest, Message: message})
+	return failureReply(metav1.Status{Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest,
+		Message: message})
 }
 
-// expired returns the Status for a resourceVersion whose later changes are no longer in the log.
-func expired(message string) metav1.Status {
+// expiredStatus returns the Status for a resourceVersion whose later changes are no longer in the log.
+func expiredStatus(message string) metav1.Status {
 	return metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
 		Code: http.StatusGone, Reason: metav1.StatusReasonExpired, Message: message}
 }

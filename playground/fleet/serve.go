@@ -63,7 +63,7 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !c.authenticated(r) {
 		c.count("", "unauthorized")
-		c.send(w, failure(metav1.Status{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized,
+		c.send(w, failureReply(metav1.Status{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized,
 			Message: "Unauthorized"}), jsonType)
 		return
 	}
@@ -73,12 +73,12 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k := c.kindOf(p.key)
-	if k != nil && k.custom && p.subresource != "" && !serves(k, p.subresource) {
+	if k != nil && k.custom && p.subresource != "" && !hasSubresource(k, p.subresource) {
 		c.count("", "unknown")
 		c.send(w, notFound(k, p.name), jsonType)
 		return
 	}
-	if k == nil || p.namespace != "" && !k.namespaced || p.subresource != "" && !serves(k, p.subresource) {
+	if k == nil || p.namespace != "" && !k.namespaced || p.subresource != "" && !hasSubresource(k, p.subresource) {
 		c.count("", "unknown")
 		c.fleet.notServed(w, p.key.group)
 		return
@@ -86,7 +86,9 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.serveResource(w, r, k, p)
 }
 
-func serves(k *kind, subresource string) bool { return slices.Contains(k.subresources, subresource) }
+func hasSubresource(k *kind, subresource string) bool {
+	return slices.Contains(k.subresources, subresource)
+}
 
 // notServed answers a request for an unknown path as an API server does. The answer depends on whether the API group is
 // known.
@@ -198,7 +200,7 @@ func (c *Cluster) serveResource(w http.ResponseWriter, r *http.Request, k *kind,
 	}
 	body, err := readBody(r)
 	if err != nil {
-		c.send(w, failure(metav1.Status{Code: http.StatusRequestEntityTooLarge,
+		c.send(w, failureReply(metav1.Status{Code: http.StatusRequestEntityTooLarge,
 			Reason: metav1.StatusReasonRequestEntityTooLarge, Message: err.Error()}), jsonType)
 		return
 	}
@@ -208,7 +210,8 @@ func (c *Cluster) serveResource(w http.ResponseWriter, r *http.Request, k *kind,
 		subresource: p.subresource, method: r.Method, uri: r.URL.RequestURI(),
 		contentType: contentType, agent: agentOf(r.UserAgent()), body: body})
 	if err != nil {
-		answer = failure(metav1.Status{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
+		answer = failureReply(metav1.Status{Code: http.StatusInternalServerError,
+			Reason:  metav1.StatusReasonInternalError,
 			Message: err.Error()})
 	}
 	c.send(w, answer, r.Header.Get("Accept"))

@@ -248,7 +248,7 @@ func (c *Cluster) controlLocked(o *object, method, subresource, agent string, bo
 		}
 		return
 	}
-	if subresource != "" && !serves(k, subresource) {
+	if subresource != "" && !hasSubresource(k, subresource) {
 		subresource = ""
 	}
 	contentType := string(types.MergePatchType)
@@ -387,16 +387,16 @@ func (c *Cluster) endNamespaceLocked(o *object) {
 		}
 	}
 	conditions := []any{
-		condition("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered",
+		newCondition("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered",
 			"All resources successfully discovered"),
-		condition("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions",
+		newCondition("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions",
 			"All legacy kube types successfully parsed"),
-		condition("NamespaceDeletionContentFailure", "False", "ContentDeleted",
+		newCondition("NamespaceDeletionContentFailure", "False", "ContentDeleted",
 			"All content successfully deleted, may be waiting on finalization"),
-		condition("NamespaceContentRemaining", "True", "SomeResourcesRemain",
+		newCondition("NamespaceContentRemaining", "True", "SomeResourcesRemain",
 			"Some resources are remaining: "+countsText(
 				resources, "%s has %d resource instances")),
-		condition("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain",
+		newCondition("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain",
 			"Some content in the namespace has finalizers remaining: "+countsText(
 				finalizers, "%s in %d resource instances")),
 	}
@@ -510,9 +510,9 @@ func (a *agenda) add(c *Cluster, at time.Time) {
 	}
 }
 
-// next removes and returns a cluster that has a due task. If no cluster has a due task, next returns nil and the time
-// until the next task.
-func (a *agenda) next(now time.Time) (*Cluster, time.Duration) {
+// nextDue removes and returns a cluster that has a due task. If no cluster has a due task, nextDue returns nil and the
+// time until the next task.
+func (a *agenda) nextDue(now time.Time) (*Cluster, time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.entries) == 0 {
@@ -530,7 +530,7 @@ func (f *Fleet) runTasks() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for f.life.Err() == nil {
-		c, wait := f.agenda.next(f.now())
+		c, wait := f.agenda.nextDue(f.now())
 		if c != nil {
 			c.runDueTasks()
 			continue

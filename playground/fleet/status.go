@@ -5,8 +5,8 @@ import (
 	"reflect"
 )
 
-// condition returns a condition of a status. The last transition of the condition is the present time.
-func condition(kind, status, reason, message string) map[string]any {
+// newCondition returns a condition of a status. The last transition of the newCondition is the present time.
+func newCondition(kind, status, reason, message string) map[string]any {
 	return map[string]any{"type": kind, "status": status, "reason": reason, "message": message,
 		"lastTransitionTime": nowToken}
 }
@@ -93,7 +93,7 @@ var statuses = map[string]func(v *body, spec map[string]any) map[string]any{
 	"apiextensions.k8s.io/CustomResourceDefinition": definitionStatus,
 }
 
-func replicas(spec map[string]any) any {
+func desiredReplicas(spec map[string]any) any {
 	if n, ok := spec["replicas"]; ok {
 		return n
 	}
@@ -101,9 +101,9 @@ func replicas(spec map[string]any) any {
 }
 
 func deploymentStatus(v *body, spec map[string]any) map[string]any {
-	n := replicas(spec)
-	available := condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
-	progressing := condition("Progressing", "True", "NewReplicaSetAvailable",
+	n := desiredReplicas(spec)
+	available := newCondition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+	progressing := newCondition("Progressing", "True", "NewReplicaSetAvailable",
 		"ReplicaSet of the newest template has successfully progressed.")
 	available["lastUpdateTime"], progressing["lastUpdateTime"] = nowToken, nowToken
 	return map[string]any{"observedGeneration": v.generation, "replicas": n, "updatedReplicas": n,
@@ -112,7 +112,7 @@ func deploymentStatus(v *body, spec map[string]any) map[string]any {
 }
 
 func statefulSetStatus(v *body, spec map[string]any) map[string]any {
-	n := replicas(spec)
+	n := desiredReplicas(spec)
 	return map[string]any{"observedGeneration": v.generation, "replicas": n, "updatedReplicas": n, "readyReplicas": n,
 		"availableReplicas": n, "currentReplicas": n,
 		"currentRevision": v.name + "-1", "updateRevision": v.name + "-1", "collisionCount": 0}
@@ -125,7 +125,7 @@ func daemonSetStatus(v *body, _ map[string]any) map[string]any {
 }
 
 func replicaSetStatus(v *body, spec map[string]any) map[string]any {
-	n := replicas(spec)
+	n := desiredReplicas(spec)
 	return map[string]any{"observedGeneration": v.generation, "replicas": n, "readyReplicas": n,
 		"availableReplicas": n, "fullyLabeledReplicas": n}
 }
@@ -138,9 +138,9 @@ func jobStatus(_ *body, spec map[string]any) map[string]any {
 	if !ok {
 		n = 1
 	}
-	criteria := condition("SuccessCriteriaMet", "True", "CompletionsReached",
+	criteria := newCondition("SuccessCriteriaMet", "True", "CompletionsReached",
 		"Reached expected number of succeeded pods")
-	complete := condition("Complete", "True", "CompletionsReached", "Reached expected number of succeeded pods")
+	complete := newCondition("Complete", "True", "CompletionsReached", "Reached expected number of succeeded pods")
 	criteria["lastProbeTime"], complete["lastProbeTime"] = nowToken, nowToken
 	return map[string]any{"startTime": nowToken, "completionTime": nowToken, "succeeded": n, "ready": 0,
 		"terminating": 0, "uncountedTerminatedPods": map[string]any{},
@@ -179,10 +179,10 @@ func budgetStatus(v *body, _ map[string]any) map[string]any {
 
 func serviceStatus(_ *body, spec map[string]any) map[string]any {
 	if spec["service"] == nil {
-		return map[string]any{"conditions": []any{condition("Available", "True", "Local",
+		return map[string]any{"conditions": []any{newCondition("Available", "True", "Local",
 			"Local APIServices are always available")}}
 	}
-	return map[string]any{"conditions": []any{condition("Available", "True", "Passed", "all checks passed")}}
+	return map[string]any{"conditions": []any{newCondition("Available", "True", "Passed", "all checks passed")}}
 }
 
 func definitionStatus(v *body, spec map[string]any) map[string]any {
@@ -190,7 +190,7 @@ func definitionStatus(v *body, spec map[string]any) map[string]any {
 		return nil
 	}
 	return map[string]any{"acceptedNames": spec["names"], "conditions": []any{
-		condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
-		condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted"),
+		newCondition("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
+		newCondition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted"),
 	}}
 }

@@ -77,7 +77,7 @@ func (v *watcher) sendInitial(ctx context.Context, query url.Values) bool {
 	v.at = v.version
 	for _, o := range slices.Clone(v.rangeLocked(v.kind.resource, v.namespace)) {
 		if v.matches(v.Cluster, o) {
-			v.append(ctx, "ADDED", o)
+			v.appendEvent(ctx, "ADDED", o)
 		}
 	}
 	v.mu.Unlock()
@@ -102,7 +102,7 @@ func (v *watcher) run(ctx context.Context) {
 		}
 		from := sort.Search(len(v.log), func(i int) bool { return v.log[i].version > v.at })
 		for i := from; i < len(v.log); i++ {
-			v.report(ctx, &v.log[i])
+			v.reportChange(ctx, &v.log[i])
 			v.at = v.log[i].version
 		}
 		if v.changed == nil {
@@ -130,24 +130,24 @@ func (v *watcher) run(ctx context.Context) {
 	}
 }
 
-// report appends an event with the type that the selection requires. The type of the event is ADDED for an object that
-// begins to match, and DELETED for an object that no longer matches.
-func (v *watcher) report(ctx context.Context, e *event) {
+// reportChange appends an event with the type that the selection requires. The type of the event is ADDED for an object
+// that begins to match, and DELETED for an object that no longer matches.
+func (v *watcher) reportChange(ctx context.Context, e *event) {
 	before, after := v.matches(v.Cluster, e.before), v.matches(v.Cluster, e.after)
 	switch {
 	case before && after:
-		v.append(ctx, "MODIFIED", e.after)
+		v.appendEvent(ctx, "MODIFIED", e.after)
 	case after:
-		v.append(ctx, "ADDED", e.after)
+		v.appendEvent(ctx, "ADDED", e.after)
 	case before:
 		last := *e.before
 		last.version = e.version
-		v.append(ctx, "DELETED", &last)
+		v.appendEvent(ctx, "DELETED", &last)
 	}
 }
 
-// append adds an event to the buffer for the next send.
-func (v *watcher) append(ctx context.Context, what string, o *object) {
+// appendEvent adds an event to the buffer for the next send.
+func (v *watcher) appendEvent(ctx context.Context, what string, o *object) {
 	shown, err := v.convert(ctx, o, v.kind)
 	if err != nil {
 		return
@@ -173,7 +173,7 @@ func (v *watcher) bookmark(annotations string) {
 
 // tooOld ends the watch with an error event.
 func (v *watcher) tooOld(forgotten uint32) bool {
-	status, err := json.Marshal(expired(fmt.Sprintf("too old resource version: %d (%d)", v.at, forgotten)))
+	status, err := json.Marshal(expiredStatus(fmt.Sprintf("too old resource version: %d (%d)", v.at, forgotten)))
 	if err == nil {
 		v.buffer = fmt.Appendf(v.buffer, `{"type":"ERROR","object":%s}`+"\n", status)
 		v.send()

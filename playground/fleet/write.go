@@ -235,7 +235,7 @@ func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from 
 	if r.contentType != "" {
 		header["Content-Type"] = []string{r.contentType}
 	}
-	a, err := run(ctx, r.kind.handler, t, r.method, r.uri, header, body)
+	a, err := serveRequest(ctx, r.kind.handler, t, r.method, r.uri, header, body)
 	if err != nil {
 		return nil, err
 	}
@@ -483,7 +483,7 @@ func (c *Cluster) admitLocked(r *request, live *object) *reply {
 	if r.method == http.MethodDelete {
 		if r.kind.resource == c.fleet.namespaceResource &&
 			slices.Contains([]string{"default", "kube-system", "kube-public"}, r.name) {
-			return forbidden(r.kind, r.name, "this namespace may not be deleted")
+			return forbiddenReply(r.kind, r.name, "this namespace may not be deleted")
 		}
 		return nil
 	}
@@ -496,11 +496,11 @@ func (c *Cluster) admitLocked(r *request, live *object) *reply {
 	home := c.findLocked(c.fleet.namespaceResource, "", r.namespace)
 	switch {
 	case home == nil:
-		return failure(metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		return failureReply(metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 			Message: fmt.Sprintf("namespaces %q not found", r.namespace),
 			Details: &metav1.StatusDetails{Name: r.namespace, Kind: "namespaces"}})
 	case home.body.deleting >= 0:
-		refusal := forbidden(r.kind, r.name, fmt.Sprintf(
+		refusal := forbiddenReply(r.kind, r.name, fmt.Sprintf(
 			"unable to create new content in namespace %s because it is being terminated", r.namespace))
 		refusal.editStatus(func(s *metav1.Status) {
 			s.Details.Causes = []metav1.StatusCause{{Type: "NamespaceTerminating",

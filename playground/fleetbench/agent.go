@@ -102,8 +102,8 @@ type deliveredEvent struct {
 	deleted bool
 }
 
-// hear adds a change of an object to the queue of the agent.
-func (a *agent) hear(change fleet.Change) {
+// receiveChange adds a change of an object to the queue of the agent.
+func (a *agent) receiveChange(change fleet.Change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.heard = append(a.heard, change)
@@ -116,27 +116,27 @@ func (a *agent) queueLocked() {
 	}
 	a.queued = true
 	if !a.taken {
-		a.add(a)
+		a.enqueue(a)
 	}
 }
 
-// turn processes the changes, events and heartbeats of the agent that are due. At its end, turn sets the timer for the
-// next due time.
-func (a *agent) turn(ctx context.Context) {
+// processDue processes the changes, events and heartbeats of the agent that are due. At its end, processDue sets the
+// timer for the next due time.
+func (a *agent) processDue(ctx context.Context) {
 	a.mu.Lock()
 	a.queued, a.taken = false, true
 	heard := a.heard
 	a.heard = nil
 	a.mu.Unlock()
 
-	a.look(heard)
-	next := a.speak(ctx)
+	a.processChanges(heard)
+	next := a.sendDue(ctx)
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.taken = false
 	if a.queued {
-		a.add(a)
+		a.enqueue(a)
 		return
 	}
 	if next.IsZero() {
@@ -154,9 +154,9 @@ func (a *agent) turn(ctx context.Context) {
 	a.timer.Reset(wait)
 }
 
-// look processes the changes in the queue of the agent. A change can bring a new certificate, a new watch list, or an
-// event.
-func (a *agent) look(heard []fleet.Change) {
+// processChanges processes the changes in the queue of the agent. A change can bring a new certificate, a new watch
+// list, or an event.
+func (a *agent) processChanges(heard []fleet.Change) {
 	setUp := false
 	for _, c := range heard {
 		setUp = setUp || c.Namespace == v1beta2.RuntimeNamespace &&
@@ -172,7 +172,7 @@ func (a *agent) look(heard []fleet.Change) {
 	}
 	for _, c := range heard {
 		if watches := a.watches[c.Resource]; watches != nil {
-			a.note(c, watches)
+			a.enqueueEventFor(c, watches)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func (a *agent) setUp() {
 	deployment, secret, list := get(deployments, agentName), get(secrets, agentSecret), get(configMaps, agentWatches)
 	available, _, _ := unstructured.NestedInt64(deployment, "status", "availableReplicas")
 	if deployment == nil || secret == nil || list == nil || available < agentReplicas && !a.running {
-		a.quit()
+		a.stop()
 		return
 	}
 	if !a.running {
@@ -198,19 +198,19 @@ func (a *agent) setUp() {
 		a.watches, a.known, a.pending = map[schema.GroupResource][]watchFor{}, map[subject]record{},
 			map[subject]*pendingEvent{}
 	}
-	a.identify(secret)
+	a.useCertificate(secret)
 	text, _, _ := unstructured.NestedString(list, "data", protocol.WatchlistKey)
 	if watchlist, err := protocol.ParseWatchlist([]byte(text)); err == nil && watchlist.Digest() != a.digest {
-		a.follow(watchlist)
+		a.useWatchlist(watchlist)
 		a.digest, a.interval = watchlist.Digest(), watchlist.EffectiveHeartbeatInterval()
-		a.nextBeat = later(time.Now(), a.lastBeat.Add(beatGap))
+		a.nextBeat = laterTime(time.Now(), a.lastBeat.Add(beatGap))
 	}
 }
 
 var seed = maphash.MakeSeed()
 
-// identify makes new connections use the certificate of a Secret.
-func (a *agent) identify(secret map[string]any) {
+// useCertificate makes new connections use the certificate of a Secret.
+func (a *agent) useCertificate(secret map[string]any) {
 	data, _, _ := unstructured.NestedStringMap(secret, "data")
 	files := map[string][]byte{}
 	var h maphash.Hash
@@ -239,8 +239,8 @@ func (a *agent) identify(secret map[string]any) {
 	a.hangUp()
 }
 
-// quit stops the agent. setUp can start it again.
-func (a *agent) quit() {
+// stop stops the agent. setUp can start it again.
+func (a *agent) stop() {
 	a.hangUp()
 	a.running, a.identity, a.tls, a.digest, a.sequence, a.instance = false, 0, nil, "", 0, ""
 	a.watches, a.known, a.pending, a.delivered = nil, nil, nil, nil
@@ -255,8 +255,8 @@ func (a *agent) hangUp() {
 	}
 }
 
-// speak sends the due heartbeats and events. speak returns the next due time, or zero if there is none.
-func (a *agent) speak(ctx context.Context) time.Time {
+// sendDue sends the due heartbeats and events. sendDue returns the next due time, or zero if there is none.
+func (a *agent) sendDue(ctx context.Context) time.Time {
 	if !a.running || a.tls == nil || ctx.Err() != nil {
 		return time.Time{}
 	}
@@ -272,26 +272,26 @@ func (a *agent) speak(ctx context.Context) time.Time {
 			return a.retryAt
 		}
 	}
-	if !a.nextBeat.After(now) && !a.beat(ctx) {
+	if !a.nextBeat.After(now) && !a.sendHeartbeat(ctx) {
 		return a.retryAt
 	}
-	return a.next()
+	return a.nextDue()
 }
 
-// next returns the next due time.
-func (a *agent) next() time.Time {
+// nextDue returns the next due time.
+func (a *agent) nextDue() time.Time {
 	next := a.nextBeat
 	for _, e := range a.pending {
 		if e.due.Before(next) {
 			next = e.due
 		}
 	}
-	a.forget()
+	a.dropOldEvents()
 	return next
 }
 
-// forget drops delivered events that are too old to be repeated.
-func (a *agent) forget() {
+// dropOldEvents drops delivered events that are too old to be repeated.
+func (a *agent) dropOldEvents() {
 	for len(a.delivered) > 0 && time.Since(a.delivered[0].at) > a.memory {
 		a.delivered = a.delivered[1:]
 	}
@@ -300,15 +300,15 @@ func (a *agent) forget() {
 	}
 }
 
-// beat sends a heartbeat.
-func (a *agent) beat(ctx context.Context) bool {
+// sendHeartbeat sends a heartbeat.
+func (a *agent) sendHeartbeat(ctx context.Context) bool {
 	body, err := json.Marshal(protocol.Heartbeat{BootID: a.boot, Version: config.Version, Sequence: a.sequence,
 		Pending: len(a.pending), Watchlist: a.digest})
 	if err != nil || !a.send(ctx, protocol.HeartbeatPath(protocol.ManagerName), body) {
 		return false
 	}
 	interval := a.interval
-	if a.forget(); len(a.delivered)+len(a.pending) == 0 {
+	if a.dropOldEvents(); len(a.delivered)+len(a.pending) == 0 {
 		interval = max(interval, a.answer.next)
 	}
 	a.lastBeat = time.Now()
@@ -327,7 +327,7 @@ func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	for range 2 { // the other side may have closed an open connection, so try again once
 		fresh := a.wire == nil
 		if fresh {
-			if a.wire, err = dial(ctx, a.target(a.cluster.Index()), a.tls); err != nil {
+			if a.wire, err = dial(ctx, a.listenerOf(a.cluster.Index()), a.tls); err != nil {
 				break
 			}
 			a.open.Add(1)
@@ -351,23 +351,23 @@ func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	}
 	a.failures = 0
 	if a.instance != "" && a.instance != got.instance {
-		a.repeat()
+		a.queueRecentEvents()
 	}
 	a.instance, a.answer = got.instance, got
 	return true
 }
 
-// repeat queues recently delivered events again, because the process that received them may have ended.
-func (a *agent) repeat() {
+// queueRecentEvents queues recently delivered events again, because the process that received them may have ended.
+func (a *agent) queueRecentEvents() {
 	for _, d := range a.delivered {
 		if time.Since(d.at) <= a.memory {
-			a.queue(d.subject, d.name == "", d.deleted)
+			a.enqueueEvent(d.subject, d.name == "", d.deleted)
 		}
 	}
 	a.delivered = nil
 }
 
-func later(a, b time.Time) time.Time {
+func laterTime(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
 	}

@@ -48,19 +48,19 @@ func startAgents(ctx context.Context, f *fleet.Fleet, c *changes, memory time.Du
 	for range posting {
 		a.group.Go(func() { a.post(ctx) })
 	}
-	a.stop = c.listen(func(change fleet.Change) { a.all[change.Cluster].hear(change) })
+	a.stop = c.onChange(func(change fleet.Change) { a.all[change.Cluster].receiveChange(change) })
 	return a
 }
 
-// aim makes the agents use other listeners, and assigns a listener by the index of the agent. A connection to an old
-// listener stays until that listener closes it.
-func (a *agents) aim(listeners []string) {
+// useListeners makes the agents use other listeners, and assigns a listener by the index of the agent. A connection to
+// an old listener stays until that listener closes it.
+func (a *agents) useListeners(listeners []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.listeners = listeners
 }
 
-func (a *agents) target(i int) string {
+func (a *agents) listenerOf(i int) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.listeners[i%len(a.listeners)]
@@ -69,8 +69,8 @@ func (a *agents) target(i int) string {
 // connections returns the number of connections that the agents believe to be open.
 func (a *agents) connections() int { return int(a.open.Load()) }
 
-// beaten returns the number of agents whose last heartbeat was after the time since.
-func (a *agents) beaten(since time.Time) int {
+// countHeartbeatsAfter returns the number of agents whose last heartbeat was after the time since.
+func (a *agents) countHeartbeatsAfter(since time.Time) int {
 	n := 0
 	for _, one := range a.all {
 		if one.beaten.Load() >= since.UnixNano() {
@@ -80,9 +80,9 @@ func (a *agents) beaten(since time.Time) int {
 	return n
 }
 
-// quiet reports whether the agents have delivered no event within the time for which they keep events. If quiet returns
-// true, another process of the manager receives no repeated events.
-func (a *agents) quiet() bool { return time.Since(time.Unix(0, a.lastDelivery.Load())) > a.memory }
+// isQuiet reports whether the agents have delivered no event within the time for which they keep events. If isQuiet
+// returns true, another process of the manager receives no repeated events.
+func (a *agents) isQuiet() bool { return time.Since(time.Unix(0, a.lastDelivery.Load())) > a.memory }
 
 // close stops all agents.
 func (a *agents) close() {
@@ -94,12 +94,12 @@ func (a *agents) close() {
 	a.mu.Unlock()
 	a.group.Wait()
 	for _, one := range a.all {
-		one.quit()
+		one.stop()
 	}
 }
 
-// add appends an agent to the queue.
-func (a *agents) add(one *agent) {
+// enqueue appends an agent to the queue.
+func (a *agents) enqueue(one *agent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.work = append(a.work, one)
@@ -120,6 +120,6 @@ func (a *agents) post(ctx context.Context) {
 		one := a.work[0]
 		a.work = a.work[1:]
 		a.mu.Unlock()
-		one.turn(ctx)
+		one.processDue(ctx)
 	}
 }

@@ -43,8 +43,8 @@ type aim struct {
 	value func(r *Run) (float64, bool)
 }
 
-// of returns a function that reads one figure of the scenario with this name.
-func of(name string, figure func(s *Scenario) float64) func(r *Run) (float64, bool) {
+// figureOf returns a function that reads one figure of the scenario with this name.
+func figureOf(name string, figure func(s *Scenario) float64) func(r *Run) (float64, bool) {
 	return func(r *Run) (float64, bool) {
 		s := r.scenario(name)
 		if s == nil {
@@ -69,10 +69,10 @@ func valueOf(name, key string) func(r *Run) (float64, bool) {
 // aims lists the aims for a single size. judge has the aims that compare sizes.
 var aims = []aim{
 	{"resident memory of the manager during install", 1536, "MiB", full,
-		of("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
+		figureOf("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
 	{"live heap for one idle runtime", 60, "kB", 0, valueOf("idle", heapPerRuntime)},
 	{"CPU of the manager for one module install", 5, "ms", 0,
-		of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
+		figureOf("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
 	{"writes to runtimes while idle", 0, "", 0, valueOf("idle", idleWrites)},
 	{"writes to the control plane while idle", 0, "", 0, valueOf("idle", idlePlaneWrites)},
 	{"requests to an idle runtime in five minutes", 1, "", 0, func(r *Run) (float64, bool) {
@@ -87,7 +87,7 @@ var aims = []aim{
 	{"writes to runtimes after a restart", 0, "", 0, valueOf("restart", restartWrites)},
 	{"quiet after a restart", 60, "s", full, valueOf("restart", quietAfter)},
 	{"p99 from edit to applied during an upgrade of the whole fleet", 2000, "ms", 0,
-		of("edit", func(s *Scenario) float64 { return s.Latencies[editsApplied].P99 })},
+		figureOf("edit", func(s *Scenario) float64 { return s.Latencies[editsApplied].P99 })},
 	{healthyRatio, 1.5, "", 0, valueOf("faults", healthyRatio)},
 	{"probes of a dead cluster a minute", 1, "", 0, valueOf("faults", probesPerDead)},
 	{"live heap after all credentials were rotated", 110, "% of before", 0, valueOf("rotate", memoryGrowth)},
@@ -97,7 +97,7 @@ var aims = []aim{
 // the reference work, because a busy machine slows down the manager and the reference work alike.
 var growing = []aim{
 	{"CPU for one install at 10,000 clusters, by the reference work", 1.2, "times that at 1,000", 0,
-		of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
+		figureOf("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
 	{"live heap for one runtime at 10,000 clusters", 1.2, "times that at 1,000", 0, valueOf("idle", heapPerRuntime)},
 }
 
@@ -139,7 +139,7 @@ func judge(runs []Run) []Aim {
 			s, first := a.value(small)
 			l, second := a.value(large)
 			if first && second && s > 0 {
-				result.decide(l/s, fmt.Sprintf("%s, then %s", number(s), number(l)))
+				result.decide(l/s, fmt.Sprintf("%s, then %s", formatNumber(s), formatNumber(l)))
 			}
 		}
 		all = append(all, result)
@@ -159,11 +159,11 @@ func printAims(w io.Writer, all []Aim) {
 	t := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "AIM\tAT MOST\tIS\tUNIT\tVERDICT\tNOTE")
 	for _, a := range all {
-		is := number(a.Value)
+		is := formatNumber(a.Value)
 		if a.Verdict == NotMeasured && a.Value == 0 {
 			is = "-"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", a.What, number(a.Limit), is, a.Unit, a.Verdict, a.Note)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", a.What, formatNumber(a.Limit), is, a.Unit, a.Verdict, a.Note)
 	}
 	_ = t.Flush()
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// until calls done every 50 ms until done returns true or an error. If this takes longer than the duration most, until
-// returns an error.
-func until(ctx context.Context, most time.Duration, what string, done func() (bool, error)) error {
+// poll calls done every 50 ms until done returns true or an error. If this takes longer than the duration most,
+// until returns an error.
+func poll(ctx context.Context, most time.Duration, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("it took longer than %v", most))
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -40,9 +40,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// each calls work with 0 to n-1, from as many goroutines as creating says. each returns the first error. After an
-// error, each starts no new call.
-func each(ctx context.Context, n int, work func(i int) error) error {
+// inParallel calls work with 0 to n-1, from as many goroutines as creating says. inParallel returns the first
+// error. After an error, inParallel starts no new call.
+func inParallel(ctx context.Context, n int, work func(i int) error) error {
 	var (
 		next  atomic.Int64
 		group sync.WaitGroup

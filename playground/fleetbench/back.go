@@ -29,7 +29,7 @@ const (
 // again. Requests to clusters with earlier faults are not counted, because the faults may be their cause.
 func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched map[int]bool) error {
 	m, version := r.modules[0], goodVersion
-	before, err := r.count(ctx)
+	before, err := r.readCounters(ctx)
 	if err != nil {
 		return err
 	}
@@ -37,12 +37,12 @@ func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched 
 		r.fleet.Cluster(i).Mark()
 	}
 	stop := r.changes.listenApplied(func(i int) {
-		if bad.failing[i] && r.applied(i, m, version) {
+		if bad.failing[i] && r.isApplied(i, m, version) {
 			r.fleet.Cluster(i).Operate(m.operator().Kind, "")
 		}
 	})
 	defer stop()
-	seen := r.follow(ctx)
+	seen := r.followRollouts(ctx)
 	defer seen.stop()
 	begin := time.Now()
 	if err := m.assign(ctx, r.plane.client, version); err != nil {
@@ -54,17 +54,17 @@ func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched 
 	}
 	back := func() (done int) {
 		for i := range bad.holders {
-			if is := r.kymas.at(i); is.ready(m.name, version) {
+			if is := r.kymas.statusOf(i); is.ready(m.name, version) {
 				done++
 			}
 		}
 		return done
 	}
 	r.stage.set(func() string {
-		return fmt.Sprintf("%s: %d of %d are back", seen.of(name), back(), len(bad.holders))
+		return fmt.Sprintf("%s: %d of %d are back", seen.stateOf(name), back(), len(bad.holders))
 	})
-	if err := until(ctx, r.waitTimeout(), name+" to complete", func() (bool, error) {
-		is := seen.of(name)
+	if err := poll(ctx, r.waitTimeout(), name+" to complete", func() (bool, error) {
+		is := seen.stateOf(name)
 		if is.phase.IsOver() && is.phase != v1beta2.RolloutCompleted || is.phase == v1beta2.RolloutHalted {
 			return false, fmt.Errorf("%s is %s: %s", name, is.phase, is.message)
 		}
@@ -77,13 +77,13 @@ func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched 
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	after, err := r.count(ctx)
+	after, err := r.readCounters(ctx)
 	if err != nil {
 		return err
 	}
 	s.Values[backRuntimes], s.Values[backFailing] = n, float64(len(bad.failing))
-	s.Values[backWrites] = float64(writes(difference(before.requests, after.requests))) / n
-	s.Values[backStatusWrites] = float64(seen.of(name).writes)
+	s.Values[backWrites] = float64(sumOfWrites(countDifferences(before.requests, after.requests))) / n
+	s.Values[backStatusWrites] = float64(seen.stateOf(name).writes)
 	r.countBack(s, bad, touched)
 	return r.orderOfBack(ctx, s, m, name, bad)
 }
@@ -97,7 +97,7 @@ func (r *rig) countBack(s *Scenario, bad badVersion, touched map[int]bool) {
 		switch {
 		case bad.holders[i]:
 			count = holders
-		case !r.applied(i, r.modules[0], goodVersion):
+		case !r.isApplied(i, r.modules[0], goodVersion):
 			s.Values[othersChanged]++
 		}
 		if touched[i] && !bad.holders[i] {
@@ -108,8 +108,8 @@ func (r *rig) countBack(s *Scenario, bad badVersion, touched map[int]bool) {
 		}
 	}
 	s.Values[othersChanged] += 0 // it is always there
-	s.Values[backRequests] = float64(total(holders)) / float64(len(bad.holders))
-	s.Values[othersRequests], s.Values[othersWrites] = float64(total(others)), float64(writes(others))
+	s.Values[backRequests] = float64(sumOfCounts(holders)) / float64(len(bad.holders))
+	s.Values[othersRequests], s.Values[othersWrites] = float64(sumOfCounts(others)), float64(sumOfWrites(others))
 	for what, n := range others {
 		s.Values[othersRequests+": "+what] = float64(n)
 	}

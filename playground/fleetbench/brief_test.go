@@ -44,14 +44,14 @@ type limit struct {
 // deletion include the reads of the owner of an object.
 var limits = []limit{
 	{"install: requests to runtimes for a module", 49.3, 0.2,
-		of("install", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
+		figureOf("install", func(s *Scenario) float64 { return perInstall(s, float64(sumOfCounts(s.Runtimes))) })},
 	{"install: writes to runtimes for a module", 39.8, 0.15,
-		of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.RuntimeWrites)) })},
+		figureOf("install", func(s *Scenario) float64 { return perInstall(s, float64(s.RuntimeWrites)) })},
 	{"install: writes to the control plane for a module", 11.7, 0.25,
-		of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
+		figureOf("install", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
 	{"install: manager's CPU for a module, by the reference work", 2.7, 0.75,
-		of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
-	{"install: passes with errors", 0, 0, of("install", func(s *Scenario) float64 { return float64(s.Errors) })},
+		figureOf("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
+	{"install: passes with errors", 0, 0, figureOf("install", func(s *Scenario) float64 { return float64(s.Errors) })},
 	{"idle: writes to runtimes", 0, 0, valueOf("idle", idleWrites)},
 	{"idle: writes to the control plane", 0, 0, valueOf("idle", idlePlaneWrites)},
 	{"idle: requests to a runtime in five minutes", 1, 2, valueOf("idle", requestsPerFive)},
@@ -62,11 +62,11 @@ var limits = []limit{
 	{"edit: writes to the runtime for one more module", 16, 0.2, valueOf("edit", installPatches)},
 	{"edit: of these, to objects of the module", 13, 0, valueOf("edit", installModuleWrites)},
 	{"upgrade: requests to runtimes for a module", 21.4, 0.2,
-		of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
+		figureOf("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(sumOfCounts(s.Runtimes))) })},
 	{"upgrade: writes to runtimes for a module", 17, 0.15,
-		of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.RuntimeWrites)) })},
+		figureOf("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.RuntimeWrites)) })},
 	{"upgrade: writes to the control plane for a module", 7.5, 0.25,
-		of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
+		figureOf("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
 	{"restart: writes to runtimes", 0, 0, valueOf("restart", restartWrites)},
 	{"restart: requests to a runtime", 2, 0.25, // one of them reviews the credential
 		valueOf("restart", requestsPerRuntime)},
@@ -74,7 +74,8 @@ var limits = []limit{
 	{"failover: requests to a runtime", 2, 0.25, // likewise
 		valueOf("failover", requestsPerRuntime)},
 	{"rotate: live heap afterwards, % of before", 102, 0.2, valueOf("rotate", memoryGrowth)},
-	{"rotate: writes to runtimes", 0, 0, of("rotate", func(s *Scenario) float64 { return float64(s.RuntimeWrites) })},
+	{"rotate: writes to runtimes", 0, 0, figureOf("rotate",
+		func(s *Scenario) float64 { return float64(s.RuntimeWrites) })},
 	{"rollout: halts of the version that works", 0, 0, valueOf("rollout", goodHalts)},
 	{"rollout: writes to the control plane for a module", 8, 0.3, valueOf("rollout", stagedWrites)},
 	{"rollout: writes of the status of the rollout", 20, 1, valueOf("rollout", rolloutWrites)},
@@ -125,9 +126,11 @@ func TestBrief(t *testing.T) {
 		verdict := ""
 		if v > most {
 			verdict = "TOO MUCH"
-			t.Errorf("%s: %s, usually %s, at most %s", l.figure, number(v), number(l.usual), number(most))
+			t.Errorf("%s: %s, usually %s, at most %s", l.figure, formatNumber(v), formatNumber(l.usual),
+				formatNumber(most))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.figure, number(l.usual), number(most), number(v), verdict)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.figure, formatNumber(l.usual), formatNumber(most), formatNumber(v),
+			verdict)
 	}
 	_ = w.Flush()
 	t.Logf("the small run, %s:\n%s", cmp.Or(run.Began, "now"), &b)

@@ -23,8 +23,8 @@ func newChanges() *changes {
 	return &changes{follow: map[int]func(fleet.Change){}, news: make(chan struct{}, 1)}
 }
 
-// add queues a change. The fleet calls it.
-func (c *changes) add(change fleet.Change) {
+// enqueue queues a change. The fleet calls it.
+func (c *changes) enqueue(change fleet.Change) {
 	c.mu.Lock()
 	c.queue = append(c.queue, change)
 	c.mu.Unlock()
@@ -46,11 +46,11 @@ func (c *changes) run(ctx context.Context) {
 		queue := c.queue
 		c.queue = nil
 		c.mu.Unlock()
-		c.pass(queue)
+		c.notifyListeners(queue)
 	}
 }
 
-func (c *changes) pass(queue []fleet.Change) {
+func (c *changes) notifyListeners(queue []fleet.Change) {
 	c.passing.Lock()
 	defer c.passing.Unlock()
 	for _, change := range queue {
@@ -60,8 +60,8 @@ func (c *changes) pass(queue []fleet.Change) {
 	}
 }
 
-// listen calls f for each change, in order, until stop is called. f may call methods of the clusters, but not of c.
-func (c *changes) listen(f func(fleet.Change)) (stop func()) {
+// onChange calls f for each change, in order, until stop is called. f may call methods of the clusters, but not of c.
+func (c *changes) onChange(f func(fleet.Change)) (stop func()) {
 	c.passing.Lock()
 	defer c.passing.Unlock()
 	c.next++
@@ -77,7 +77,7 @@ func (c *changes) listen(f func(fleet.Change)) (stop func()) {
 // listenApplied calls f for each cluster in which a Deployment has changed. The Deployment is the last object of a
 // module to be applied.
 func (c *changes) listenApplied(f func(i int)) (stop func()) {
-	return c.listen(func(change fleet.Change) {
+	return c.onChange(func(change fleet.Change) {
 		if change.Resource == deployments.GroupResource() {
 			f(change.Cluster)
 		}

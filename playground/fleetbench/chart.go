@@ -36,7 +36,7 @@ type drawing struct {
 func chart(runs []Run) []byte {
 	var first, others []drawing
 	for _, f := range figures {
-		d := drawing{title: title(f)}
+		d := drawing{title: titleOf(f)}
 		for i := range runs {
 			if v, there := f.value(&runs[i]); there {
 				d.points = append(d.points, point{runs[i].Clusters, v})
@@ -47,7 +47,7 @@ func chart(runs []Run) []byte {
 		}
 		slices.SortFunc(d.points, func(a, b point) int { return cmp.Compare(a.clusters, b.clusters) })
 		if share, isShared := shared[f.title]; isShared {
-			d.title = title(figure{title: f.title + " ÷ clusters", unit: share.unit})
+			d.title = titleOf(figure{title: f.title + " ÷ clusters", unit: share.unit})
 			for i := range d.points {
 				d.points[i].value *= share.factor / float64(d.points[i].clusters)
 			}
@@ -96,11 +96,11 @@ func (d *drawing) panel(number int) string {
 		fmt.Fprintf(&b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#1b6e44" stroke-dasharray="5 3"/>`,
 			marginLeft, y(d.aim), panelWidth-marginRight, y(d.aim))
 		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end" fill="#1b6e44">%s</text>`+"\n", panelWidth-4,
-			y(d.aim)+4, "≤ "+short(d.aim))
+			y(d.aim)+4, "≤ "+formatShort(d.aim))
 	}
 	for _, p := range d.points {
 		fmt.Fprintf(&line, "%.1f,%.1f ", x(p), y(p.value))
-		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="#1a5fb4"/><text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, x(p), y(p.value), x(p), y(p.value)-7, short(p.value))
+		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="#1a5fb4"/><text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, x(p), y(p.value), x(p), y(p.value)-7, formatShort(p.value))
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle" fill="#666">%d</text>`+"\n", x(p),
 			panelHeight-marginBottom+15, p.clusters)
 	}
@@ -109,15 +109,15 @@ func (d *drawing) panel(number int) string {
 	return b.String()
 }
 
-func title(f figure) string {
+func titleOf(f figure) string {
 	if f.unit == "" {
 		return f.title
 	}
 	return f.title + ", " + f.unit
 }
 
-// short formats a number with three digits.
-func short(v float64) string {
+// formatShort formats a number with three digits.
+func formatShort(v float64) string {
 	switch {
 	case v >= 100 || v == math.Trunc(v):
 		return fmt.Sprintf("%.0f", v)

@@ -11,9 +11,9 @@ import (
 // crew holds the running processes of the manager: one process, or several replicas.
 type crew []*manager
 
-// recruit starts the configured number of replicas, and makes the agents use their listeners. recruit waits until the
-// replicas work. names distinguishes the replicas.
-func (r *rig) recruit(ctx context.Context, names ...string) error {
+// startReplicas starts the configured number of replicas, and makes the agents use their listeners. startReplicas waits
+// until the replicas work. names distinguishes the replicas.
+func (r *rig) startReplicas(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		m, err := r.startManager(ctx, name)
 		if err != nil {
@@ -21,12 +21,12 @@ func (r *rig) recruit(ctx context.Context, names ...string) error {
 		}
 		r.crew = append(r.crew, m)
 	}
-	r.aim()
-	return r.crew.work(ctx, r.sharded())
+	r.connectAgents()
+	return r.crew.waitUntilWorking(ctx, r.sharded())
 }
 
-// aim makes the agents use the listeners of the present replicas.
-func (r *rig) aim() {
+// connectAgents makes the agents use the listeners of the present replicas.
+func (r *rig) connectAgents() {
 	if r.agents == nil {
 		return
 	}
@@ -34,7 +34,7 @@ func (r *rig) aim() {
 	for _, m := range r.crew {
 		all = append(all, m.listener)
 	}
-	r.agents.aim(all)
+	r.agents.useListeners(all)
 }
 
 // replicaNames returns a name for each of the configured replicas.
@@ -57,32 +57,33 @@ func (o *options) sharded() bool {
 	return o.Replicas > 1 || slices.Contains(o.ManagerArgs, fmt.Sprintf("--shards=%d", allShards))
 }
 
-// work waits until every replica is ready and all work is assigned: to the leader, or each shard to a replica.
-func (c crew) work(ctx context.Context, sharded bool) error {
+// waitUntilWorking waits until every replica is ready and all waitUntilWorking is assigned: to the leader, or each
+// shard to a replica.
+func (c crew) waitUntilWorking(ctx context.Context, sharded bool) error {
 	for _, m := range c {
 		if err := m.ready(ctx); err != nil {
 			return err
 		}
 	}
-	return until(ctx, 3*time.Minute, "the manager to work", func() (bool, error) {
+	return poll(ctx, 3*time.Minute, "the manager to work", func() (bool, error) {
 		shards, leads := 0.0, false
 		for _, m := range c {
 			if m.ended() {
-				return false, m.obituary()
+				return false, m.exitError()
 			}
 			text, err := readMetrics(ctx, m.metrics)
 			if err != nil {
 				return false, nil //nolint:nilerr // not yet
 			}
-			shards += sum(parseMetrics(text, "lifecycle_mgr_shards"), nil)
-			leads = leads || sum(parseMetrics(text, "leader_election_master_status"), nil) > 0
+			shards += sumOfSeries(parseMetrics(text, "lifecycle_mgr_shards"), nil)
+			leads = leads || sumOfSeries(parseMetrics(text, "leader_election_master_status"), nil) > 0
 		}
 		return sharded && shards >= allShards || !sharded && leads, nil
 	})
 }
 
-// used returns the sum of the resource usage of all processes of the manager.
-func (c crew) used() (total usage, err error) {
+// usage returns the sum of the resource usage of all processes of the manager.
+func (c crew) usage() (total usage, err error) {
 	for _, m := range c {
 		u, err := usageOf(m.pid())
 		if err != nil {
@@ -97,10 +98,10 @@ func (u *usage) add(other usage) {
 	u.cpu, u.rss, u.peak, u.sockets = u.cpu+other.cpu, u.rss+other.rss, u.peak+other.peak, u.sockets+other.sockets
 }
 
-// look returns the sum of the metrics of all processes of the manager.
-func (c crew) look(ctx context.Context) (total inside, err error) {
+// readMetrics returns the sum of the metrics of all processes of the manager.
+func (c crew) readMetrics(ctx context.Context) (total inside, err error) {
 	for _, m := range c {
-		in, err := m.look(ctx)
+		in, err := m.readMetrics(ctx)
 		if err != nil {
 			return total, err
 		}
@@ -130,8 +131,8 @@ func (c crew) stop() error {
 	return errors.Join(errs...)
 }
 
-// obituary returns the error for a process that has ended. The error names the log file.
-func (m *manager) obituary() error {
+// exitError returns the error for a process that has ended. The error names the log file.
+func (m *manager) exitError() error {
 	return fmt.Errorf("%s has ended: %w; its log is %s (keep it with --keep)", m.name,
 		errors.Join(m.err, errEnded), m.log)
 }

@@ -19,18 +19,18 @@ func remove(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	before, goneAt := r.fleet.Counts(), newRace(r.clusters)
-	stop := r.kymas.listen(func(i int, k shown) {
+	stop := r.kymas.onKymaChange(func(i int, k shown) {
 		if !k.there {
 			goneAt.finish(i)
 		}
 	})
 	defer stop()
 	r.stage.set(func() string {
-		started, done := goneAt.count()
+		started, done := goneAt.startedAndFinished()
 		return fmt.Sprintf("%d deleted, %d of them gone", started, done)
 	})
 	begin := time.Now()
-	err := each(ctx, r.clusters, func(i int) error {
+	err := inParallel(ctx, r.clusters, func(i int) error {
 		goneAt.start(i)
 		return r.unregister(ctx, i)
 	})
@@ -41,14 +41,15 @@ func remove(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	s.Seconds, s.Clusters, s.Installs = time.Since(begin).Seconds(), r.clusters, r.clusters*len(r.modules)
-	s.Latencies["gone"] = summary(goneAt.times())
-	s.Values[deleteRequests] = float64(total(difference(before.Requests, r.fleet.Counts().Requests))) / float64(
+	s.Latencies["gone"] = latencyOf(goneAt.times())
+	s.Values[deleteRequests] = float64(sumOfCounts(countDifferences(before.Requests,
+		r.fleet.Counts().Requests))) / float64(
 		r.clusters)
-	return r.leftovers(ctx, s)
+	return r.recordLeftovers(ctx, s)
 }
 
-// leftovers records the objects in the clusters and the memory of the manager that remain after the deletion.
-func (r *rig) leftovers(ctx context.Context, s *Scenario) error {
+// recordLeftovers records the objects in the clusters and the memory of the manager that remain after the deletion.
+func (r *rig) recordLeftovers(ctx context.Context, s *Scenario) error {
 	left := 0
 	for i := range r.clusters {
 		for _, name := range r.fleet.Cluster(i).Names(deployments.GroupResource()) {
@@ -61,7 +62,7 @@ func (r *rig) leftovers(ctx context.Context, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	in, err := r.collected(ctx)
+	in, err := r.metricsAfterGC(ctx)
 	if err != nil {
 		return err
 	}

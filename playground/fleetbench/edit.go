@@ -33,19 +33,19 @@ func edit(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	s.Latencies["applied"], s.Latencies["ready"] = summary(quiet.appliedAt.times()), summary(quiet.readyAt.times())
+	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(quiet.appliedAt.times()), latencyOf(quiet.readyAt.times())
 	sum := map[string]int{}
 	for i := range before {
 		if !quiet.appliedAt.started(i) {
 			continue
 		}
-		for name, n := range difference(before[i].Requests, r.fleet.Cluster(i).Counts().Requests) {
+		for name, n := range countDifferences(before[i].Requests, r.fleet.Cluster(i).Counts().Requests) {
 			sum[name] += n
 		}
 	}
-	n, _ := quiet.appliedAt.count()
-	s.Values[installRequests] = float64(total(sum)) / float64(n)
-	s.Values[installPatches] = float64(writes(sum)) / float64(n)
+	n, _ := quiet.appliedAt.startedAndFinished()
+	s.Values[installRequests] = float64(sumOfCounts(sum)) / float64(n)
+	s.Values[installPatches] = float64(sumOfWrites(sum)) / float64(n)
 	s.Values[installModuleWrites] = float64(moduleWrites(sum)) / float64(n)
 	if err := r.takeBack(ctx, quiet); err != nil {
 		return err
@@ -54,30 +54,30 @@ func edit(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	m := r.modules[len(r.modules)-1]
-	o, err := r.release(ctx, m, "1.0.1", everybody)
+	o, err := r.publishNext(ctx, m, "1.0.1", allClusters)
 	if err != nil {
 		return err
 	}
 	defer o.stop()
 	through := func() bool {
-		all, done := o.appliedAt.count()
+		all, done := o.appliedAt.startedAndFinished()
 		return done == all
 	}
 	busy, err := r.editMany(ctx, "during "+o.module.name+" "+o.version, through)
 	if err != nil {
 		return err
 	}
-	s.Latencies[editsApplied], s.Latencies["ready during upgrade"] = summary(busy.appliedAt.times()),
-		summary(busy.readyAt.times())
+	s.Latencies[editsApplied], s.Latencies["ready during upgrade"] = latencyOf(busy.appliedAt.times()),
+		latencyOf(busy.readyAt.times())
 	r.stage.set(o.String)
-	if err := r.finish(ctx, o); err != nil {
+	if err := r.awaitRollout(ctx, o); err != nil {
 		return err
 	}
 	if err := r.takeBack(ctx, busy); err != nil {
 		return err
 	}
-	edits, _ := quiet.appliedAt.count()
-	more, _ := busy.appliedAt.count()
+	edits, _ := quiet.appliedAt.startedAndFinished()
+	more, _ := busy.appliedAt.startedAndFinished()
 	s.Clusters, s.Installs = r.clusters, r.clusters+2*(edits+more) // each edit is an installation and a removal
 	return nil
 }
@@ -99,7 +99,7 @@ func moduleWrites(counts map[string]int) int {
 			ofModules[name] = n
 		}
 	}
-	return writes(ofModules)
+	return sumOfWrites(ofModules)
 }
 
 // editMany adds the extra module in some clusters, spread over the fleet. Each edit begins when the module of the
@@ -110,12 +110,12 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 	o := &rollout{module: r.extra, version: first, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
 	r.stage.set(func() string { return fmt.Sprintf("edits, %s: %s", when, o) })
 	stopChanges := r.changes.listenApplied(func(i int) {
-		if o.appliedAt.running(i) && r.applied(i, o.module, o.version) {
+		if o.appliedAt.isRunning(i) && r.isApplied(i, o.module, o.version) {
 			o.appliedAt.finish(i)
 		}
 	})
 	defer stopChanges()
-	stopKymas := r.kymas.listen(func(i int, k shown) {
+	stopKymas := r.kymas.onKymaChange(func(i int, k shown) {
 		if k.ready(o.module.name, o.version) {
 			o.readyAt.finish(i)
 		}
@@ -125,7 +125,7 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 		if k > 0 && over() {
 			break
 		}
-		i := spread(k, n, r.clusters)
+		i := spreadIndex(k, n, r.clusters)
 		o.appliedAt.start(i)
 		o.readyAt.start(i)
 		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,
@@ -138,8 +138,8 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 		if err != nil {
 			return o, err
 		}
-		if err := until(ctx, slowest, "the extra module to be applied",
-			func() (bool, error) { return !o.appliedAt.running(i), nil }); err != nil {
+		if err := poll(ctx, slowest, "the extra module to be applied",
+			func() (bool, error) { return !o.appliedAt.isRunning(i), nil }); err != nil {
 			return o, err
 		}
 	}
@@ -149,17 +149,19 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 	return o, r.await(ctx, o.appliedAt, "the extra module to be applied")
 }
 
-// spread returns the k-th of n indexes that are spread evenly over 0 to all-1.
-func spread(k, n, all int) int { return int(math.Floor(float64(k) * float64(all) / float64(n))) }
+// spreadIndex returns the k-th of n indexes that are spread evenly over 0 to all-1.
+func spreadIndex(k, n, all int) int {
+	return int(math.Floor(float64(k) * float64(all) / float64(n)))
+}
 
 // takeBack removes the extra module again, and waits until it is removed from the cluster and the Kyma.
 func (r *rig) takeBack(ctx context.Context, o *rollout) error {
 	gone := newRace(r.clusters)
 	r.stage.set(func() string {
-		all, done := gone.count()
+		all, done := gone.startedAndFinished()
 		return fmt.Sprintf("taking the extra module back: %d of %d are done", done, all)
 	})
-	stop := r.kymas.listen(func(i int, k shown) {
+	stop := r.kymas.onKymaChange(func(i int, k shown) {
 		if _, there := k.modules[r.extra.name]; !there {
 			gone.finish(i)
 		}

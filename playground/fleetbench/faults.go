@@ -30,10 +30,10 @@ func faults(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	sick := r.afflict()
-	defer r.heal()
+	sick := r.startFaults()
+	defer r.endFaults()
 	begin := time.Now()
-	o, err := r.release(ctx, r.modules[0], "1.2.0", func(i int) bool { return sick[i] == healthy })
+	o, err := r.publishNext(ctx, r.modules[0], "1.2.0", func(i int) bool { return sick[i] == healthy })
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func faults(ctx context.Context, r *rig, s *Scenario) error {
 	}
 	s.Seconds = time.Since(begin).Seconds()
 	times := map[string][]time.Duration{}
-	for i, took := range o.readyAt.each() {
+	for i, took := range o.readyAt.finishTimes() {
 		switch sick[i] {
 		case slow:
 			times["ready, slow clusters"] = append(times["ready, slow clusters"], took)
@@ -61,9 +61,9 @@ func faults(ctx context.Context, r *rig, s *Scenario) error {
 		}
 	}
 	for name, all := range times {
-		s.Latencies[name] = summary(all)
+		s.Latencies[name] = latencyOf(all)
 	}
-	s.Latencies["applied"] = summary(o.appliedAt.times())
+	s.Latencies["applied"] = latencyOf(o.appliedAt.times())
 	s.Clusters, s.Installs = len(o.readyAt.times()), len(o.readyAt.times())
 	if r.upgradeP99 > 0 {
 		s.Values[healthyRatio] = s.Latencies["ready"].P99 / r.upgradeP99
@@ -82,13 +82,13 @@ const (
 	swallowing
 )
 
-// afflict starts the faults, and returns the sickness of each cluster.
-func (r *rig) afflict() []sickness {
+// startFaults starts the faults, and returns the sickness of each cluster.
+func (r *rig) startFaults() []sickness {
 	sick := make([]sickness, r.clusters)
-	for n, i := range r.pick(deadShare, 0) {
+	for n, i := range r.chooseClusters(deadShare, 0) {
 		sick[i] = refusing + sickness(n%2)
 	}
-	for _, i := range r.pick(slowShare, 1) {
+	for _, i := range r.chooseClusters(slowShare, 1) {
 		if sick[i] == healthy {
 			sick[i] = slow
 		}
@@ -110,17 +110,18 @@ func (r *rig) afflict() []sickness {
 	return sick
 }
 
-// pick returns a share of all clusters, at least one cluster, spread evenly. Different kinds have no cluster in common.
-func (r *rig) pick(share float64, kind int) []int {
+// chooseClusters returns a share of all clusters, at least one cluster, spread evenly. Different kinds have no cluster
+// in common.
+func (r *rig) chooseClusters(share float64, kind int) []int {
 	n := max(1, int(share*float64(r.clusters)))
 	var all []int
 	for k := range n {
-		all = append(all, min(spread(k, n, r.clusters)+kind, r.clusters-1))
+		all = append(all, min(spreadIndex(k, n, r.clusters)+kind, r.clusters-1))
 	}
 	return all
 }
 
-func (r *rig) heal() {
+func (r *rig) endFaults() {
 	for i := range r.clusters {
 		r.fleet.Cluster(i).Heal()
 	}
@@ -155,7 +156,7 @@ func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sic
 	for _, i := range dead {
 		o.readyAt.start(i)
 	}
-	r.heal()
+	r.endFaults()
 	r.stage.set(func() string { return "healed: " + o.String() })
 	if r.Brief { // new credentials make the manager try at once, without waiting for the next probe
 		for _, i := range dead {

@@ -45,40 +45,43 @@ var shared = map[string]struct {
 
 // figures lists the figures of the chart and of the table of growth.
 var figures = []figure{
-	{"install: time", "s", of("install", func(s *Scenario) float64 { return s.Seconds })},
-	{"install: modules a second", "", of("install", func(s *Scenario) float64 { return s.InstallsPerSecond })},
-	{"install: manager's CPU for a module", "ms", of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
+	{"install: time", "s", figureOf("install", func(s *Scenario) float64 { return s.Seconds })},
+	{"install: modules a second", "", figureOf("install", func(s *Scenario) float64 { return s.InstallsPerSecond })},
+	{"install: manager's CPU for a module", "ms", figureOf("install",
+		func(s *Scenario) float64 { return s.CPUPerInstall })},
 	{"install: manager's CPU for a module, by the reference work", "",
-		of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
-	{"install: CPU for the reference work", "ms", of("install", func(s *Scenario) float64 { return s.Reference })},
+		figureOf("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
+	{"install: CPU for the reference work", "ms", figureOf("install",
+		func(s *Scenario) float64 { return s.Reference })},
 	{"install: API server's CPU for a module", "ms",
-		of("install", func(s *Scenario) float64 { return perInstall(s, 1000*s.ControlPlane.CPU) })},
+		figureOf("install", func(s *Scenario) float64 { return perInstall(s, 1000*s.ControlPlane.CPU) })},
 	{"install: requests to runtimes for a module", "",
-		of("install", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
+		figureOf("install", func(s *Scenario) float64 { return perInstall(s, float64(sumOfCounts(s.Runtimes))) })},
 	{"install: writes to the control plane for a module", "",
-		of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
+		figureOf("install", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
 	{"install: manager's largest resident memory", "MiB",
-		of("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
+		figureOf("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
 	{"idle: manager's live heap for a runtime", "kB", valueOf("idle", heapPerRuntime)},
-	{"idle: manager's resident memory", "MiB", of(
+	{"idle: manager's resident memory", "MiB", figureOf(
 		"idle", func(s *Scenario) float64 { return float64(s.Manager.RSS) / mega })},
 	{"idle: manager's share of a core", "%", valueOf("idle", idleCores)},
-	{"idle: goroutines of the manager", "", of("idle", func(s *Scenario) float64 { return s.Inside.Goroutines })},
-	{"idle: open connections of the manager", "", of(
+	{"idle: goroutines of the manager", "", figureOf("idle", func(s *Scenario) float64 { return s.Inside.Goroutines })},
+	{"idle: open connections of the manager", "", figureOf(
 		"idle", func(s *Scenario) float64 { return float64(s.Connections + s.AgentConnections) })},
-	{"edit: p99 until applied", "ms", of("edit", func(s *Scenario) float64 { return s.Latencies["applied"].P99 })},
+	{"edit: p99 until applied", "ms", figureOf("edit",
+		func(s *Scenario) float64 { return s.Latencies["applied"].P99 })},
 	{"edit during upgrade: p99 until applied", "ms",
-		of("edit", func(s *Scenario) float64 { return s.Latencies[editsApplied].P99 })},
+		figureOf("edit", func(s *Scenario) float64 { return s.Latencies[editsApplied].P99 })},
 	{"upgrade: requests to runtimes for a module", "",
-		of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
+		figureOf("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(sumOfCounts(s.Runtimes))) })},
 	{"upgrade: writes to the control plane for a module", "",
-		of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
-	{"upgrade: time", "s", of("upgrade", func(s *Scenario) float64 { return s.Seconds })},
+		figureOf("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
+	{"upgrade: time", "s", figureOf("upgrade", func(s *Scenario) float64 { return s.Seconds })},
 	{"restart: quiet after", "s", valueOf("restart", quietAfter)},
 	{"restart: requests to a runtime", "", valueOf("restart", requestsPerRuntime)},
 	{"failover: nobody works", "s", valueOf("failover", deadTime)},
-	{"rotate: p99 until used", "ms", of("rotate", func(s *Scenario) float64 { return s.Latencies["used"].P99 })},
-	{"delete: time", "s", of("delete", func(s *Scenario) float64 { return s.Seconds })},
+	{"rotate: p99 until used", "ms", figureOf("rotate", func(s *Scenario) float64 { return s.Latencies["used"].P99 })},
+	{"delete: time", "s", figureOf("delete", func(s *Scenario) float64 { return s.Seconds })},
 	{"delete: requests to a runtime", "", valueOf("delete", deleteRequests)},
 }
 
@@ -99,7 +102,7 @@ func printGrowth(w io.Writer, runs []Run) {
 		fmt.Fprintf(t, "%s, %s\t", f.title, f.unit)
 		for i := range runs {
 			if v, there := f.value(&runs[i]); there {
-				fmt.Fprintf(t, "%s\t", number(v))
+				fmt.Fprintf(t, "%s\t", formatNumber(v))
 			} else {
 				fmt.Fprint(t, "-\t")
 			}

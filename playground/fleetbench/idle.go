@@ -27,7 +27,7 @@ func idle(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.disconnect(ctx); err != nil {
 		return err
 	}
-	before, err := r.count(ctx)
+	before, err := r.readCounters(ctx)
 	if err != nil {
 		return err
 	}
@@ -36,20 +36,20 @@ func idle(ctx context.Context, r *rig, s *Scenario) error {
 	if err := pause(ctx, r.Idle); err != nil {
 		return err
 	}
-	after, err := r.count(ctx)
+	after, err := r.readCounters(ctx)
 	if err != nil {
 		return err
 	}
 	length := time.Since(begin)
-	requests := difference(before.fleet.Requests, after.fleet.Requests)
+	requests := countDifferences(before.fleet.Requests, after.fleet.Requests)
 	s.Values["idle time, s"] = length.Seconds()
 	s.Values[idleCores] = 100 * (after.manager.cpu - before.manager.cpu).Seconds() / length.Seconds()
 	plane := (after.plane.cpu - before.plane.cpu).Seconds()
 	s.Values["API server's share of a core, %"] = 100 * plane / length.Seconds()
-	s.Values[requestsPerFive] = float64(total(requests)) / float64(r.clusters) / length.Minutes() * 5
-	s.Values[idleWrites] = float64(writes(requests))
-	s.Values[idlePlaneWrites] = float64(writes(difference(before.requests, after.requests)))
-	now, err := r.collected(ctx)
+	s.Values[requestsPerFive] = float64(sumOfCounts(requests)) / float64(r.clusters) / length.Minutes() * 5
+	s.Values[idleWrites] = float64(sumOfWrites(requests))
+	s.Values[idlePlaneWrites] = float64(sumOfWrites(countDifferences(before.requests, after.requests)))
+	now, err := r.metricsAfterGC(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,14 +67,14 @@ func (r *rig) disconnect(ctx context.Context) error {
 		return nil
 	}
 	r.stage.set(func() string { return "waiting until connections that are not needed are closed" })
-	return until(ctx, 2*time.Minute, "the manager to close connections that it does not need", func() (bool, error) {
+	return poll(ctx, 2*time.Minute, "the manager to close connections that it does not need", func() (bool, error) {
 		return r.fleet.Stats().Connections <= 1+r.clusters/100, nil
 	})
 }
 
-// collected makes the manager collect garbage, and returns its metrics afterwards. collected does so twice, because
-// pooled memory is freed only the second time.
-func (r *rig) collected(ctx context.Context) (inside, error) {
+// metricsAfterGC makes the manager collect garbage, and returns its metrics afterwards. metricsAfterGC does so twice,
+// because pooled memory is freed only the second time.
+func (r *rig) metricsAfterGC(ctx context.Context) (inside, error) {
 	for range 2 {
 		for _, m := range r.crew {
 			if err := m.collect(ctx); err != nil {
@@ -82,7 +82,7 @@ func (r *rig) collected(ctx context.Context) (inside, error) {
 			}
 		}
 	}
-	return r.crew.look(ctx)
+	return r.crew.readMetrics(ctx)
 }
 
 // collect makes the manager collect garbage. collect requests a heap profile, for which the manager collects garbage
@@ -124,7 +124,7 @@ func (r *rig) settle(ctx context.Context, s *Scenario) error {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting until the manager is quiet: %w", context.Cause(ctx))
 		}
-		u, err := r.crew.used()
+		u, err := r.crew.usage()
 		if err != nil {
 			return err
 		}

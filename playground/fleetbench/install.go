@@ -14,24 +14,24 @@ import (
 func install(ctx context.Context, r *rig, s *Scenario) error {
 	appliedAt, readyAt := newRace(r.clusters), newRace(r.clusters)
 	stop := r.changes.listenApplied(func(i int) {
-		if appliedAt.running(i) && r.appliedAll(i) {
+		if appliedAt.isRunning(i) && r.appliedAll(i) {
 			appliedAt.finish(i)
 		}
 	})
 	defer stop()
-	stop = r.kymas.listen(func(i int, k shown) {
+	stop = r.kymas.onKymaChange(func(i int, k shown) {
 		if r.allReady(&k) {
 			readyAt.finish(i)
 		}
 	})
 	defer stop()
 	r.stage.set(func() string {
-		started, done := readyAt.count()
-		_, applied := appliedAt.count()
+		started, done := readyAt.startedAndFinished()
+		_, applied := appliedAt.startedAndFinished()
 		return fmt.Sprintf("%d registered, %d applied, %d Ready", started, applied, done)
 	})
 	begin := time.Now()
-	err := each(ctx, r.clusters, func(i int) error {
+	err := inParallel(ctx, r.clusters, func(i int) error {
 		appliedAt.start(i)
 		readyAt.start(i)
 		return r.register(ctx, i)
@@ -48,7 +48,7 @@ func install(ctx context.Context, r *rig, s *Scenario) error {
 	}
 	s.Seconds = time.Since(begin).Seconds()
 	s.Clusters, s.Installs = r.clusters, r.clusters*len(r.modules)
-	s.Latencies["applied"], s.Latencies["ready"] = summary(appliedAt.times()), summary(readyAt.times())
+	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(appliedAt.times()), latencyOf(readyAt.times())
 	return nil
 }
 
@@ -68,14 +68,14 @@ func (r *rig) allReady(k *shown) bool {
 // await waits until all clusters of a race have reached their goal. The error of await describes what blocks some of
 // the late clusters.
 func (r *rig) await(ctx context.Context, all *race, what string) error {
-	err := all.wait(ctx)
+	err := all.waitForAll(ctx)
 	if err == nil {
 		return nil
 	}
-	started, done := all.count()
+	started, done := all.startedAndFinished()
 	err = fmt.Errorf("waiting for %s: %w; %d of %d are; of the others", what, err, done, started)
-	for _, i := range all.late(3) {
-		err = fmt.Errorf("%w\n  %s %s", err, r.fleet.Cluster(i).Name(), describe(r.kymas.at(i)))
+	for _, i := range all.unfinished(3) {
+		err = fmt.Errorf("%w\n  %s %s", err, r.fleet.Cluster(i).Name(), describe(r.kymas.statusOf(i)))
 	}
 	return err
 }
@@ -87,7 +87,7 @@ func describe(k shown) string {
 	}
 	parts := []string{fmt.Sprintf("is %s: %s", cmp.Or(string(k.state), "not looked at yet"),
 		cmp.Or(k.message, "no reason given"))}
-	for _, name := range names(k.modules) {
+	for _, name := range sortedKeys(k.modules) {
 		if m := k.modules[name]; m.state != v1beta2.StateReady {
 			parts = append(parts, fmt.Sprintf("%s %s is %s: %s", name, m.version, m.state, m.message))
 		}

@@ -124,7 +124,7 @@ func (o *options) validate() ([]scenario, error) {
 	if o.Brief {
 		o.shorten()
 	}
-	return chosen(o.Scenario)
+	return parseScenarioNames(o.Scenario)
 }
 
 // shorten sets the options of --brief. Counted figures hardly change. The leader election gets longer timeouts, because
@@ -136,8 +136,8 @@ func (o *options) shorten() {
 	o.calm, o.soak = 1500*time.Millisecond, time.Second
 }
 
-// say prints the name of the next stage to standard error.
-func (o *options) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+// printf prints the name of the next stage to standard error.
+func (o *options) printf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 func run(ctx context.Context, o *options) error {
 	list, err := o.validate()
@@ -152,7 +152,7 @@ func run(ctx context.Context, o *options) error {
 			break
 		}
 	}
-	result.Aims = judge(single(result.Runs))
+	result.Aims = judge(withOneReplica(result.Runs))
 	result.print(os.Stdout)
 	if writeErr := result.write(o.Out); err == nil {
 		err = writeErr

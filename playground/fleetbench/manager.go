@@ -58,7 +58,7 @@ func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 	go func() {
 		<-m.done
 		if !m.stopping.Load() {
-			r.fail(m.obituary())
+			r.fail(m.exitError())
 		}
 	}()
 	return m, nil
@@ -69,9 +69,9 @@ const listenerName = "listener.fleet.example.com"
 
 // ready waits until the manager's caches are synced and its readiness probe succeeds.
 func (m *manager) ready(ctx context.Context) error {
-	return until(ctx, 3*time.Minute, "the manager to be ready", func() (bool, error) {
+	return poll(ctx, 3*time.Minute, "the manager to be ready", func() (bool, error) {
 		if m.ended() {
-			return false, m.obituary()
+			return false, m.exitError()
 		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.health+"/readyz", http.NoBody)
 		if err != nil {
@@ -97,13 +97,13 @@ type inside struct {
 	Series     int     // lines of metrics
 }
 
-// look reads the manager's metrics.
-func (m *manager) look(ctx context.Context) (in inside, err error) {
+// readMetrics reads the manager's metrics.
+func (m *manager) readMetrics(ctx context.Context) (in inside, err error) {
 	text, err := readMetrics(ctx, m.metrics)
 	if err != nil {
 		return in, err
 	}
-	one := func(name string) float64 { return sum(parseMetrics(text, name), nil) }
+	one := func(name string) float64 { return sumOfSeries(parseMetrics(text, name), nil) }
 	in = inside{
 		Live: one("go_gc_heap_live_bytes"), Goroutines: one("go_goroutines"), Depth: one("workqueue_depth"),
 		Working: one("controller_runtime_active_workers"), Passes: one("controller_runtime_reconcile_total"),

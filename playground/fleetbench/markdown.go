@@ -22,7 +22,7 @@ const (
 // report merges the results of several runs and prints them. If page is not empty, report writes the results into that
 // page, and the chart into the same folder.
 func report(files []string, page string, out io.Writer) error {
-	r, err := gather(files)
+	r, err := readResults(files)
 	if err != nil {
 		return err
 	}
@@ -46,15 +46,15 @@ func report(files []string, page string, out io.Writer) error {
 	if err := os.WriteFile(page, []byte(head+pageBegin+"\n\n"+b.String()+pageEnd+tail), 0o600); err != nil {
 		return fmt.Errorf("writing the page: %w", err)
 	}
-	if err := os.WriteFile(picture, chart(single(r.Runs)), 0o600); err != nil {
+	if err := os.WriteFile(picture, chart(withOneReplica(r.Runs)), 0o600); err != nil {
 		return fmt.Errorf("writing the chart: %w", err)
 	}
 	return nil
 }
 
-// gather reads results and merges runs of the same fleet. If two files have the same scenario, the later file wins. All
-// results must come from the same machine.
-func gather(files []string) (*Result, error) {
+// readResults reads results and merges runs of the same fleet. If two files have the same scenario, the later file
+// wins. All results must come from the same machine.
+func readResults(files []string) (*Result, error) {
 	if len(files) == 0 {
 		return nil, errors.New("no results to report: name files that --out has written")
 	}
@@ -77,18 +77,18 @@ func gather(files []string) (*Result, error) {
 				file, b, a)
 		}
 		for _, run := range one.Runs {
-			all.put(run)
+			all.addRun(run)
 		}
 	}
 	slices.SortStableFunc(all.Runs, func(a, b Run) int {
 		return cmp.Or(cmp.Compare(a.Clusters, b.Clusters), cmp.Compare(a.Replicas, b.Replicas))
 	})
-	all.Aims = judge(single(all.Runs))
+	all.Aims = judge(withOneReplica(all.Runs))
 	return all, nil
 }
 
-// put adds a run to the results. If a run of the same fleet exists, put adds the scenarios to this run.
-func (r *Result) put(run Run) {
+// addRun adds a run to the results. If a run of the same fleet exists, addRun adds the scenarios to this run.
+func (r *Result) addRun(run Run) {
 	run.Replicas = max(1, run.Replicas)
 	for i := range r.Runs {
 		known := &r.Runs[i]
@@ -108,20 +108,20 @@ func (r *Result) put(run Run) {
 		}
 		slices.SortStableFunc(known.Scenarios, func(
 			a, b Scenario) int {
-			return cmp.Compare(place(a.Name), place(b.Name))
+			return cmp.Compare(scenarioPosition(a.Name), scenarioPosition(b.Name))
 		})
 		return
 	}
 	r.Runs = append(r.Runs, run)
 }
 
-// place returns the position of a scenario in a run of all scenarios.
-func place(name string) int {
+// scenarioPosition returns the position of a scenario in a run of all scenarios.
+func scenarioPosition(name string) int {
 	return slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
 }
 
-// single returns the runs with one replica. Only runs with one manager process are compared by size.
-func single(runs []Run) []Run {
+// withOneReplica returns the runs with one replica. Only runs with one manager process are compared by size.
+func withOneReplica(runs []Run) []Run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r Run) bool { return r.Replicas > 1 })
 }
 
@@ -130,8 +130,8 @@ func (m Machine) String() string {
 	return fmt.Sprintf("%s, %d CPUs, %d GiB, %s, %s", m.Processor, m.CPUs, m.Memory>>30, m.System, m.Go)
 }
 
-// table writes a table in Markdown. The first column is left-aligned, and the others are right-aligned.
-func table(w io.Writer, head []string, rows [][]string) {
+// writeTable writes a table in Markdown. The first column is left-aligned, and the others are right-aligned.
+func writeTable(w io.Writer, head []string, rows [][]string) {
 	fmt.Fprintf(w, "| %s |\n|---|%s\n", strings.Join(head, " | "), strings.Repeat("---:|", len(head)-1))
 	for _, row := range rows {
 		fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
@@ -144,15 +144,15 @@ func (r *Result) markdown(w io.Writer, picture string) {
 	fmt.Fprintf(w, "Measured on: %s.\n\n### Aims\n\n", r.Machine)
 	var rows [][]string
 	for _, a := range r.Aims {
-		is := number(a.Value)
+		is := formatNumber(a.Value)
 		if a.Verdict == NotMeasured && a.Value == 0 {
 			is = "–"
 		}
-		rows = append(rows, []string{a.What, strings.TrimSpace(number(a.Limit) + " " + a.Unit), is,
+		rows = append(rows, []string{a.What, strings.TrimSpace(formatNumber(a.Limit) + " " + a.Unit), is,
 			string(a.Verdict), a.Note})
 	}
-	table(w, []string{"aim", "at most", "is", "verdict", "measured with"}, rows)
-	if one := single(r.Runs); len(one) > 1 {
+	writeTable(w, []string{"aim", "at most", "is", "verdict", "measured with"}, rows)
+	if one := withOneReplica(r.Runs); len(one) > 1 {
 		fmt.Fprintf(w, "### Growth\n\n")
 		growthTable(w, one)
 		fmt.Fprintf(w, "![growth from size to size](%s)\n\n", picture)
@@ -171,17 +171,17 @@ func growthTable(w io.Writer, runs []Run) {
 	}
 	var rows [][]string
 	for _, f := range figures {
-		row := []string{title(f)}
+		row := []string{titleOf(f)}
 		for i := range runs {
 			if v, there := f.value(&runs[i]); there {
-				row = append(row, number(v))
+				row = append(row, formatNumber(v))
 			} else {
 				row = append(row, "–")
 			}
 		}
 		rows = append(rows, row)
 	}
-	table(w, head, rows)
+	writeTable(w, head, rows)
 }
 
 // replicaTable writes a table that compares runs that differ only in the number of replicas.
@@ -203,7 +203,7 @@ func (r *Result) replicaTable(w io.Writer) {
 			row := []string{fmt.Sprint(run.Replicas)}
 			for _, f := range replicaFigures {
 				if v, there := f.value(run); there {
-					row = append(row, number(v))
+					row = append(row, formatNumber(v))
 				} else {
 					row = append(row, "–")
 				}
@@ -212,22 +212,22 @@ func (r *Result) replicaTable(w io.Writer) {
 		}
 		head := []string{"replicas"}
 		for _, f := range replicaFigures {
-			head = append(head, title(f))
+			head = append(head, titleOf(f))
 		}
-		table(w, head, rows)
+		writeTable(w, head, rows)
 	}
 }
 
 // replicaFigures lists the figures of the table of replicas: figures that more replicas should change, and figures that
 // they should not change.
 var replicaFigures = []figure{
-	{"install", "modules/s", of("install", func(s *Scenario) float64 { return s.InstallsPerSecond })},
+	{"install", "modules/s", figureOf("install", func(s *Scenario) float64 { return s.InstallsPerSecond })},
 	{"install: CPU of all replicas for a module", "ms",
-		of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
+		figureOf("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
 	{"install: peak memory of all replicas", "MiB",
-		of("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
+		figureOf("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
 	{"idle: live heap of all for a runtime", "kB", valueOf("idle", heapPerRuntime)},
-	{"upgrade", "s", of("upgrade", func(s *Scenario) float64 { return s.Seconds })},
+	{"upgrade", "s", figureOf("upgrade", func(s *Scenario) float64 { return s.Seconds })},
 	{"failover: nobody works", "s", valueOf("failover", deadTime)},
 	{"failover: writes to runtimes", "", valueOf("failover", restartWrites)},
 }
@@ -244,35 +244,36 @@ func (r *Run) markdown(w io.Writer) {
 	for i := range r.Scenarios {
 		s := &r.Scenarios[i]
 		if s.Failed != "" {
-			work = append(work, []string{s.Name, number(s.Seconds), "failed: " + strings.ReplaceAll(
+			work = append(work, []string{s.Name, formatNumber(s.Seconds), "failed: " + strings.ReplaceAll(
 				strings.ReplaceAll(s.Failed, "\n", " "), "|", "/")})
 			continue
 		}
 		work = append(work, []string{
-			s.Name, number(s.Seconds), number(s.InstallsPerSecond), number(s.CPUPerInstall),
-			fmt.Sprint(total(s.Runtimes)), fmt.Sprint(s.RuntimeWrites),
-			fmt.Sprint(total(s.Plane)), fmt.Sprint(s.PlaneWrites), fmt.Sprint(s.Errors),
+			s.Name, formatNumber(s.Seconds), formatNumber(s.InstallsPerSecond), formatNumber(s.CPUPerInstall),
+			fmt.Sprint(sumOfCounts(s.Runtimes)), fmt.Sprint(s.RuntimeWrites),
+			fmt.Sprint(sumOfCounts(s.Plane)), fmt.Sprint(s.PlaneWrites), fmt.Sprint(s.Errors),
 		})
 		cores := func(u Use) string { return fmt.Sprintf("%.2f", u.CPU/max(s.Elapsed, 0.001)) }
 		cost = append(cost, []string{
-			s.Name, number(s.Manager.CPU), cores(s.Manager), number(s.ControlPlane.CPU), cores(s.ControlPlane),
-			number(s.Simulator.CPU), cores(s.Simulator),
+			s.Name, formatNumber(s.Manager.CPU), cores(s.Manager), formatNumber(s.ControlPlane.CPU),
+			cores(s.ControlPlane),
+			formatNumber(s.Simulator.CPU), cores(s.Simulator),
 			fmt.Sprint(s.Manager.Peak / mega), fmt.Sprint(s.ControlPlane.Peak / mega),
-			fmt.Sprint(s.Simulator.Peak / mega), number(s.Inside.Goroutines),
+			fmt.Sprint(s.Simulator.Peak / mega), formatNumber(s.Inside.Goroutines),
 			fmt.Sprint(s.Connections + s.AgentConnections),
 		})
-		for _, name := range names(s.Latencies) {
+		for _, name := range sortedKeys(s.Latencies) {
 			l := s.Latencies[name]
-			wait = append(wait, []string{s.Name + ": " + name, fmt.Sprint(l.N), number(round(l.P50)),
-				number(round(l.P90)), number(round(l.P99)), number(round(l.Most))})
+			wait = append(wait, []string{s.Name + ": " + name, fmt.Sprint(l.N), formatNumber(round(l.P50)),
+				formatNumber(round(l.P90)), formatNumber(round(l.P99)), formatNumber(round(l.Most))})
 		}
 	}
-	table(w, []string{"scenario", "s", "modules/s", "manager's ms per module", "requests to runtimes",
+	writeTable(w, []string{"scenario", "s", "modules/s", "manager's ms per module", "requests to runtimes",
 		"writes to runtimes", "requests to the control plane", "writes to it", "passes with errors"}, work)
-	table(w, []string{"scenario", "manager CPU s", "cores", "API server and etcd CPU s", "cores",
+	writeTable(w, []string{"scenario", "manager CPU s", "cores", "API server and etcd CPU s", "cores",
 		"simulator and agents CPU s", "cores", "manager peak MiB", "API server peak MiB", "simulator peak MiB",
 		"goroutines", "connections"}, cost)
-	table(w, []string{"ms until", "n", "p50", "p90", "p99", "max"}, wait)
+	writeTable(w, []string{"ms until", "n", "p50", "p90", "p99", "max"}, wait)
 }
 
 func round(v float64) float64 { return float64(int64(v + 0.5)) }

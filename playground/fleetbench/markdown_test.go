@@ -57,7 +57,7 @@ func TestGather(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			r, err := gather(written(t, c.files...))
+			r, err := readResults(written(t, c.files...))
 			if (err != nil) != c.fails {
 				t.Fatalf("%s: %v", c.reason, err)
 			}
@@ -124,7 +124,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := testing.AllocsPerRun(10, w.once); n > 1 {
+	if n := testing.AllocsPerRun(10, w.runOnce); n > 1 {
 		t.Errorf("it allocates %v times, so that garbage collection is charged to it", n)
 	}
 	seen := map[uint32]bool{}
@@ -138,6 +138,6 @@ func TestReference(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	// If the system does not measure this time, the test ends with its deadline.
 	for begin := threadTime(); threadTime() == begin; {
-		w.once()
+		w.runOnce()
 	}
 }

@@ -31,7 +31,7 @@ func TestSummary(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, summary(c.times)); diff != "" {
+			if diff := cmp.Diff(c.want, latencyOf(c.times)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
@@ -147,13 +147,13 @@ func TestRequestName(t *testing.T) {
 }
 
 func TestCounts(t *testing.T) {
-	d := difference(map[string]int{"get a": 1, "apply a": 2},
+	d := countDifferences(map[string]int{"get a": 1, "apply a": 2},
 		map[string]int{"get a": 4, "apply a": 2, "PATCH b/status": 5, "delete c": 1})
 	if diff := cmp.Diff(map[string]int{"get a": 3, "PATCH b/status": 5, "delete c": 1}, d); diff != "" {
 		t.Errorf("difference (-want +got):\n%s", diff)
 	}
-	if total(d) != 9 || writes(d) != 6 {
-		t.Errorf("%d requests, %d writes", total(d), writes(d))
+	if sumOfCounts(d) != 9 || sumOfWrites(d) != 6 {
+		t.Errorf("%d requests, %d writes", sumOfCounts(d), sumOfWrites(d))
 	}
 	if got := moduleWrites(map[string]int{"apply deployments.apps": 2, "patch kymas.operator.kyma-project.io": 7,
 		"get deployments.apps": 1}); got != 2 {
@@ -168,14 +168,15 @@ func TestRace(t *testing.T) {
 	r.start(1)
 	r.finish(1)
 	r.finish(1)
-	if started, finished := r.count(); started != 2 || finished != 1 || r.running(1) || !r.running(0) || r.started(2) {
+	if started, finished := r.startedAndFinished(); started != 2 || finished != 1 || r.isRunning(1) ||
+		!r.isRunning(0) || r.started(2) {
 		t.Errorf("%d started, %d finished", started, finished)
 	}
-	if late := r.late(5); !cmp.Equal(late, []int{0}) {
+	if late := r.unfinished(5); !cmp.Equal(late, []int{0}) {
 		t.Errorf("late are %v", late)
 	}
 	r.finish(0)
-	if err := r.wait(t.Context()); err != nil || len(r.times()) != 2 || len(r.each()) != 2 {
+	if err := r.waitForAll(t.Context()); err != nil || len(r.times()) != 2 || len(r.finishTimes()) != 2 {
 		t.Errorf("waiting: %v; times %v", err, r.times())
 	}
 }
@@ -194,7 +195,7 @@ func TestChosen(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			list, err := chosen(c.names)
+			list, err := parseScenarioNames(c.names)
 			var got []string
 			for _, s := range list {
 				got = append(got, s.name)

@@ -57,8 +57,8 @@ func parseLabels(text string, into map[string]string) string {
 	return strings.TrimPrefix(text, "}")
 }
 
-// sum returns the sum of the series for which which returns true. A nil which selects all series.
-func sum(all []series, which func(labels map[string]string) bool) float64 {
+// sumOfSeries returns the sum of the series for which which returns true. A nil which selects all series.
+func sumOfSeries(all []series, which func(labels map[string]string) bool) float64 {
 	total := 0.0
 	for _, s := range all {
 		if which == nil || which(s.labels) {

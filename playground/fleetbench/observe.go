@@ -65,8 +65,8 @@ func observe(ctx context.Context, c client.WithWatch, clusters int) *observer {
 	return o
 }
 
-// listen calls f for each change of a Kyma until stop is called. f must neither block nor call the observer.
-func (o *observer) listen(f func(i int, s shown)) (stop func()) {
+// onKymaChange calls f for each change of a Kyma until stop is called. f must neither block nor call the observer.
+func (o *observer) onKymaChange(f func(i int, s shown)) (stop func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.next++
@@ -79,15 +79,15 @@ func (o *observer) listen(f func(i int, s shown)) (stop func()) {
 	}
 }
 
-// at returns the latest observed state of the Kyma of a cluster.
-func (o *observer) at(i int) shown {
+// statusOf returns the latest observed state of the Kyma of a cluster.
+func (o *observer) statusOf(i int) shown {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.shown[i]
 }
 
-// count returns the number of Kymas for which the function is returns true.
-func (o *observer) count(is func(s *shown) bool) int {
+// countKymas returns the number of Kymas for which the function is returns true.
+func (o *observer) countKymas(is func(s *shown) bool) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := 0
@@ -111,7 +111,7 @@ func indexOf(name string) (int, error) {
 	return i, nil
 }
 
-func (o *observer) set(name string, s shown) error {
+func (o *observer) setStatus(name string, s shown) error {
 	i, err := indexOf(name)
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (o *observer) Update(object any) error {
 	for _, m := range k.Status.Modules {
 		s.modules[m.Name] = shownModule{m.Version, m.State, m.Message}
 	}
-	return o.set(k.Name, s)
+	return o.setStatus(k.Name, s)
 }
 
 // Delete implements cache.ReflectorStore.
@@ -154,7 +154,7 @@ func (o *observer) Delete(object any) error {
 	if !ok {
 		return fmt.Errorf("following Kymas: got %T", object)
 	}
-	return o.set(k.Name, shown{})
+	return o.setStatus(k.Name, shown{})
 }
 
 // Replace implements cache.ReflectorStore.
@@ -173,8 +173,8 @@ func (o *observer) Replace(objects []any, _ string) error {
 		}
 	}
 	for i := range o.shown {
-		if !there[i] && o.at(i).there {
-			if err := o.set(runtimeName+strconv.Itoa(i), shown{}); err != nil {
+		if !there[i] && o.statusOf(i).there {
+			if err := o.setStatus(runtimeName+strconv.Itoa(i), shown{}); err != nil {
 				return err
 			}
 		}

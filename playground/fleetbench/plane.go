@@ -207,7 +207,7 @@ func (p *plane) prepare(ctx context.Context) error {
 			return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
-	return until(ctx, 30*time.Second, "the control plane to serve our kinds", func() (bool, error) {
+	return poll(ctx, 30*time.Second, "the control plane to serve our kinds", func() (bool, error) {
 		var kymas v1beta2.KymaList
 		var watchers v1beta2.WatcherList
 		return p.client.List(ctx, &kymas, client.Limit(1)) == nil &&

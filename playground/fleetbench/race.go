@@ -30,8 +30,8 @@ func (r *race) start(i int) {
 	r.began[i], r.ended[i] = time.Now(), time.Time{}
 }
 
-// running reports whether a cluster has started and not finished.
-func (r *race) running(i int) bool {
+// isRunning reports whether a cluster has started and not finished.
+func (r *race) isRunning(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.began[i].IsZero() && r.ended[i].IsZero()
@@ -52,8 +52,9 @@ func (r *race) finish(i int) {
 	}
 }
 
-// count returns the number of clusters that have started, and the number of clusters that have also finished.
-func (r *race) count() (started, finished int) {
+// startedAndFinished returns the number of clusters that have started, and the number of clusters that have also
+// finished.
+func (r *race) startedAndFinished() (started, finished int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.began {
@@ -64,8 +65,8 @@ func (r *race) count() (started, finished int) {
 	return started, started - r.left
 }
 
-// late returns up to n clusters that are still running.
-func (r *race) late(n int) []int {
+// unfinished returns up to n clusters that are still running.
+func (r *race) unfinished(n int) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []int
@@ -90,8 +91,8 @@ func (r *race) times() []time.Duration {
 	return all
 }
 
-// wait returns when all clusters have finished. wait returns an error if the context ends before.
-func (r *race) wait(ctx context.Context) error {
+// waitForAll returns when all clusters have finished. waitForAll returns an error if the context ends before.
+func (r *race) waitForAll(ctx context.Context) error {
 	for {
 		r.mu.Lock()
 		left := r.left
@@ -114,8 +115,8 @@ func (r *race) started(i int) bool {
 	return !r.began[i].IsZero()
 }
 
-// each returns the times of the clusters that have finished, by index.
-func (r *race) each() map[int]time.Duration {
+// finishTimes returns the times of the clusters that have finished, by index.
+func (r *race) finishTimes() map[int]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := map[int]time.Duration{}

@@ -54,8 +54,8 @@ func newReference() (*reference, error) {
 	return w, nil
 }
 
-// once does the reference work once. once allocates no memory, so that no garbage collection adds to its time.
-func (w *reference) once() {
+// runOnce does the reference work once. runOnce allocates no memory, so that no garbage collection adds to its time.
+func (w *reference) runOnce() {
 	nonce := make([]byte, w.sealer.NonceSize())
 	for range 4 {
 		w.packed.Reset()
@@ -70,9 +70,9 @@ func (w *reference) once() {
 	}
 }
 
-// pulse does the reference work at intervals of pulseGap until stop is called. stop returns the processor time of one
-// piece of the work.
-func pulse(ctx context.Context) (stop func() time.Duration, err error) {
+// startReference does the reference work at intervals of pulseGap until stop is called. stop returns the processor time
+// of one piece of the work.
+func startReference(ctx context.Context) (stop func() time.Duration, err error) {
 	w, err := newReference()
 	if err != nil {
 		return nil, err
@@ -86,10 +86,10 @@ func pulse(ctx context.Context) (stop func() time.Duration, err error) {
 		defer runtime.UnlockOSThread()
 		tick := time.NewTicker(pulseGap)
 		defer tick.Stop()
-		w.once()
+		w.runOnce()
 		for {
 			begin := threadTime()
-			w.once()
+			w.runOnce()
 			spent, times = spent+threadTime()-begin, times+1
 			select {
 			case <-tick.C:

@@ -44,30 +44,30 @@ func (s *Scenario) print(w io.Writer) {
 	if len(s.Latencies) > 0 {
 		t = tabwriter.NewWriter(w, 2, 8, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintln(t, "ms\tn\tp50\tp90\tp99\tmax\t")
-		for _, name := range names(s.Latencies) {
+		for _, name := range sortedKeys(s.Latencies) {
 			l := s.Latencies[name]
 			fmt.Fprintf(t, "%s\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t\n", name, l.N, l.P50, l.P90, l.P99, l.Most)
 		}
 		_ = t.Flush()
 	}
-	fmt.Fprintf(w, "  requests to runtimes: %s\n", list(byVerb(s.Runtimes), 12))
-	fmt.Fprintf(w, "      by resource: %s\n", list(s.Runtimes, 16))
-	fmt.Fprintf(w, "  requests to the control plane: %s\n", list(s.Plane, 16))
+	fmt.Fprintf(w, "  requests to runtimes: %s\n", formatCounts(byVerb(s.Runtimes), 12))
+	fmt.Fprintf(w, "      by resource: %s\n", formatCounts(s.Runtimes, 16))
+	fmt.Fprintf(w, "  requests to the control plane: %s\n", formatCounts(s.Plane, 16))
 	fmt.Fprintf(w, "  writes: %d to runtimes, %d to the control plane; open connections: %d to runtimes, %d of "+
 		"agents; manager: %.1f MiB of live heap, %.0f goroutines, %d passes, %d of them with errors\n",
 		s.RuntimeWrites, s.PlaneWrites, s.Connections, s.AgentConnections, s.Inside.Live/mega,
 		s.Inside.Goroutines, s.Passes, s.Errors)
-	for _, name := range names(s.Values) {
-		fmt.Fprintf(w, "  %s: %s\n", name, number(s.Values[name]))
+	for _, name := range sortedKeys(s.Values) {
+		fmt.Fprintf(w, "  %s: %s\n", name, formatNumber(s.Values[name]))
 	}
 }
 
-// list formats at most most of the counts, the largest first.
-func list(counts map[string]int, most int) string {
+// formatCounts formats at most most of the counts, the largest first.
+func formatCounts(counts map[string]int, most int) string {
 	if len(counts) == 0 {
 		return "none"
 	}
-	all := names(counts)
+	all := sortedKeys(counts)
 	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(counts[b], counts[a]) })
 	var parts []string
 	for n, name := range all {
@@ -81,11 +81,11 @@ func list(counts map[string]int, most int) string {
 		}
 		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
 	}
-	return fmt.Sprintf("%d: %s", total(counts), strings.Join(parts, ", "))
+	return fmt.Sprintf("%d: %s", sumOfCounts(counts), strings.Join(parts, ", "))
 }
 
-// number formats a number with as many digits as are meaningful.
-func number(v float64) string {
+// formatNumber formats a number with as many digits as are meaningful.
+func formatNumber(v float64) string {
 	switch {
 	case v == float64(int64(v)):
 		return fmt.Sprintf("%d", int64(v))
@@ -116,7 +116,7 @@ func (r *Result) print(w io.Writer) {
 			fmt.Fprintf(t, "%d\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t%d\t%.1f\t%.0f\t%.2f\t%.2f\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t\n",
 				run.Clusters, s.Name, s.Seconds, s.InstallsPerSecond, s.Manager.CPU, s.CPUPerInstall,
 				s.Manager.Peak/mega, s.Values[heapPerRuntime],
-				s.Inside.Goroutines, s.ControlPlane.CPU, s.Simulator.CPU, total(s.Runtimes), s.RuntimeWrites,
+				s.Inside.Goroutines, s.ControlPlane.CPU, s.Simulator.CPU, sumOfCounts(s.Runtimes), s.RuntimeWrites,
 				s.PlaneWrites, applied.P50, applied.P99, ready.P50, ready.P99)
 		}
 	}

@@ -152,14 +152,14 @@ func TestReport(t *testing.T) {
 
 func TestList(t *testing.T) {
 	counts := map[string]int{"a": 1, "b": 5, "c": 1, "d": 2}
-	if got := list(counts, 2); got != "9: b 5, d 2, others 2" {
+	if got := formatCounts(counts, 2); got != "9: b 5, d 2, others 2" {
 		t.Errorf("got %q", got)
 	}
-	if got := list(nil, 2); got != "none" {
+	if got := formatCounts(nil, 2); got != "none" {
 		t.Errorf("got %q", got)
 	}
 	for v, want := range map[float64]string{3: "3", 123.4: "123", 1.234: "1.23", 0.01234: "0.0123"} {
-		if got := number(v); got != want {
+		if got := formatNumber(v); got != want {
 			t.Errorf("number(%v) is %q, want %q", v, got, want)
 		}
 	}

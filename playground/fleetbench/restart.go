@@ -23,31 +23,31 @@ func restart(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	if err := r.forget(ctx); err != nil {
+	if err := r.waitUntilNothingToRepeat(ctx); err != nil {
 		return err
 	}
 	before := r.fleet.Counts()
-	if err := r.retire(r.crew); err != nil {
+	if err := r.stopReplicas(r.crew); err != nil {
 		return err
 	}
 	begin := time.Now()
 	r.crew = nil
-	if err := r.recruit(ctx, r.replicaNames()...); err != nil {
+	if err := r.startReplicas(ctx, r.replicaNames()...); err != nil {
 		return err
 	}
 	s.Values["leads after, s"] = time.Since(begin).Seconds()
 	return r.calmDown(ctx, s, begin, before.Requests)
 }
 
-// forget waits until the agents have no recent events to repeat to another process. Otherwise, repeated events would
-// add to the measured cost of a restart.
-func (r *rig) forget(ctx context.Context) error {
+// waitUntilNothingToRepeat waits until the agents have no recent events to repeat to another process. Otherwise,
+// repeated events would add to the measured cost of a restart.
+func (r *rig) waitUntilNothingToRepeat(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
 	}
 	r.stage.set(func() string { return fmt.Sprintf("waiting until no agent has told anything for %v", r.remember) })
-	return until(ctx, r.remember+time.Minute, "the agents to have nothing to tell",
-		func() (bool, error) { return r.agents.quiet(), nil })
+	return poll(ctx, r.remember+time.Minute, "the agents to have nothing to tell",
+		func() (bool, error) { return r.agents.isQuiet(), nil })
 }
 
 // calmDown waits until the manager and all agents are quiet again, and records the cost of that.
@@ -62,21 +62,21 @@ func (r *rig) calmDown(ctx context.Context, s *Scenario, begin time.Time, before
 			return err
 		}
 	}
-	requests := difference(before, r.fleet.Counts().Requests)
-	s.Values[restartWrites] = float64(writes(requests))
-	s.Values[requestsPerRuntime] = float64(total(requests)) / float64(r.clusters)
+	requests := countDifferences(before, r.fleet.Counts().Requests)
+	s.Values[restartWrites] = float64(sumOfWrites(requests))
+	s.Values[requestsPerRuntime] = float64(sumOfCounts(requests)) / float64(r.clusters)
 	return nil
 }
 
 // allHeard waits until all agents have sent a heartbeat and the Kymas show the agents as connected.
 func (r *rig) allHeard(ctx context.Context, s *Scenario, begin time.Time) error {
 	r.stage.set(func() string {
-		return fmt.Sprintf("%d agents have sent a heartbeat, %d are heard", r.agents.beaten(begin),
-			r.kymas.count(func(k *shown) bool { return k.heard }))
+		return fmt.Sprintf("%d agents have sent a heartbeat, %d are heard", r.agents.countHeartbeatsAfter(begin),
+			r.kymas.countKymas(func(k *shown) bool { return k.heard }))
 	})
-	err := until(ctx, 30*time.Minute, "all agents to be heard", func() (bool, error) {
-		return r.agents.beaten(begin) == r.clusters &&
-			r.kymas.count(func(k *shown) bool { return k.heard }) == r.clusters, nil
+	err := poll(ctx, 30*time.Minute, "all agents to be heard", func() (bool, error) {
+		return r.agents.countHeartbeatsAfter(begin) == r.clusters &&
+			r.kymas.countKymas(func(k *shown) bool { return k.heard }) == r.clusters, nil
 	})
 	s.Values["all agents are heard after, s"] = time.Since(begin).Seconds()
 	return err
@@ -96,24 +96,24 @@ func failover(ctx context.Context, r *rig, s *Scenario) error {
 		if err := second.ready(ctx); err != nil {
 			return errors.Join(err, second.kill())
 		}
-		in, err := second.look(ctx)
+		in, err := second.readMetrics(ctx)
 		if err != nil {
 			return errors.Join(err, second.kill())
 		}
 		s.Values["live heap of the one that waits, MiB"] = in.Live / mega
 	}
-	if err := errors.Join(r.settle(ctx, s), r.forget(ctx)); err != nil {
+	if err := errors.Join(r.settle(ctx, s), r.waitUntilNothingToRepeat(ctx)); err != nil {
 		return err
 	}
 	before, begin := r.fleet.Counts(), time.Now()
-	err := r.retire(former)
+	err := r.stopReplicas(former)
 	r.crew = others
 	if err != nil {
 		return err
 	}
-	r.aim()
+	r.connectAgents()
 	r.stage.set(func() string { return "the work of the one that was killed lies idle" })
-	if err := r.crew.work(ctx, r.sharded()); err != nil {
+	if err := r.crew.waitUntilWorking(ctx, r.sharded()); err != nil {
 		return err
 	}
 	s.Values[deadTime] = time.Since(begin).Seconds()

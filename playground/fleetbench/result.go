@@ -111,8 +111,8 @@ type Latency struct {
 	Most float64 `json:"maxMs"`
 }
 
-// summary returns the summary of a list of times.
-func summary(times []time.Duration) Latency {
+// latencyOf returns the summary of a list of times.
+func latencyOf(times []time.Duration) Latency {
 	if len(times) == 0 {
 		return Latency{}
 	}
@@ -129,16 +129,16 @@ func percentile(sorted []time.Duration, share float64) time.Duration {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// fill sets the fields that are differences between two readings.
-func (s *Scenario) fill(before, after reading) {
+// setDifferences sets the fields that are differences between two readings.
+func (s *Scenario) setDifferences(before, after reading) {
 	use := func(b, a usage) Use {
 		return Use{CPU: (a.cpu - b.cpu).Seconds(), RSS: a.rss, Peak: a.peak, Sockets: a.sockets}
 	}
 	s.Manager, s.ControlPlane, s.Simulator = use(before.manager, after.manager), use(before.plane, after.plane),
 		use(before.bench, after.bench)
-	s.Runtimes, s.Plane = difference(before.fleet.Requests, after.fleet.Requests),
-		difference(before.requests, after.requests)
-	s.RuntimeWrites, s.PlaneWrites = writes(s.Runtimes), writes(s.Plane)
+	s.Runtimes, s.Plane = countDifferences(before.fleet.Requests, after.fleet.Requests),
+		countDifferences(before.requests, after.requests)
+	s.RuntimeWrites, s.PlaneWrites = sumOfWrites(s.Runtimes), sumOfWrites(s.Plane)
 	s.Inside, s.Objects, s.Connections, s.AgentConnections = after.inside, after.stats.Objects,
 		after.stats.Connections, after.agents
 	s.Passes, s.Errors = int(after.inside.Passes-before.inside.Passes), int(after.inside.Errors-before.inside.Errors)
@@ -157,5 +157,5 @@ func (s *Scenario) fill(before, after reading) {
 	}
 }
 
-// names returns the keys of a map in order.
-func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+// sortedKeys returns the keys of a map in order.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -82,7 +82,7 @@ func openRig(ctx context.Context, o *options, clusters int, fail context.CancelC
 	}
 	r.changes = newChanges()
 	if r.fleet, err = fleet.Open(ctx, fleet.Options{Clusters: clusters, Seed: 1, Operators: operators,
-		Changed: r.changes.add}); err != nil {
+		Changed: r.changes.enqueue}); err != nil {
 		return r, err
 	}
 	if r.plane, err = startPlane(ctx, r.dir); err != nil {
@@ -186,9 +186,9 @@ var (
 	kymas       = v1beta2.GroupVersion.WithResource("kymas")
 )
 
-// applied reports whether a version of a module is applied to a cluster. The module need not run yet. applied checks
-// the workload, because the workload is the last object that is applied.
-func (r *rig) applied(i int, m *module, version string) bool {
+// isApplied reports whether a version of a module is applied to a cluster. The module need not run yet. isApplied
+// checks the workload, because the workload is the last object that is applied.
+func (r *rig) isApplied(i int, m *module, version string) bool {
 	d, err := r.fleet.Cluster(i).Get(deployments, v1beta2.RuntimeNamespace, m.deployment())
 	return err == nil && d != nil && d.GetLabels()[versionLabel] == version
 }

@@ -14,19 +14,19 @@ type rollout struct {
 	stop               func()
 }
 
-// release publishes the next version of a module and makes the channel of all runtimes point to it. Only clusters for
-// which counts returns true are measured.
-func (r *rig) release(ctx context.Context, m *module, version string, counts func(i int) bool) (*rollout, error) {
+// publishNext publishes the next version of a module and makes the channel of all runtimes point to it. Only
+// clusters for which counts returns true are measured.
+func (r *rig) publishNext(ctx context.Context, m *module, version string, counts func(i int) bool) (*rollout, error) {
 	if err := m.publish(ctx, r.artefacts, r.plane.client, version); err != nil {
 		return nil, err
 	}
 	o := &rollout{module: m, version: version, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
 	stopChanges := r.changes.listenApplied(func(i int) {
-		if o.appliedAt.running(i) && r.applied(i, m, version) {
+		if o.appliedAt.isRunning(i) && r.isApplied(i, m, version) {
 			o.appliedAt.finish(i)
 		}
 	})
-	stopKymas := r.kymas.listen(func(i int, k shown) {
+	stopKymas := r.kymas.onKymaChange(func(i int, k shown) {
 		if k.ready(m.name, version) {
 			o.readyAt.finish(i)
 		}
@@ -47,13 +47,13 @@ func (r *rig) release(ctx context.Context, m *module, version string, counts fun
 
 // String returns the progress as text.
 func (o *rollout) String() string {
-	all, ready := o.readyAt.count()
-	_, applied := o.appliedAt.count()
+	all, ready := o.readyAt.startedAndFinished()
+	_, applied := o.appliedAt.startedAndFinished()
 	return fmt.Sprintf("%d of %d applied, %d Ready", applied, all, ready)
 }
 
-// finish waits until all clusters of the rollout have the version.
-func (r *rig) finish(ctx context.Context, o *rollout) error {
+// awaitRollout waits until all clusters of the rollout have the version.
+func (r *rig) awaitRollout(ctx context.Context, o *rollout) error {
 	what := fmt.Sprintf("%s %s to be ", o.module.name, o.version)
 	if err := r.await(ctx, o.readyAt, what+"Ready"); err != nil {
 		return err
@@ -64,19 +64,19 @@ func (r *rig) finish(ctx context.Context, o *rollout) error {
 // upgrade points the channel of one module to a new version, for all runtimes.
 func upgrade(ctx context.Context, r *rig, s *Scenario) error {
 	begin := time.Now()
-	o, err := r.release(ctx, r.modules[0], "1.1.0", everybody)
+	o, err := r.publishNext(ctx, r.modules[0], "1.1.0", allClusters)
 	if err != nil {
 		return err
 	}
 	defer o.stop()
 	r.stage.set(o.String)
-	if err := r.finish(ctx, o); err != nil {
+	if err := r.awaitRollout(ctx, o); err != nil {
 		return err
 	}
 	s.Seconds, s.Clusters, s.Installs = time.Since(begin).Seconds(), r.clusters, r.clusters
-	s.Latencies["applied"], s.Latencies["ready"] = summary(o.appliedAt.times()), summary(o.readyAt.times())
+	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(o.appliedAt.times()), latencyOf(o.readyAt.times())
 	return nil
 }
 
-// everybody includes all clusters in a rollout.
-func everybody(int) bool { return true }
+// allClusters includes all clusters in a rollout.
+func allClusters(int) bool { return true }

@@ -12,8 +12,8 @@ const memoryGrowth = "live heap afterwards, % of before"
 // over, a timer keeps a closed connection and its buffers in memory.
 const idleTimeout = 10 * time.Second
 
-// rested waits until no connection uses memory any more, and returns the manager's metrics.
-func (r *rig) rested(ctx context.Context) (inside, error) {
+// metricsWithoutConnections waits until no connection uses memory any more, and returns the manager's metrics.
+func (r *rig) metricsWithoutConnections(ctx context.Context) (inside, error) {
 	if err := r.disconnect(ctx); err != nil {
 		return inside{}, err
 	}
@@ -21,7 +21,7 @@ func (r *rig) rested(ctx context.Context) (inside, error) {
 	if err := pause(ctx, idleTimeout+time.Second); err != nil {
 		return inside{}, err
 	}
-	return r.collected(ctx)
+	return r.metricsAfterGC(ctx)
 }
 
 // rotate replaces the credentials of all clusters, as fast as the control plane accepts the new Secrets. rotate waits
@@ -30,18 +30,18 @@ func rotate(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	before, err := r.rested(ctx)
+	before, err := r.metricsWithoutConnections(ctx)
 	if err != nil {
 		return err
 	}
 	r.fleet.Mark()
 	begin, used := time.Now(), newRace(r.clusters)
 	r.stage.set(func() string {
-		all, done := used.count()
+		all, done := used.startedAndFinished()
 		return fmt.Sprintf("%d rotated, %d of the new credentials used", all, done)
 	})
 	marks := make([]int, r.clusters)
-	err = each(ctx, r.clusters, func(i int) error {
+	err = inParallel(ctx, r.clusters, func(i int) error {
 		c := r.fleet.Cluster(i)
 		c.Rotate()
 		marks[i] = c.Requests()
@@ -56,13 +56,13 @@ func rotate(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	s.Clusters = r.clusters
-	s.Latencies["used"] = summary(used.times())
+	s.Latencies["used"] = latencyOf(used.times())
 	s.Values["requests refused with 401"] = float64(r.fleet.Since().Requests["unauthorized"])
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
 	s.Seconds = time.Since(begin).Seconds()
-	after, err := r.rested(ctx)
+	after, err := r.metricsWithoutConnections(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,12 +74,12 @@ func rotate(ctx context.Context, r *rig, s *Scenario) error {
 // useCredentials waits until the manager has made a request with the new credentials to every cluster.
 func (r *rig) useCredentials(ctx context.Context, used *race, marks []int) error {
 	look := func() (done bool) {
-		for _, i := range used.late(r.clusters) {
+		for _, i := range used.unfinished(r.clusters) {
 			if r.fleet.Cluster(i).Requests() > marks[i] {
 				used.finish(i)
 			}
 		}
-		return len(used.late(1)) == 0
+		return len(used.unfinished(1)) == 0
 	}
-	return until(ctx, r.waitTimeout(), "all new credentials to be used", func() (bool, error) { return look(), nil })
+	return poll(ctx, r.waitTimeout(), "all new credentials to be used", func() (bool, error) { return look(), nil })
 }

@@ -36,9 +36,9 @@ var scenarios = []scenario{
 	{"delete", remove},
 }
 
-// chosen returns the scenarios in a list of names, in the order of scenarios. install is always included, because all
-// other scenarios need an installed fleet.
-func chosen(names string) ([]scenario, error) {
+// parseScenarioNames returns the scenarios in a list of names, in the order of scenarios. install is always included,
+// because all other scenarios need an installed fleet.
+func parseScenarioNames(names string) ([]scenario, error) {
 	wanted := map[string]bool{"install": true}
 	for name := range strings.SplitSeq(names, ",") {
 		switch {
@@ -59,7 +59,7 @@ func chosen(names string) ([]scenario, error) {
 func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run Run, err error) {
 	run = Run{Clusters: clusters, Modules: o.Modules, Objects: o.Objects, WatchMode: o.WatchMode, Replicas: o.Replicas,
 		Began: time.Now().UTC().Format(time.RFC3339)}
-	o.say("%d clusters × %d modules × %d objects, --watch-mode=%s: setting up", clusters,
+	o.printf("%d clusters × %d modules × %d objects, --watch-mode=%s: setting up", clusters,
 		o.Modules, o.Objects, o.WatchMode)
 	o.raiseFiles(clusters)
 	ctx, fail := context.WithCancelCause(ctx)
@@ -70,13 +70,13 @@ func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
 	run.Kubernetes = r.plane.version
-	if err := r.recruit(ctx, r.replicaNames()...); err != nil {
+	if err := r.startReplicas(ctx, r.replicaNames()...); err != nil {
 		return run, err
 	}
 	if err := r.settle(ctx, &Scenario{Values: map[string]float64{}}); err != nil {
 		return run, err
 	}
-	if r.empty, err = r.collected(ctx); err != nil {
+	if r.empty, err = r.metricsAfterGC(ctx); err != nil {
 		return run, err
 	}
 	run.Empty = r.empty
@@ -93,7 +93,7 @@ func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run
 // measure runs a scenario and records the differences of all counters.
 func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	s := Scenario{Name: what.name, Values: map[string]float64{}, Latencies: map[string]Latency{}}
-	before, err := r.count(ctx)
+	before, err := r.readCounters(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -108,7 +108,7 @@ func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	if err := r.profile(what.name); err != nil {
 		return s, err
 	}
-	reference, err := pulse(limited)
+	reference, err := startReference(limited)
 	if err != nil {
 		return s, err
 	}
@@ -125,7 +125,7 @@ func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 		s.Failed = err.Error()
 		return s, fmt.Errorf("%s: %w", what.name, err)
 	}
-	after, err := r.count(ctx)
+	after, err := r.readCounters(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -133,7 +133,7 @@ func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	if s.Seconds == 0 {
 		s.Seconds = took.Seconds()
 	}
-	s.fill(before, after)
+	s.setDifferences(before, after)
 	if what.name == "upgrade" {
 		r.upgradeP99 = s.Latencies["ready"].P99
 	}
@@ -172,9 +172,9 @@ type reading struct {
 	agents                int // connections of agents
 }
 
-// count reads all counters.
-func (r *rig) count(ctx context.Context) (c reading, err error) {
-	if c.manager, err = r.crew.used(); err != nil {
+// readCounters reads all counters.
+func (r *rig) readCounters(ctx context.Context) (c reading, err error) {
+	if c.manager, err = r.crew.usage(); err != nil {
 		return c, err
 	}
 	c.manager.cpu += r.retired.cpu
@@ -188,7 +188,7 @@ func (r *rig) count(ctx context.Context) (c reading, err error) {
 		return c, err
 	}
 	c.plane.sockets, c.bench.sockets = socketsOf(r.plane.pid()), socketsOf(os.Getpid())
-	if c.inside, err = r.crew.look(ctx); err != nil {
+	if c.inside, err = r.crew.readMetrics(ctx); err != nil {
 		return c, err
 	}
 	if c.requests, err = r.plane.requests(ctx); err != nil {
@@ -201,9 +201,9 @@ func (r *rig) count(ctx context.Context) (c reading, err error) {
 	return c, nil
 }
 
-// retire adds the usage of processes of the manager to r.retired, and kills the processes.
-func (r *rig) retire(c crew) error {
-	u, err := c.used()
+// stopReplicas adds the usage of processes of the manager to r.retired, and kills the processes.
+func (r *rig) stopReplicas(c crew) error {
+	u, err := c.usage()
 	if err != nil {
 		return err
 	}
@@ -211,8 +211,8 @@ func (r *rig) retire(c crew) error {
 	return c.kill()
 }
 
-// difference returns the increase of each counter from before to after.
-func difference(before, after map[string]int) map[string]int {
+// countDifferences returns the increase of each counter from before to after.
+func countDifferences(before, after map[string]int) map[string]int {
 	d := map[string]int{}
 	for name, n := range after {
 		if n != before[name] {
@@ -232,8 +232,8 @@ func byVerb(counts map[string]int) map[string]int {
 	return verbs
 }
 
-// writes returns the number of requests that may change an object.
-func writes(counts map[string]int) int {
+// sumOfWrites returns the number of requests that may change an object.
+func sumOfWrites(counts map[string]int) int {
 	total := 0
 	for verb, n := range byVerb(counts) {
 		switch strings.ToLower(verb) {
@@ -244,8 +244,8 @@ func writes(counts map[string]int) int {
 	return total
 }
 
-// total returns the sum of all counts.
-func total(counts map[string]int) int {
+// sumOfCounts returns the sum of all counts.
+func sumOfCounts(counts map[string]int) int {
 	n := 0
 	for v := range maps.Values(counts) {
 		n += v

@@ -91,7 +91,7 @@ func (r *rig) prepareStages(ctx context.Context) error {
 		return fmt.Errorf("creating RolloutPolicy bench: %w", err)
 	}
 	n := max(1, r.clusters/100)
-	return each(ctx, n, func(k int) error { return r.label(ctx, spread(k, n, r.clusters), "stage", "own") })
+	return inParallel(ctx, n, func(k int) error { return r.label(ctx, spreadIndex(k, n, r.clusters), "stage", "own") })
 }
 
 // label sets a label of the Kyma of a cluster.
@@ -109,10 +109,10 @@ func (r *rig) label(ctx context.Context, i int, key, value string) error {
 func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]bool, err error) {
 	m := r.modules[0]
 	dead := map[int]bool{}
-	for _, i := range r.pick(deadShare, 2) {
+	for _, i := range r.chooseClusters(deadShare, 2) {
 		dead[i] = true
 	}
-	failing := r.pick(failingShare, 4)
+	failing := r.chooseClusters(failingShare, 4)
 	broken, unlucky := failing, []int(nil)
 	if r.clusters >= 1000 { // in a small fleet the budget is 0, so that one failure halts the rollout
 		broken, unlucky = failing[:len(failing)/2], failing[len(failing)/2:]
@@ -124,14 +124,14 @@ func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]boo
 	for _, i := range broken {
 		isBroken[i] = true
 	}
-	before, err := r.count(ctx)
+	before, err := r.readCounters(ctx)
 	if err != nil {
 		return nil, err
 	}
-	seen := r.follow(ctx)
+	seen := r.followRollouts(ctx)
 	defer seen.stop()
 	begin := time.Now()
-	o, err := r.release(ctx, m, goodVersion, func(i int) bool { return !dead[i] && !isBroken[i] })
+	o, err := r.publishNext(ctx, m, goodVersion, func(i int) bool { return !dead[i] && !isBroken[i] })
 	if err != nil {
 		return nil, err
 	}
@@ -143,43 +143,44 @@ func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]boo
 		return nil, err
 	}
 	through := func() bool {
-		all, done := o.readyAt.count()
-		return done == all || seen.of(name).phase == v1beta2.RolloutHalted
+		all, done := o.readyAt.startedAndFinished()
+		return done == all || seen.stateOf(name).phase == v1beta2.RolloutHalted
 	}
 	edits, err := r.editMany(ctx, "during "+name, through)
 	if err != nil {
 		return nil, err
 	}
-	r.stage.set(func() string { return fmt.Sprintf("%s: %s", seen.of(name), o) })
-	if err := until(ctx, r.waitTimeout(), name+" to reach all clusters", func() (bool, error) {
+	r.stage.set(func() string { return fmt.Sprintf("%s: %s", seen.stateOf(name), o) })
+	if err := poll(ctx, r.waitTimeout(), name+" to reach all clusters", func() (bool, error) {
 		return through(), nil
 	}); err != nil {
 		return nil, err
 	}
-	s.Values[goodHalts] = float64(seen.of(name).halts)
-	if seen.of(name).halts > 0 {
-		return nil, fmt.Errorf("%s has halted: %s", name, seen.of(name).message)
+	s.Values[goodHalts] = float64(seen.stateOf(name).halts)
+	if seen.stateOf(name).halts > 0 {
+		return nil, fmt.Errorf("%s has halted: %s", name, seen.stateOf(name).message)
 	}
 	s.Seconds = time.Since(begin).Seconds()
-	after, err := r.count(ctx)
+	after, err := r.readCounters(ctx)
 	if err != nil {
 		return nil, err
 	}
-	done, _ := o.readyAt.count()
-	edited, _ := edits.readyAt.count()
-	written := writes(difference(before.requests, after.requests))
+	done, _ := o.readyAt.startedAndFinished()
+	edited, _ := edits.readyAt.startedAndFinished()
+	written := sumOfWrites(countDifferences(before.requests, after.requests))
 	s.Clusters, s.Installs = done, done+edited
 	s.Values[stagedWrites] = float64(written) / float64(done+edited) // an edit is an installation
-	s.Values[rolloutWrites], s.Values[rolloutSize] = float64(seen.of(name).writes), float64(seen.of(name).size)
-	s.Latencies["applied"], s.Latencies["ready"] = summary(o.appliedAt.times()), summary(o.readyAt.times())
-	s.Latencies[editsInRollout] = summary(edits.appliedAt.times())
+	s.Values[rolloutWrites], s.Values[rolloutSize] = float64(seen.stateOf(name).writes),
+		float64(seen.stateOf(name).size)
+	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(o.appliedAt.times()), latencyOf(o.readyAt.times())
+	s.Latencies[editsInRollout] = latencyOf(edits.appliedAt.times())
 	touched = maps.Clone(dead)
 	for i := range r.clusters {
 		if isBroken[i] || edits.appliedAt.started(i) {
 			touched[i] = true
 		}
 	}
-	return touched, r.mend(ctx, m, dead, broken, edits, o)
+	return touched, r.healAndAwait(ctx, m, dead, broken, edits, o)
 }
 
 // breakBefore lets clusters die and modules fail before a rollout, and waits until the manager has noticed.
@@ -195,14 +196,14 @@ func (r *rig) breakBefore(ctx context.Context, m *module, dead map[int]bool, bro
 			return err
 		}
 	}
-	return until(ctx, 5*time.Minute, "the manager to notice dead and failing clusters", func() (bool, error) {
+	return poll(ctx, 5*time.Minute, "the manager to notice dead and failing clusters", func() (bool, error) {
 		for i := range dead {
-			if r.kymas.at(i).state == v1beta2.StateReady {
+			if r.kymas.statusOf(i).state == v1beta2.StateReady {
 				return false, nil
 			}
 		}
 		for _, i := range broken {
-			if r.kymas.at(i).modules[m.name].state != v1beta2.StateError {
+			if r.kymas.statusOf(i).modules[m.name].state != v1beta2.StateError {
 				return false, nil
 			}
 		}
@@ -225,8 +226,8 @@ func (r *rig) failAtRandom(ctx context.Context, m *module, which []int) (stop fu
 	return stop
 }
 
-// mend ends the faults of goodRollout, and waits until the affected clusters have the version.
-func (r *rig) mend(ctx context.Context, m *module, dead map[int]bool, broken []int, edits, o *rollout) error {
+// healAndAwait ends the faults of goodRollout, and waits until the affected clusters have the version.
+func (r *rig) healAndAwait(ctx context.Context, m *module, dead map[int]bool, broken []int, edits, o *rollout) error {
 	for _, i := range broken {
 		r.fleet.Cluster(i).Operate(m.operator().Kind, "")
 		o.readyAt.start(i)
@@ -259,7 +260,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	m := r.modules[0]
 	m.back = goodVersion
 	bad := map[int]bool{}
-	for _, i := range r.pick(failingShare, 6) {
+	for _, i := range r.chooseClusters(failingShare, 6) {
 		bad[i] = true
 	}
 	if err := m.publish(ctx, r.artefacts, r.plane.client, version); err != nil {
@@ -277,7 +278,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	stop := r.changes.listenApplied(func(i int) {
 		mu.Lock()
 		defer mu.Unlock()
-		if has[i] || !r.applied(i, m, version) {
+		if has[i] || !r.isApplied(i, m, version) {
 			return
 		}
 		has[i] = true
@@ -295,7 +296,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	})
 	defer stop()
 	holders := func() int { mu.Lock(); defer mu.Unlock(); return len(has) }
-	seen := r.follow(ctx)
+	seen := r.followRollouts(ctx)
 	defer seen.stop()
 	if err := m.assign(ctx, r.plane.client, version); err != nil {
 		return badVersion{}, err
@@ -304,9 +305,11 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	if err != nil {
 		return badVersion{}, err
 	}
-	r.stage.set(func() string { return fmt.Sprintf("%s: %d clusters have the bad version", seen.of(name), holders()) })
-	if err := until(ctx, r.waitTimeout(), name+" to halt", func() (bool, error) {
-		is := seen.of(name).phase
+	r.stage.set(func() string {
+		return fmt.Sprintf("%s: %d clusters have the bad version", seen.stateOf(name), holders())
+	})
+	if err := poll(ctx, r.waitTimeout(), name+" to halt", func() (bool, error) {
+		is := seen.stateOf(name).phase
 		if is.IsOver() {
 			return false, fmt.Errorf("%s is %s, and should have halted", name, is)
 		}
@@ -315,7 +318,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 		return badVersion{}, err
 	}
 	mu.Lock()
-	if halt := seen.of(name); halt.failed > 0 && halt.failed <= len(failures) {
+	if halt := seen.stateOf(name); halt.failed > 0 && halt.failed <= len(failures) {
 		s.Values[haltSeconds] = halt.haltedAt.Sub(failures[halt.failed-1]).Seconds()
 	}
 	mu.Unlock()
@@ -339,7 +342,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 			}
 		}
 	}
-	s.Values[waitersRequests], s.Values[waitersWrites] = float64(total(waiting)), float64(writes(waiting))
+	s.Values[waitersRequests], s.Values[waitersWrites] = float64(sumOfCounts(waiting)), float64(sumOfWrites(waiting))
 	for what, n := range waiting {
 		s.Values[waitersRequests+": "+what] = float64(n)
 	}
@@ -367,7 +370,7 @@ func (r *rig) coordinatorTimes(ctx context.Context, s *Scenario) (err error) {
 // rolloutOf waits until a ModuleRollout moves the channel as the caller expects, and returns its name.
 func (r *rig) rolloutOf(ctx context.Context, m *module, isMove func(c *v1beta2.ChannelStatus) bool) (name string,
 	err error) {
-	err = until(ctx, 2*time.Minute, "the ModuleRollout of "+m.name, func() (bool, error) {
+	err = poll(ctx, 2*time.Minute, "the ModuleRollout of "+m.name, func() (bool, error) {
 		release := &v1beta2.ModuleReleaseMeta{}
 		key := client.ObjectKey{Namespace: v1beta2.ControlPlaneNamespace, Name: m.name}
 		if err := r.plane.client.Get(ctx, key, release); err != nil {
@@ -403,14 +406,14 @@ type rollouts struct {
 	states map[string]rolloutState // by name; guarded by mu
 }
 
-func (f *rollouts) of(name string) rolloutState {
+func (f *rollouts) stateOf(name string) rolloutState {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.states[name]
 }
 
-// follow starts to follow all ModuleRollouts.
-func (r *rig) follow(ctx context.Context) *rollouts {
+// followRollouts starts to follow all ModuleRollouts.
+func (r *rig) followRollouts(ctx context.Context) *rollouts {
 	f := &rollouts{states: map[string]rolloutState{}}
 	ctx, f.stop = context.WithCancel(ctx)
 	go func() {
@@ -423,7 +426,7 @@ func (r *rig) follow(ctx context.Context) *rollouts {
 			}
 			for e := range watch.ResultChan() {
 				if o, ok := e.Object.(*v1beta2.ModuleRollout); ok {
-					f.note(o)
+					f.recordState(o)
 				}
 			}
 		}
@@ -431,7 +434,7 @@ func (r *rig) follow(ctx context.Context) *rollouts {
 	return f
 }
 
-func (f *rollouts) note(o *v1beta2.ModuleRollout) {
+func (f *rollouts) recordState(o *v1beta2.ModuleRollout) {
 	data, err := json.Marshal(o)
 	if err != nil {
 		return

@@ -35,9 +35,9 @@ type record struct {
 	labels     uint64 // hash of labels, annotations, finalizers and deletionTimestamp
 }
 
-// follow activates a watch list. For each resource whose watches have changed, it reports that any object of the
+// useWatchlist activates a watch list. For each resource whose watches have changed, it reports that any object of the
 // resource may have changed.
-func (a *agent) follow(list protocol.Watchlist) {
+func (a *agent) useWatchlist(list protocol.Watchlist) {
 	before := a.watches
 	a.watches = map[schema.GroupResource][]watchFor{}
 	for _, w := range list.Watches {
@@ -54,15 +54,15 @@ func (a *agent) follow(list protocol.Watchlist) {
 		if slices.EqualFunc(before[resource], now, same) {
 			continue
 		}
-		a.list(resource, now)
+		a.recordExisting(resource, now)
 		about := subject{resource: resource}
-		a.queue(about, true, false)
+		a.enqueueEvent(about, true, false)
 		a.pending[about].first = true
 	}
 }
 
-// list makes records of the existing objects.
-func (a *agent) list(resource schema.GroupResource, watches []watchFor) {
+// recordExisting makes records of the existing objects.
+func (a *agent) recordExisting(resource schema.GroupResource, watches []watchFor) {
 	for _, key := range a.cluster.Names(resource) {
 		namespace, name, namespaced := strings.Cut(key, "/")
 		if !namespaced {
@@ -94,14 +94,14 @@ func recordOf(m *metav1.ObjectMeta) record {
 	return record{generation: m.Generation, labels: sum}
 }
 
-// note queues an event for a change of a watched object.
-func (a *agent) note(c fleet.Change, watches []watchFor) {
+// enqueueEventFor queues an event for a change of a watched object.
+func (a *agent) enqueueEventFor(c fleet.Change, watches []watchFor) {
 	about := subject{c.Resource, c.Namespace, c.Name}
 	before, known := a.known[about]
 	if c.Deleted {
 		delete(a.known, about)
 		if known {
-			a.queue(about, false, true)
+			a.enqueueEvent(about, false, true)
 			a.pending[about].last = c.Last
 		}
 		return
@@ -126,12 +126,12 @@ func (a *agent) note(c fleet.Change, watches []watchFor) {
 		delete(a.known, about)
 	}
 	if all || !matched || !known || now != before || m.Generation == 0 {
-		a.queue(about, false, !matched)
+		a.enqueueEvent(about, false, !matched)
 	}
 }
 
-// queue queues an event. The event is due now, or later if an event for the same object was sent recently.
-func (a *agent) queue(about subject, whole, deleted bool) {
+// enqueueEvent queues an event. The event is due now, or later if an event for the same object was sent recently.
+func (a *agent) enqueueEvent(about subject, whole, deleted bool) {
 	if e := a.pending[about]; e != nil {
 		e.deleted = deleted
 		return
@@ -147,8 +147,9 @@ func (a *agent) queue(about subject, whole, deleted bool) {
 	a.pending[about] = e
 }
 
-// there returns the metadata of all watched objects of a resource. complete is false if they do not fit into an event.
-func (a *agent) there(resource schema.GroupResource) (all []metav1.ObjectMeta, complete bool) {
+// watchedObjects returns the metadata of all watched objects of a resource. complete is false if they do not fit into
+// an event.
+func (a *agent) watchedObjects(resource schema.GroupResource) (all []metav1.ObjectMeta, complete bool) {
 	const most = 60
 	for about := range a.known {
 		if about.resource != resource {
@@ -195,7 +196,7 @@ func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) boo
 		WatchStarted: e.whole, Deleted: e.deleted,
 	}
 	if e.first {
-		event.Objects, event.ObjectsComplete = a.there(about.resource)
+		event.Objects, event.ObjectsComplete = a.watchedObjects(about.resource)
 		for i := range event.Objects {
 			event.States = append(event.States, a.state(about.resource, watches, event.Objects[i].Namespace,
 				event.Objects[i].Name))

@@ -50,7 +50,7 @@ func (l *Landscape) startCharts() {
 	l.charts = &chartRepository{entries: map[string][]chartVersion{}, files: map[string][]byte{}}
 	mux := http.NewServeMux()
 	mux.Handle("/open/", http.StripPrefix("/open", l.charts))
-	mux.Handle("/locked/", locked(http.StripPrefix("/locked", l.charts)))
+	mux.Handle("/locked/", requireLogin(http.StripPrefix("/locked", l.charts)))
 	l.chartsFront.next = mux
 	server := httptest.NewServer(&l.chartsFront)
 	l.servers = append(l.servers, server)
@@ -75,7 +75,7 @@ func (l *Landscape) AddChart(name, version string, archive []byte) {
 }
 
 // ChartRequests returns all requests to the chart repository except the first n, as method and path.
-func (l *Landscape) ChartRequests(n int) []string { return l.chartsFront.since(n) }
+func (l *Landscape) ChartRequests(n int) []string { return l.chartsFront.requestsAfter(n) }
 
 // BreakCharts makes the chart repository respond to every request with 503 Service Unavailable. BreakCharts(false) ends
 // this.
@@ -83,4 +83,4 @@ func (l *Landscape) BreakCharts(down bool) { l.chartsFront.close(down) }
 
 // SwapChart makes the chart repository serve other bytes for a file, such as index.yaml or shop-1.0.0.tgz. If data is
 // nil, SwapChart serves the original bytes again.
-func (l *Landscape) SwapChart(file string, data []byte) { l.chartsFront.swap(file, data) }
+func (l *Landscape) SwapChart(file string, data []byte) { l.chartsFront.swapFile(file, data) }

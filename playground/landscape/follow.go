@@ -63,7 +63,7 @@ func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) 
 		if rows, err = l.Rows(ctx); err != nil {
 			return false, nil //nolint:nilerr // the control plane may be busy; the context ends this
 		}
-		if text := table(rows); text != last {
+		if text := formatTable(rows); text != last {
 			last = text
 			fmt.Fprintf(out, "\nafter %.1f s\n%s", time.Since(begin).Seconds(), text)
 		}
@@ -104,8 +104,8 @@ func (l *Landscape) LogTail(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// table formats rows as a table.
-func table(rows []Row) string {
+// formatTable formats rows as a table.
+func formatTable(rows []Row) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 2, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "RUNTIME\tMODULE\tCHANNEL\tVERSION\tSTATE\tMESSAGE")

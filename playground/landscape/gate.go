@@ -156,8 +156,8 @@ func (g *Gate) Open(drop bool) {
 	g.now = &period{end: make(chan struct{})}
 }
 
-// fault returns the fault for a request and the current period. The fault is "" if no fault is injected.
-func (g *Gate) fault(r *http.Request) (Fault, *period) {
+// faultFor returns the fault for a request and the current period. The faultFor is "" if no faultFor is injected.
+func (g *Gate) faultFor(r *http.Request) (Fault, *period) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	line := r.Method + " " + r.URL.Path
@@ -172,7 +172,7 @@ func (g *Gate) fault(r *http.Request) (Fault, *period) {
 
 // ServeHTTP forwards a request, or injects a fault.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	what, now := g.fault(r)
+	what, now := g.faultFor(r)
 	g.mu.Lock()
 	other := g.other
 	g.mu.Unlock()
@@ -197,7 +197,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	default:
-		refuse(w, string(what))
+		respondWithError(w, string(what))
 	}
 }
 
@@ -210,9 +210,9 @@ func breakConnection(r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// refuse responds with an error in the same form as an API server. For 502, it responds like a proxy in front of an API
-// server.
-func refuse(w http.ResponseWriter, what string) {
+// respondWithError responds with an error in the same form as an API server. For 502, it responds like a proxy in front
+// of an API server.
+func respondWithError(w http.ResponseWriter, what string) {
 	code, err := strconv.Atoi(what)
 	if err != nil || code == http.StatusBadGateway {
 		http.Error(w, "<html>down for a test</html>", http.StatusBadGateway)

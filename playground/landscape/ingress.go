@@ -253,15 +253,15 @@ func (l *Landscape) Sign(ctx context.Context, template *x509.Certificate) (tls.C
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	root, key, err := newest(s)
+	root, key, err := newestRoot(s)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("reading the roots of the manager: %w", err)
 	}
 	return SignWith(root, key, template)
 }
 
-// newest returns the newest root.
-func newest(s *corev1.Secret) (*x509.Certificate, crypto.Signer, error) {
+// newestRoot returns the newest root.
+func newestRoot(s *corev1.Secret) (*x509.Certificate, crypto.Signer, error) {
 	certificate, _ := pem.Decode(bytes.TrimSpace(s.Data["ca.crt"]))
 	private, _ := pem.Decode(bytes.TrimSpace(s.Data["ca.key"]))
 	if certificate == nil || private == nil {

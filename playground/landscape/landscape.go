@@ -260,7 +260,7 @@ func (l *Landscape) StartReplica(ctx context.Context) error {
 // RestartManager starts the manager again after its end, with the login and the addresses of the previous process.
 // RestartManager sends no request to the control plane, so it also works during an outage of the control plane.
 func (l *Landscape) RestartManager() error {
-	p, err := l.launch("manager", l.HealthAddress, l.MetricsAddress)
+	p, err := l.startManagerProcess("manager", l.HealthAddress, l.MetricsAddress)
 	if err == nil {
 		l.Manager = p
 	}
@@ -279,11 +279,11 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 	if err := os.WriteFile(l.Kubeconfig(name), kubeconfig, 0o600); err != nil {
 		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
 	}
-	return l.launch(name, health, metrics)
+	return l.startManagerProcess(name, health, metrics)
 }
 
-// launch starts a process of the manager and connects the relay for agents with it.
-func (l *Landscape) launch(name, health, metrics string) (*Process, error) {
+// startManagerProcess starts a process of the manager and connects the relay for agents with it.
+func (l *Landscape) startManagerProcess(name, health, metrics string) (*Process, error) {
 	args := []string{
 		"--kubeconfig=" + l.Kubeconfig(name), "--oci-registry-host=" + l.RegistryHost,
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics,
@@ -293,7 +293,7 @@ func (l *Landscape) launch(name, health, metrics string) (*Process, error) {
 		args = append(args, "--mode=in-cluster")
 	}
 	if slices.Contains(l.ManagerArgs, "--watch-mode=agent") {
-		more, err := l.listen()
+		more, err := l.reserveListener()
 		if err != nil {
 			return nil, err
 		}
@@ -319,8 +319,9 @@ func (l *Landscape) launch(name, health, metrics string) (*Process, error) {
 	return process, nil
 }
 
-// listen prepares an address for the listener of the next process of the manager, and returns the flags for it.
-func (l *Landscape) listen() ([]string, error) {
+// reserveListener prepares an address for the listener of the next process of the manager, and returns the flags for
+// it.
+func (l *Landscape) reserveListener() ([]string, error) {
 	if g := l.ingress; g != nil {
 		return []string{
 			"--listener-address=" + l.ListenerAddress, "--listener-bind-address=0",
@@ -334,6 +335,6 @@ func (l *Landscape) listen() ([]string, error) {
 	if err := l.startRelay(); err != nil {
 		return nil, err
 	}
-	l.relay.aim(listener)
+	l.relay.setTarget(listener)
 	return []string{"--listener-address=" + l.ListenerAddress, "--listener-bind-address=" + listener}, nil
 }

@@ -35,7 +35,7 @@ func (l *Landscape) prepareControlPlane(ctx context.Context) error {
 		return err
 	}
 	for _, crd := range all {
-		if err := established(ctx, kcp, crd.Name); err != nil {
+		if err := awaitEstablished(ctx, kcp, crd.Name); err != nil {
 			return err
 		}
 	}
@@ -100,8 +100,8 @@ func applyObject(ctx context.Context, c client.Client, o *unstructured.Unstructu
 	return nil
 }
 
-// established waits until a CRD is served.
-func established(ctx context.Context, c client.Client, name string) error {
+// awaitEstablished waits until a CRD is served.
+func awaitEstablished(ctx context.Context, c client.Client, name string) error {
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true,
 		func(ctx context.Context) (bool, error) {
 			u := &unstructured.Unstructured{}

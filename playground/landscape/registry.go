@@ -55,8 +55,8 @@ func (d *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// since returns all recorded requests except the first n.
-func (d *front) since(n int) []string {
+// requestsAfter returns all recorded requests except the first n.
+func (d *front) requestsAfter(n int) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.requests[min(n, len(d.requests)):])
@@ -68,7 +68,7 @@ func (d *front) close(down bool) {
 	d.down = down
 }
 
-func (d *front) swap(file string, data []byte) {
+func (d *front) swapFile(file string, data []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if data == nil {
@@ -81,8 +81,8 @@ func (d *front) swap(file string, data []byte) {
 	d.swapped[file] = data
 }
 
-// locked returns a handler that requires the login.
-func locked(next http.Handler) http.Handler {
+// requireLogin returns a handler that requires the login.
+func requireLogin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, password, _ := r.BasicAuth(); user != LoginUser || password != LoginPassword {
 			w.Header().Set("WWW-Authenticate", `Basic realm="landscape"`)
@@ -97,7 +97,7 @@ func locked(next http.Handler) http.Handler {
 // login.
 func (l *Landscape) startRegistry() error {
 	l.images.next = ociregistry.New(ociregistry.Logger(discard))
-	open, login := httptest.NewServer(&l.images), httptest.NewServer(locked(&l.images))
+	open, login := httptest.NewServer(&l.images), httptest.NewServer(requireLogin(&l.images))
 	l.servers = append(l.servers, open, login)
 	l.RegistryHost, l.LockedRegistryHost = open.URL, login.URL
 	var err error
@@ -155,7 +155,7 @@ func (l *Landscape) pushLayer(ctx context.Context, repository, tag string, base 
 
 // RegistryRequests returns all requests to the registry except the first n, as method and path. RegistryRequests
 // includes the requests of [Landscape.Publish]. RegistryRequests does not include requests without the login.
-func (l *Landscape) RegistryRequests(n int) []string { return l.images.since(n) }
+func (l *Landscape) RegistryRequests(n int) []string { return l.images.requestsAfter(n) }
 
 // BreakRegistry makes the registry respond to every request with 503 Service Unavailable. BreakRegistry(false) repairs
 // the registry.
@@ -163,4 +163,4 @@ func (l *Landscape) BreakRegistry(down bool) { l.images.close(down) }
 
 // SwapBlob makes the registry serve other bytes for the blob with the digest, like a compromised registry. If data is
 // nil, the registry serves the original bytes again.
-func (l *Landscape) SwapBlob(digest string, data []byte) { l.images.swap(digest, data) }
+func (l *Landscape) SwapBlob(digest string, data []byte) { l.images.swapFile(digest, data) }

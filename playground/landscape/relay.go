@@ -54,8 +54,8 @@ func (l *Landscape) startRelay() error {
 	return nil
 }
 
-// aim sets a new target. aim closes all connections, so that clients reconnect to the new target.
-func (r *relay) aim(target string) {
+// setTarget sets a new target. setTarget closes all connections, so that clients reconnect to the new target.
+func (r *relay) setTarget(target string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.target = target
@@ -66,7 +66,7 @@ func (r *relay) aim(target string) {
 
 func (r *relay) close() {
 	_ = r.listener.Close() // ends serve
-	r.aim("")
+	r.setTarget("")
 }
 
 func (r *relay) serve() {
@@ -75,12 +75,12 @@ func (r *relay) serve() {
 		if err != nil {
 			return
 		}
-		go r.pass(in)
+		go r.copyBothWays(in)
 	}
 }
 
-// pass copies data in both directions until one side closes the connection.
-func (r *relay) pass(in net.Conn) {
+// copyBothWays copies data in both directions until one side closes the connection.
+func (r *relay) copyBothWays(in net.Conn) {
 	r.mu.Lock()
 	target := r.target
 	r.open[in] = true

@@ -98,7 +98,7 @@ func controlCommands() []*cobra.Command {
 			Example: "  playground " + verb + " runtime-b",
 			Args:    cobra.ExactArgs(1),
 			RunE: func(command *cobra.Command, args []string) error {
-				return control(command.Context(), dir, verb, args[0], delay)
+				return requestAction(command.Context(), dir, verb, args[0], delay)
 			},
 		}
 		command.Flags().StringVar(&dir, "dir", ".landscape", "folder of the running playground")
@@ -111,8 +111,8 @@ func controlCommands() []*cobra.Command {
 	return commands
 }
 
-// control requests an action on a cluster from a running playground.
-func control(ctx context.Context, dir, verb, name string, delay time.Duration) error {
+// requestAction requests an action on a cluster from a running playground.
+func requestAction(ctx context.Context, dir, verb, name string, delay time.Duration) error {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
 		_ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, controlSocket))

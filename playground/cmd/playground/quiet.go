@@ -17,13 +17,13 @@ func silenceLibraries() error {
 	if err != nil {
 		return fmt.Errorf("discarding the messages of libraries: %w", err)
 	}
-	divert(&os.Stderr, discard)
+	redirectFile(&os.Stderr, discard)
 	return nil
 }
 
-// divert lets everybody who has the pointer *file write to another file from now on. divert returns a new pointer to
-// the former file. The loggers of the libraries have got their pointer when they were initialized.
-func divert(file **os.File, to *os.File) {
+// redirectFile lets everybody who has the pointer *file write to another file from now on. redirectFile returns a new
+// pointer to the former file. The loggers of the libraries have got their pointer when they were initialized.
+func redirectFile(file **os.File, to *os.File) {
 	library := *file
 	own := *library
 	*library, *file = *to, &own

@@ -136,7 +136,7 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 func (v *up) serveDashboard(ctx context.Context, kubeconfig string) (line string, stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	//nolint:gosec // the user chooses the folder of the programs
-	command := exec.CommandContext(ctx, v.program(program.KLM), "dashboard", "--no-open", "--actions",
+	command := exec.CommandContext(ctx, v.programPath(program.KLM), "dashboard", "--no-open", "--actions",
 		"--kubeconfig", kubeconfig)
 	var problem bytes.Buffer
 	command.Stderr = &problem
@@ -174,7 +174,7 @@ func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 			return err
 		}
 	}
-	if err := l.Assign(ctx, sample.Module, sample.Component, channels()); err != nil {
+	if err := l.Assign(ctx, sample.Module, sample.Component, sampleChannels()); err != nil {
 		return err
 	}
 	names := v.Runtimes
@@ -193,7 +193,7 @@ func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 				return l.Clients[cluster].Get(ctx, key, &v1beta2.Kyma{}) == nil, nil
 			})
 		if err != nil {
-			return fmt.Errorf("waiting for the Kyma to appear in %s: %w", name, v.why(ctx, l, name, err))
+			return fmt.Errorf("waiting for the Kyma to appear in %s: %w", name, v.addKymaState(ctx, l, name, err))
 		}
 		if err := l.Edit(ctx, name,
 			func(s *v1beta2.KymaSpec) { s.Modules = []v1beta2.Module{{Name: sample.Module}} }); err != nil {
@@ -203,15 +203,15 @@ func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 	return nil
 }
 
-// channels returns the versions of the channels of the sample module. The channel regular has the oldest version. The
-// channel fast has the newest version.
-func channels() map[string]string {
+// sampleChannels returns the versions of the channels of the sample module. The channel regular has the oldest version.
+// The channel fast has the newest version.
+func sampleChannels() map[string]string {
 	all := sample.Versions()
 	return map[string]string{v1beta2.DefaultChannel: all[0].Version, "fast": all[len(all)-1].Version}
 }
 
-// why adds the state of the Kyma of a runtime to an error.
-func (v *up) why(ctx context.Context, l *landscape.Landscape, name string, err error) error {
+// addKymaState adds the state of the Kyma of a runtime to an error.
+func (v *up) addKymaState(ctx context.Context, l *landscape.Landscape, name string, err error) error {
 	k := &v1beta2.Kyma{}
 	if l.Clients[landscape.ControlPlane].Get(ctx, client.ObjectKey{Namespace: l.Namespace(), Name: name}, k) == nil {
 		err = fmt.Errorf("%w; its state is %q: %s", err, k.Status.State, k.Status.LastOperation.Operation)
@@ -230,7 +230,7 @@ func allReady(rows []landscape.Row) bool {
 
 // whatNext returns a text with commands to try next. The commands work without changes.
 func (v *up) whatNext(l *landscape.Landscape) string {
-	kubectl, klm := v.program("kubectl"), v.program("klm")
+	kubectl, klm := v.programPath("kubectl"), v.programPath("klm")
 	admin, runtime := l.Kubeconfig(landscape.ControlPlane), l.Kubeconfig(landscape.ControlPlane)
 	if !v.InCluster {
 		runtime = l.Kubeconfig(v.Runtimes[0])
@@ -258,11 +258,11 @@ All is Ready. What to try next, in another terminal, from this folder:
     %[1]s --kubeconfig %[3]s -n kyma-system patch kyma %[7]s --type merge -p '{"spec":{"modules":[]}}'
 %[8]s
 The table is printed again when something changes. Ctrl-C stops and removes everything.
-`, kubectl, admin, runtime, l.Namespace(), sample.Module, "sample sample", v1beta2.RuntimeKymaName, v.outage(), klm)
+`, kubectl, admin, runtime, l.Namespace(), sample.Module, "sample sample", v1beta2.RuntimeKymaName, v.outageHint(), klm)
 }
 
-// program returns the path of a program with which a shell finds it.
-func (v *up) program(name string) string {
+// programPath returns the path of a program with which a shell finds it.
+func (v *up) programPath(name string) string {
 	path := filepath.Join(v.Bin, name)
 	if !strings.Contains(path, "/") {
 		path = "./" + path
@@ -270,9 +270,9 @@ func (v *up) program(name string) string {
 	return path
 }
 
-// outage returns a text about how to make a runtime unreachable and reachable again. In in-cluster mode there is no
+// outageHint returns a text about how to make a runtime unreachable and reachable again. In in-cluster mode there is no
 // runtime, and the text is empty.
-func (v *up) outage() string {
+func (v *up) outageHint() string {
 	if v.InCluster {
 		return ""
 	}

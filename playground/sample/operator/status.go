@@ -30,32 +30,32 @@ func statusFor(s *sample.Sample, seen observation) sample.Status {
 	d := seen.deployment
 	switch {
 	case !s.DeletionTimestamp.IsZero():
-		return status(s, sample.StateDeleting, "Deleting", "removing the workload")
+		return newStatus(s, sample.StateDeleting, "Deleting", "removing the workload")
 	case s.Spec.Fail != "":
-		return status(s, sample.StateError, "FailureRequested", s.Spec.Fail)
+		return newStatus(s, sample.StateError, "FailureRequested", s.Spec.Fail)
 	case seen.err != nil:
-		return status(s, sample.StateError, "WorkloadNotWritten", seen.err.Error())
-	case replicas(s) == 0:
-		return status(s, sample.StateWarning, "ScaledToZero",
+		return newStatus(s, sample.StateError, "WorkloadNotWritten", seen.err.Error())
+	case desiredReplicas(s) == 0:
+		return newStatus(s, sample.StateWarning, "ScaledToZero",
 			"spec.replicas is 0, so no work is done: set it to at least 1")
 	case isStuck(d):
-		return status(s, sample.StateError, "WorkloadStuck",
+		return newStatus(s, sample.StateError, "WorkloadStuck",
 			fmt.Sprintf("Deployment %s makes no progress with image %q: look at its pods, or set spec.image to one "+
 				"that starts",
 				d.Name, d.Spec.Template.Spec.Containers[0].Image))
 	case !isRolledOut(d):
-		return status(s, sample.StateProcessing, "RollingOut",
+		return newStatus(s, sample.StateProcessing, "RollingOut",
 			fmt.Sprintf("Deployment %s is rolling out: of %d replicas %d are up to date and %d available",
-				d.Name, replicas(s), d.Status.UpdatedReplicas, d.Status.AvailableReplicas))
+				d.Name, desiredReplicas(s), d.Status.UpdatedReplicas, d.Status.AvailableReplicas))
 	default:
-		return status(s, sample.StateReady, "WorkloadAvailable",
-			fmt.Sprintf("all %d replicas of Deployment %s are available", replicas(s), d.Name))
+		return newStatus(s, sample.StateReady, "WorkloadAvailable",
+			fmt.Sprintf("all %d replicas of Deployment %s are available", desiredReplicas(s), d.Name))
 	}
 }
 
-// status returns the status of s with this state. The last transition time changes only if the status of the condition
-// changes.
-func status(s *sample.Sample, state sample.State, reason, text string) sample.Status {
+// newStatus returns the status of s with this state. The last transition time changes only if the status of the
+// condition changes.
+func newStatus(s *sample.Sample, state sample.State, reason, text string) sample.Status {
 	out := *s.Status.DeepCopy()
 	out.State, out.Description, out.ObservedGeneration = state, text, s.Generation
 	ready := metav1.ConditionFalse

@@ -39,15 +39,15 @@ func workloadName(s *sample.Sample) string { return s.Name + "-workload" }
 
 func (w workload) shapeConfigMap(c *corev1.ConfigMap, s *sample.Sample) {
 	c.Labels = merge(c.Labels, w.labels(s))
-	c.Data = map[string]string{messageKey: message(s)}
+	c.Data = map[string]string{messageKey: messageOf(s)}
 }
 
 func (w workload) shapeDeployment(d *appsv1.Deployment, s *sample.Sample) {
 	selector := map[string]string{labelName: "sample-workload", labelInstance: s.Name}
-	sum := sha256.Sum256([]byte(message(s)))
+	sum := sha256.Sum256([]byte(messageOf(s)))
 
 	d.Labels = merge(d.Labels, w.labels(s))
-	d.Spec.Replicas = new(replicas(s))
+	d.Spec.Replicas = new(desiredReplicas(s))
 	d.Spec.ProgressDeadlineSeconds = new(progressDeadlineSeconds)
 	if d.Spec.Selector == nil { // the selector is immutable
 		d.Spec.Selector = &metav1.LabelSelector{MatchLabels: selector}
@@ -74,9 +74,9 @@ func (w workload) labels(s *sample.Sample) map[string]string {
 	}
 }
 
-func message(s *sample.Sample) string { return cmp.Or(s.Spec.Message, "Hello from Sample "+s.Name) }
+func messageOf(s *sample.Sample) string { return cmp.Or(s.Spec.Message, "Hello from Sample "+s.Name) }
 
-func replicas(s *sample.Sample) int32 {
+func desiredReplicas(s *sample.Sample) int32 {
 	if s.Spec.Replicas == nil {
 		return 1
 	}
