@@ -93,7 +93,7 @@ func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namesp
 			}
 		}
 		more = list.Metadata.Continue != ""
-		if !more || len(names) > 0 || !q.turn(list.Metadata.Continue) {
+		if !more || len(names) > 0 || !q.nextPage(list.Metadata.Continue) {
 			break
 		}
 		list.Items, list.Metadata.Continue = nil, ""

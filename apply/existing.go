@@ -85,7 +85,7 @@ func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult,
 		}
 		return writeResult{}, false, refused
 	case MetShared:
-		return a.share(ctx, it)
+		return a.recordCoOwner(ctx, it)
 	case MetOwn:
 		it.setAdopted(f.adopted && !it.policy.createOnly)
 	case MetAdopted:
@@ -114,11 +114,11 @@ func (a *applyCall) recordExisting(it *item, met Met, m *metadata) {
 		Managers: m.otherManagers(a.set.owner())})
 }
 
-// share compares an object of another installation with the object that this installation would apply. If fields of the
-// two objects differ, share returns an error with reason OwnedByOtherModule. Even if fields differ, share adds this
-// installation to AnnotationCoOwners of the object, so that the object is handed over to this installation when its
-// owner is removed.
-func (a *applyCall) share(ctx context.Context, it *item) (w writeResult, again bool, err error) {
+// recordCoOwner compares an object of another installation with the object that this installation would apply. If
+// fields of the two objects differ, recordCoOwner returns an error with reason OwnedByOtherModule. Even if fields
+// differ, recordCoOwner adds this installation to AnnotationCoOwners of the object, so that the object is handed over
+// to this installation when its owner is removed.
+func (a *applyCall) recordCoOwner(ctx context.Context, it *item) (w writeResult, again bool, err error) {
 	m, live, err := a.readObject(ctx, it)
 	own := a.set.Ownership
 	switch {

@@ -31,7 +31,7 @@ func (c *Cluster) LeaveToUser(ctx context.Context, refs []Ref, own *Ownership, m
 		}
 		wanted := own.wantedBy(refs[i])
 		errs[i] = d.untilDecided(ctx, refs[i], func(served Ref, res resource) (err error) {
-			stays[i], err = d.leave(ctx, served, res, wanted, marks)
+			stays[i], err = d.leaveObject(ctx, served, res, wanted, marks)
 			return err
 		})
 		return errs[i]
@@ -68,8 +68,10 @@ func (m Marks) removalPatch() map[string]any {
 	return map[string]any{"labels": labels, "annotations": annotations}
 }
 
-// leave removes one object from the installation, and hands the object over to another installation or to the user.
-func (d *deleteCall) leave(ctx context.Context, ref Ref, res resource, wanted string, marks Marks) (*Left, error) {
+// leaveObject removes one object from the installation, and hands the object over to another installation or to the
+// user.
+func (d *deleteCall) leaveObject(ctx context.Context, ref Ref, res resource, wanted string, marks Marks) (*Left,
+	error) {
 	m, heirs, decision, err := d.readAndDecide(ctx, ref, res, wanted)
 	if err != nil {
 		return nil, err
@@ -78,13 +80,13 @@ func (d *deleteCall) leave(ctx context.Context, ref Ref, res resource, wanted st
 	case removalWait, removalLeave:
 		return nil, nil
 	case removalWithdraw:
-		_, left, err := d.withdraw(ctx, ref, res, m)
+		_, left, err := d.removeCoOwner(ctx, ref, res, m)
 		return left, err
 	case removalHandOver:
 		_, left, err := d.handOver(ctx, ref, res, m, heirs)
 		return left, err
 	case removalRelease:
-		return nil, d.disown(ctx, ref, res, m, func(entries []json.RawMessage) (map[string]any, error) {
+		return nil, d.removeManagedFields(ctx, ref, res, m, func(entries []json.RawMessage) (map[string]any, error) {
 			_, _, kept, err := splitManaged(entries, d.own.manager())
 			change := marks.removalPatch()
 			change["managedFields"] = kept

@@ -176,7 +176,7 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 		if found.next == "" {
 			return all, nil
 		}
-		if !q.turn(found.next) {
+		if !q.nextPage(found.next) {
 			return nil, endlessList(res.plural)
 		}
 	}
@@ -198,9 +198,9 @@ type pageQuery struct {
 	pages int // the number of pages before this one
 }
 
-// turn changes the query so that it requests the next page of the list. If the list has too many pages, turn returns
-// false.
-func (q *pageQuery) turn(next string) bool {
+// nextPage changes the query so that it requests the next page of the list. If the list has too many pages, nextPage
+// returns false.
+func (q *pageQuery) nextPage(next string) bool {
 	q.next, q.pages = next, q.pages+1
 	return q.pages < maxPages
 }

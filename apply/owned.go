@@ -60,7 +60,7 @@ func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, name, mana
 		if found.next == "" {
 			return refs, nil
 		}
-		if !q.turn(found.next) {
+		if !q.nextPage(found.next) {
 			return nil, endlessList(kind.plural)
 		}
 	}

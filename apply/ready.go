@@ -142,7 +142,7 @@ func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain
 	if p != nil {
 		p.ObserveRead(ref, u.GetUID(), u.GetGeneration(), u.GetResourceVersion())
 	}
-	answer, explicable := evaluate(ref, u)
+	answer, explicable := explainUnready(ref, u)
 	if !explicable {
 		return answer, nil
 	}
@@ -161,13 +161,13 @@ func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain
 // reason that the spec and the status of the workload show, without reading pods. The rules are those of CheckReady.
 // The workload may lack its field spec.template.
 func EvaluateReadiness(ref Ref, u *unstructured.Unstructured) *NotReady {
-	answer, _ := evaluate(ref, u)
+	answer, _ := explainUnready(ref, u)
 	return answer
 }
 
-// evaluate returns nil for a ready workload and the reason for a workload that is not ready. The result explicable is
-// true if the pods of the workload may show a more precise reason.
-func evaluate(ref Ref, u *unstructured.Unstructured) (answer *NotReady, explicable bool) {
+// explainUnready returns nil for a ready workload and the reason for a workload that is not ready. The result
+// explicable is true if the pods of the workload may show a more precise reason.
+func explainUnready(ref Ref, u *unstructured.Unstructured) (answer *NotReady, explicable bool) {
 	verdict, err := status.Compute(u)
 	if err != nil {
 		problem := ref.String() + ": its status cannot be read: " + clipMessage(err.Error())

@@ -83,7 +83,7 @@ func (d *deleteCall) removeRead(ctx context.Context, ref Ref, res resource, want
 	case removalWait:
 		return remainingOf(ref, m), nil, nil
 	case removalWithdraw:
-		return d.withdraw(ctx, ref, res, m)
+		return d.removeCoOwner(ctx, ref, res, m)
 	case removalLeave:
 		return nil, &Left{ref, LeftToOthers, ref.String() + " stays, because somebody else has created it again" +
 			byManagers(m.otherManagers(d.own.manager()))}, nil
@@ -112,7 +112,7 @@ func (d *deleteCall) readAndDecide(ctx context.Context, ref Ref, res resource, w
 	}
 	m = &answer.Metadata
 	f := d.own.factsOf(m, d.own.manager(), ref)
-	heirs = d.heirs(m, wanted)
+	heirs = d.otherInstallations(m, wanted)
 	f.claimed = len(heirs) > 0
 	return m, heirs, decideDelete(f), nil
 }
@@ -124,9 +124,9 @@ func byManagers(managers []string) string {
 	return " (field managers " + strings.Join(managers, ", ") + ")"
 }
 
-// heirs returns the other existing installations that contain the object: its co-owners, or the installation whose
-// inventory contains it.
-func (d *deleteCall) heirs(m *metadata, wanted string) []string {
+// otherInstallations returns the other existing installations that contain the object: its co-owners, or the
+// installation whose inventory contains it.
+func (d *deleteCall) otherInstallations(m *metadata, wanted string) []string {
 	heirs := slices.DeleteFunc(m.coOwners(d.own.Name), func(name string) bool {
 		_, exists := d.own.find(name)
 		return !exists
@@ -137,8 +137,8 @@ func (d *deleteCall) heirs(m *metadata, wanted string) []string {
 	return heirs
 }
 
-// withdraw removes this installation from the co-owners of an object that belongs to another installation.
-func (d *deleteCall) withdraw(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
+// removeCoOwner removes this installation from the co-owners of an object that belongs to another installation.
+func (d *deleteCall) removeCoOwner(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
 	title, _ := d.own.find(m.Annotations.OwnedBy)
 	if claims := m.coOwners(d.own.Name); len(claims) < len(m.coOwners("")) {
 		_, err := d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m,
@@ -181,7 +181,7 @@ func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *meta
 	err := d.applyNothing(ctx, ref, res, m)
 	if reasonIs(err, ObjectRefused) || reasonIs(err, FieldImmutable) || reasonIs(err, AdmissionRefused) {
 		message = ref.String() + " existed before the module: it stays as the module has left it"
-		err = d.disown(ctx, ref, res, m, func(entries []json.RawMessage) (map[string]any, error) {
+		err = d.removeManagedFields(ctx, ref, res, m, func(entries []json.RawMessage) (map[string]any, error) {
 			return disownedMetadata(entries, d.own.manager())
 		})
 	}
@@ -217,9 +217,9 @@ func (d *deleteCall) applyNothing(ctx context.Context, ref Ref, res resource, m 
 	return err
 }
 
-// disown removes our entry from the managed fields of an object, and changes only metadata. The function change gets
-// the managed fields of the object and returns the merge patch.
-func (d *deleteCall) disown(ctx context.Context, ref Ref, res resource, m *metadata,
+// removeManagedFields removes our entry from the managed fields of an object, and changes only metadata. The function
+// change gets the managed fields of the object and returns the merge patch.
+func (d *deleteCall) removeManagedFields(ctx context.Context, ref Ref, res resource, m *metadata,
 	change func(entries []json.RawMessage) (map[string]any, error)) error {
 	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
 		accept: metadataType, operation: "reading", ref: ref}

@@ -28,7 +28,7 @@ func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...Objec
 		status.addPending(fmt.Sprintf("release %s is not installed in namespace %s", r.name, r.namespace))
 		return status, nil
 	}
-	status.Objects = union(before.Objects, before.CustomResources)
+	status.Objects = mergeRefs(before.Objects, before.CustomResources)
 	changes, err := r.findChanges(ctx, before)
 	if err != nil {
 		return status, err

@@ -55,7 +55,8 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	}
 	now := inventory{Objects: r.refs, CustomResources: r.custom}
 	if before != nil {
-		now.Objects, now.CustomResources = union(r.refs, before.Objects), union(r.custom, before.CustomResources)
+		now.Objects, now.CustomResources = mergeRefs(r.refs, before.Objects), mergeRefs(r.custom,
+			before.CustomResources)
 		if before.Digest == r.set.Bundle.Digest {
 			now.Digest = before.Digest
 		}
@@ -63,7 +64,7 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	if err := r.storeInventory(ctx, before, now); err != nil {
 		return status, err
 	}
-	status.Objects = union(now.Objects, now.CustomResources)
+	status.Objects = mergeRefs(now.Objects, now.CustomResources)
 
 	if err := r.apply(ctx, now.Digest != "", &status); err != nil || len(status.Pending) > 0 {
 		return status, err
@@ -81,7 +82,7 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	if err := r.storeInventory(ctx, &now, after); err != nil {
 		return status, err
 	}
-	status.Objects = union(after.Objects, after.CustomResources)
+	status.Objects = mergeRefs(after.Objects, after.CustomResources)
 
 	if err := r.addNotReady(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err

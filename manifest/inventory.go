@@ -120,8 +120,9 @@ func contains(refs []apply.Ref, ref apply.Ref) bool {
 	return false
 }
 
-// union returns all Refs of the first list, followed by those Refs of the second list that are not in the first list.
-func union(updated, old []apply.Ref) []apply.Ref {
+// mergeRefs returns all Refs of the first list, followed by those Refs of the second list that are not in the first
+// list.
+func mergeRefs(updated, old []apply.Ref) []apply.Ref {
 	out := append([]apply.Ref{}, updated...)
 	for _, ref := range old {
 		if !contains(updated, ref) {

@@ -73,7 +73,7 @@ func (r *Repository) newestTag(ctx context.Context, repository name.Repository, 
 	slices.SortFunc(versions, func(a, b *semver.Version) int {
 		return cmp.Or(b.Compare(a), strings.Compare(b.Original(), a.Original())) // for a stable order
 	})
-	i, err := r.choose(chart, wanted, len(versions), func(i int) string { return versions[i].Original() })
+	i, err := r.chooseVersion(chart, wanted, len(versions), func(i int) string { return versions[i].Original() })
 	if err != nil {
 		return "", err
 	}

@@ -99,17 +99,17 @@ func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersi
 		return ChartVersion{}, r.repositoryError(ChartNotFound,
 			fmt.Sprintf("it has no chart %q: correct the name or the repository", name), nil)
 	}
-	i, err := r.choose(name, version, len(versions), func(i int) string { return versions[i].Version })
+	i, err := r.chooseVersion(name, version, len(versions), func(i int) string { return versions[i].Version })
 	if err != nil {
 		return ChartVersion{}, err
 	}
 	return versions[i], nil
 }
 
-// choose selects one of n versions, which are sorted with the newest first, and returns its index. choose selects the
-// version that is equal to the parameter wanted. If no version is equal, choose reads the parameter wanted as a range
-// and selects the newest version in the range.
-func (r *Repository) choose(name, wanted string, n int, versionOf func(int) string) (int, error) {
+// chooseVersion selects one of n versions, which are sorted with the newest first, and returns its index. chooseVersion
+// selects the version that is equal to the parameter wanted. If no version is equal, chooseVersion reads the parameter
+// wanted as a range and selects the newest version in the range.
+func (r *Repository) chooseVersion(name, wanted string, n int, versionOf func(int) string) (int, error) {
 	for i := range n {
 		if versionOf(i) == wanted {
 			return i, nil

@@ -37,7 +37,7 @@ func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 // other objects begins only when all custom resources are deleted, and the inventory is deleted only when all objects
 // are deleted.
 func (r *release) uninstall(ctx context.Context, before *inventory, status *Status) error {
-	status.Objects = union(before.Objects, before.CustomResources)
+	status.Objects = mergeRefs(before.Objects, before.CustomResources)
 	delete := func(refs []apply.Ref) (done bool, err error) {
 		teardown, err := r.cluster.Delete(ctx, refs, &r.asked)
 		if err != nil {

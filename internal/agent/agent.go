@@ -254,7 +254,7 @@ func (a *Agent) reportWatchlistError(err error) {
 		a.problems.set(" reading", "")
 		return
 	}
-	a.problems.set(" reading", fmt.Sprintf("cannot read ConfigMap %s: %.180s", a.o.Watchlist, cause(err)))
+	a.problems.set(" reading", fmt.Sprintf("cannot read ConfigMap %s: %.180s", a.o.Watchlist, textWithoutURL(err)))
 }
 
 // triggerHeartbeat makes the next heartbeat due.

@@ -77,7 +77,7 @@ func (a *Agent) sendHeartbeat(ctx context.Context) bool {
 	answer, err := a.poster.Post(ctx, protocol.ManagerName, "heartbeat", body)
 	switch {
 	case err != nil:
-		a.recordReached(cause(err))
+		a.recordReached(textWithoutURL(err))
 		return false
 	case answer.Status == http.StatusOK:
 		a.recordReached("")
@@ -117,7 +117,7 @@ func encodeHeartbeat(h protocol.Heartbeat) ([]byte, error) {
 		if err != nil || len(body) < protocol.MaxHeartbeatBytes || h.Problem == "" {
 			return body, err
 		}
-		h.Problem = cut(h.Problem, len(h.Problem)/2)
+		h.Problem = truncate(h.Problem, len(h.Problem)/2)
 	}
 }
 
@@ -158,19 +158,19 @@ func (p *problems) text() string {
 		return text
 	}
 	more := fmt.Sprintf(" … (%d problems)", len(lines))
-	return cut(text, maxProblemBytes-len(more)) + more
+	return truncate(text, maxProblemBytes-len(more)) + more
 }
 
-// cause returns the text of an error without the URL of the request, because the URL is long and adds nothing.
-func cause(err error) string {
+// textWithoutURL returns the text of an error without the URL of the request, because the URL is long and adds nothing.
+func textWithoutURL(err error) string {
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		return request.Err.Error()
 	}
 	return err.Error()
 }
 
-// cut returns the beginning of a text with at most size bytes, without an incomplete character at its end.
-func cut(text string, size int) string {
+// truncate returns the beginning of a text with at most size bytes, without an incomplete character at its end.
+func truncate(text string, size int) string {
 	if len(text) <= size {
 		return text
 	}

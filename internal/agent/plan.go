@@ -42,11 +42,11 @@ func (p plan) hasSameWatch(q plan) bool {
 	return p.query == q.query && slices.Equal(p.filters, q.filters)
 }
 
-// plans returns the watches for a watch list: one watch for each group, version and resource. If several entries select
-// different objects of one resource, the watch includes the objects of all these entries, and a filter for each entry
-// selects its objects. An entry for version * shares the watch of another entry that names a version of the resource,
-// because a resource has the same objects in all versions.
-func plans(list protocol.Watchlist) []plan {
+// plansFor returns the watches for a watch list: one watch for each group, version and resource. If several entries
+// select different objects of one resource, the watch includes the objects of all these entries, and a filter for each
+// entry selects its objects. An entry for version * shares the watch of another entry that names a version of the
+// resource, because a resource has the same objects in all versions.
+func plansFor(list protocol.Watchlist) []plan {
 	type resource struct{ group, version, name string }
 	named := map[resource]string{} // version of the watch that entries for version * share
 	for _, w := range list.Watches {
@@ -74,7 +74,7 @@ func plans(list protocol.Watchlist) []plan {
 			return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name),
 				cmp.Compare(a.selector, b.selector))
 		})
-		p.query.namespace, p.query.name, p.query.selector = widest(p.filters)
+		p.query.namespace, p.query.name, p.query.selector = widestQuery(p.filters)
 		for _, w := range watches {
 			p.targets = append(p.targets, target{
 				manager: cmp.Or(w.Manager, protocol.ManagerName), version: w.Version, kind: w.Kind, field: w.Field,
@@ -91,8 +91,8 @@ func scopeOf(w protocol.Watch) scope {
 	return scope{namespace: w.Namespace, name: w.Name, selector: w.Selector}
 }
 
-// widest returns a query that includes the objects of all scopes, and as few other objects as possible.
-func widest(scopes []scope) (namespace, name, selector string) {
+// widestQuery returns a query that includes the objects of all scopes, and as few other objects as possible.
+func widestQuery(scopes []scope) (namespace, name, selector string) {
 	if len(scopes) == 1 {
 		return scopes[0].namespace, scopes[0].name, scopes[0].selector
 	}
@@ -105,13 +105,13 @@ func widest(scopes []scope) (namespace, name, selector string) {
 			name = ""
 		}
 	}
-	return namespace, name, union(scopes)
+	return namespace, name, selectorOfAny(scopes)
 }
 
-// union returns a label selector that matches every object that at least one of the selectors matches. Label selectors
-// have no "or" between labels, so the result may match a few more objects. union combines only labels that every
-// selector requires. For each such label, the result allows the values of all selectors.
-func union(scopes []scope) string {
+// selectorOfAny returns a label selector that matches every object that at least one of the selectors matches. Label
+// selectors have no "or" between labels, so the result may match a few more objects. selectorOfAny combines only labels
+// that every selector requires. For each such label, the result allows the values of all selectors.
+func selectorOfAny(scopes []scope) string {
 	var wanted map[string]map[string]bool // required values by label; nil means any value
 	for n, s := range scopes {
 		selector, err := labels.Parse(s.selector)

@@ -55,7 +55,7 @@ func TestPlans(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, p := range plans(protocol.Watchlist{Watches: c.watches}) {
+			for _, p := range plansFor(protocol.Watchlist{Watches: c.watches}) {
 				q := p.query
 				text := fmt.Sprintf("%s/%s/%s %s/%s [%s] |", q.group, q.version, q.resource,
 					q.namespace, q.name, q.selector)
@@ -87,12 +87,12 @@ func FuzzUnion(f *testing.F) {
 			}
 			taken = taken || selector.Matches(set)
 		}
-		all, err := labels.Parse(union(scopes))
+		all, err := labels.Parse(selectorOfAny(scopes))
 		if err != nil {
-			t.Fatalf("union of %q and %q is %q: %v", one, two, union(scopes), err)
+			t.Fatalf("union of %q and %q is %q: %v", one, two, selectorOfAny(scopes), err)
 		}
 		if taken && !all.Matches(set) {
-			t.Errorf("union of %q and %q is %q, and does not take %v", one, two, union(scopes), set)
+			t.Errorf("union of %q and %q is %q, and does not take %v", one, two, selectorOfAny(scopes), set)
 		}
 	})
 }
@@ -219,7 +219,7 @@ func TestMatchMany(t *testing.T) {
 		matched := recorder.record(&metav1.ObjectMeta{Namespace: fmt.Sprintf("ns%03d", n), Name: "a"}).matched
 		for filter := range 100 {
 			want := min(filter, 63) == min(n, 63)
-			if got := matched&bit(filter) != 0; got != want {
+			if got := matched&filterBit(filter) != 0; got != want {
 				t.Fatalf("object %d, filter %d: %t", n, filter, got)
 			}
 		}

@@ -523,7 +523,7 @@ func TestCause(t *testing.T) {
 		"Other": {"other errors say what they say", fmt.Errorf("posting: %w", refused), "posting: connection refused"},
 	}
 	for name, c := range cases {
-		if got := cause(c.err); got != c.want {
+		if got := textWithoutURL(c.err); got != c.want {
 			t.Errorf("%s: %s: %q", name, c.reason, got)
 		}
 	}

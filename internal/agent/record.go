@@ -42,13 +42,13 @@ func newRecorder(scopes []scope) (*recorder, error) {
 	return r, nil
 }
 
-// bit returns the bit that a filter has in record.matched.
-func bit(filter int) uint64 { return 1 << min(filter, 63) }
+// filterBit returns the bit that a filter has in record.matched.
+func filterBit(filter int) uint64 { return 1 << min(filter, 63) }
 
 func (r *recorder) record(o *metav1.ObjectMeta) record {
 	return record{
 		uid: maphash.String(r.seed, string(o.UID)), version: maphash.String(r.seed, o.ResourceVersion),
-		generation: o.Generation, labels: r.hash(o), matched: r.match(o),
+		generation: o.Generation, labels: r.hash(o), matched: r.matchingFilters(o),
 	}
 }
 
@@ -79,11 +79,11 @@ func (r *recorder) hash(o *metav1.ObjectMeta) uint64 {
 	return sum
 }
 
-// match returns the bits of the filters that match an object. A single filter needs no comparison, because it is part
-// of the query of the watch: the watch returns only objects that match it.
-func (r *recorder) match(o *metav1.ObjectMeta) uint64 {
+// matchingFilters returns the bits of the filters that match an object. A single filter needs no comparison, because it
+// is part of the query of the watch: the watch returns only objects that match it.
+func (r *recorder) matchingFilters(o *metav1.ObjectMeta) uint64 {
 	if len(r.filters) == 1 {
-		return bit(0)
+		return filterBit(0)
 	}
 	var matched uint64
 	for n, f := range r.filters {
@@ -91,7 +91,7 @@ func (r *recorder) match(o *metav1.ObjectMeta) uint64 {
 			!f.selector.Matches(labels.Set(o.Labels)) {
 			continue
 		}
-		matched |= bit(n)
+		matched |= filterBit(n)
 	}
 	return matched
 }

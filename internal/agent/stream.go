@@ -113,7 +113,7 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 	case apierrors.IsForbidden(err):
 		s.problems.set(s.problemKey(), "not allowed to list and watch "+s.name())
 	default:
-		s.problems.set(s.problemKey(), fmt.Sprintf("cannot watch %s: %.120s", s.name(), cause(err)))
+		s.problems.set(s.problemKey(), fmt.Sprintf("cannot watch %s: %.120s", s.name(), textWithoutURL(err)))
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func (s *stream) beginList() {
 	s.listing = listing{first: !s.announced, fresh: map[string]record{}}
 	for _, t := range s.targets {
 		if t.manager == protocol.ManagerName {
-			s.listing.ours |= bit(t.filter)
+			s.listing.ours |= filterBit(t.filter)
 		}
 	}
 }
@@ -327,7 +327,7 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 	var array [4]addressee // avoids an allocation on the heap in nearly all cases
 	done := array[:0]
 	for _, t := range s.targets {
-		if matched&bit(t.filter) == 0 || !d.concerns(t.field) {
+		if matched&filterBit(t.filter) == 0 || !d.concerns(t.field) {
 			continue
 		}
 		to := s.addresseeLocked(t)
@@ -372,7 +372,7 @@ func (s *stream) announceLocked(targets []target, records map[string]record, obj
 // must hold mu.
 func (s *stream) introduceLocked(t target, to addressee, records map[string]record) {
 	for key, r := range records {
-		if r.matched&bit(t.filter) == 0 {
+		if r.matched&filterBit(t.filter) == 0 {
 			continue
 		}
 		namespace, name, _ := strings.Cut(key, "/")

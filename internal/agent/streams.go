@@ -42,7 +42,7 @@ type versionedResource struct{ group, version, resource string }
 func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
 	wanted := map[versionedResource]plan{}
 	recorders := map[versionedResource]*recorder{}
-	for _, p := range plans(list) {
+	for _, p := range plansFor(list) {
 		r := versionedResource{p.query.group, p.query.version, p.query.resource}
 		var err error
 		if recorders[r], err = newRecorder(p.filters); err != nil {

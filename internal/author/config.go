@@ -230,8 +230,8 @@ func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 			"init writes one")
 		return nil, r.findings, problemsOf(r.findings)
 	}
-	fields := r.fields()
-	r.each(document.Content[0], func(key string, line int, value *yaml.Node) {
+	fields := r.variables()
+	r.visitEntries(document.Content[0], func(key string, line int, value *yaml.Node) {
 		into, known := fields[key]
 		switch why, old := ObsoleteKeys[key]; {
 		case known:
@@ -248,8 +248,8 @@ func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 	return r.Config, r.findings, problemsOf(r.findings)
 }
 
-// fields is a method that returns a map from each key of a config to a pointer to the variable that the key sets.
-func (r *configParser) fields() map[string]any {
+// variables returns a map from each key of a config to a pointer to the variable that the key sets.
+func (r *configParser) variables() map[string]any {
 	fields := map[string]any{}
 	config := reflect.ValueOf(r.Config).Elem()
 	for i := range config.NumField() {
@@ -274,9 +274,9 @@ func keysOf(t reflect.Type) []string {
 	return keys
 }
 
-// each is a method that calls the function visit for every entry of a YAML map. If the YAML map has a key twice, the
-// method each reports an error.
-func (r *configParser) each(node *yaml.Node, visit func(key string, line int, value *yaml.Node)) {
+// visitEntries calls the function visit for every entry of a YAML map. If the YAML map has a key twice, the method
+// visitEntries reports an error.
+func (r *configParser) visitEntries(node *yaml.Node, visit func(key string, line int, value *yaml.Node)) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
@@ -332,7 +332,7 @@ func isSimilar(known, key string) bool {
 // decode decodes the value of a key strictly into the variable into.
 func (r *configParser) decode(key string, value *yaml.Node, into any) {
 	if links, ok := into.(*[]Link); ok {
-		*links = r.links(key, value)
+		*links = r.decodeLinks(key, value)
 		return
 	}
 	r.checkUnknownKeys(key, value, into)
@@ -379,9 +379,9 @@ func (r *configParser) checkUnknownKeys(key string, value *yaml.Node, into any) 
 	}
 }
 
-// links is a method that decodes the value of a key with links, each of which has a name. The YAML node is either a
-// list of entries with a name and a link, or a map.
-func (r *configParser) links(key string, node *yaml.Node) []Link {
+// decodeLinks decodes the value of a key with links, each of which has a name. The YAML node is either a list of
+// entries with a name and a link, or a map.
+func (r *configParser) decodeLinks(key string, node *yaml.Node) []Link {
 	var links []Link
 	add := func(line int, name, link string) {
 		switch {

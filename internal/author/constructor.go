@@ -85,7 +85,7 @@ func (m *Module) resourceInput(resource, file, template string) (fields, error) 
 			return nil, err
 		}
 	}
-	path, err := relative(file, path)
+	path, err := relativeTo(file, path)
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +97,8 @@ func (m *Module) resourceInput(resource, file, template string) (fields, error) 
 		{"includeFiles", []string{name}}}, nil
 }
 
-// relative is a function that returns a path relative to the folder of a file.
-func relative(file, path string) (string, error) {
+// relativeTo returns a path relative to the folder of a file.
+func relativeTo(file, path string) (string, error) {
 	folder, err := filepath.Abs(filepath.Dir(file))
 	if err == nil {
 		path, err = filepath.Abs(path)

@@ -36,7 +36,8 @@ func (m *Module) template() ([]byte, error) {
 
 	spec := fields{
 		{"moduleName", c.ShortName()}, {"version", c.Version}, {"requiresDowntime", c.RequiresDowntime},
-		{"info", fields{{"repository", c.Repository}, {"documentation", c.Documentation}, {"icons", links(c.Icons)}}},
+		{"info", fields{{"repository", c.Repository}, {"documentation", c.Documentation}, {"icons",
+			linksAsJSON(c.Icons)}}},
 	}
 	if len(c.AssociatedResources) > 0 {
 		var all []any
@@ -61,11 +62,11 @@ func (m *Module) template() ([]byte, error) {
 			field{"kind", w.Kind.Kind})})
 	}
 	if c.Upgrade.templateUpgrade() != nil {
-		spec = append(spec, field{"upgrade", c.Upgrade.fields()})
+		spec = append(spec, field{"upgrade", c.Upgrade.templateFields()})
 	}
 	spec = append(spec, field{"descriptor", fields{}})
 	if resources := m.resources(); len(resources) > 0 {
-		spec = append(spec, field{"resources", links(resources)})
+		spec = append(spec, field{"resources", linksAsJSON(resources)})
 	}
 	return encode(fields{
 		{"apiVersion", v1beta2.GroupVersion.String()}, {"kind", v1beta2.KindModuleTemplate},
@@ -89,7 +90,7 @@ func (m *Module) resources() []Link {
 	return all
 }
 
-func links(all []Link) []any {
+func linksAsJSON(all []Link) []any {
 	var list []any
 	for _, l := range all {
 		list = append(list, fields{{"name", l.Name}, {"link", l.Link}})

@@ -23,8 +23,8 @@ func (u *Upgrade) templateUpgrade() *v1beta2.ModuleUpgrade {
 	return is
 }
 
-// fields is a method that returns spec.upgrade of the ModuleTemplate, without empty keys.
-func (u *Upgrade) fields() fields {
+// templateFields returns spec.upgrade of the ModuleTemplate, without empty keys.
+func (u *Upgrade) templateFields() fields {
 	var all fields
 	for _, f := range (fields{{"from", u.From}, {"back", u.Back}}) {
 		if f.value != "" {

@@ -64,9 +64,9 @@ func (r *relay) close() {
 	r.managers.CloseIdleConnections()
 }
 
-// slot reserves one of n places for concurrent requests to a manager, if a place is free. The caller must call the
-// result free at the end of its request.
-func (r *relay) slot(manager string, n int) (free func(), ok bool) {
+// reserveSlot reserves one of n places for concurrent requests to a manager, if a place is free. The caller must call
+// the result free at the end of its request.
+func (r *relay) reserveSlot(manager string, n int) (free func(), ok bool) {
 	r.mu.Lock()
 	slots := r.slots[manager]
 	if slots == nil {
@@ -136,7 +136,7 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 	case address == "":
 		return unreachable(errors.New("no replica reconciles runtimes at the moment"))
 	}
-	free, ok := l.relay.slot("", maxForwarded)
+	free, ok := l.relay.reserveSlot("", maxForwarded)
 	if !ok {
 		return unreachable(fmt.Errorf("%d requests are being forwarded to it", maxForwarded))
 	}
@@ -182,7 +182,7 @@ func (l *Listener) route(w http.ResponseWriter, r *http.Request, manager string,
 		return &refusal{status: http.StatusNotFound, reason: "unknown_manager",
 			message: fmt.Sprintf("no Watcher has manager %q: the event cannot be forwarded", manager)}
 	}
-	free, ok := l.relay.slot(manager, maxRouted)
+	free, ok := l.relay.reserveSlot(manager, maxRouted)
 	if !ok {
 		return &refusal{status: http.StatusServiceUnavailable, reason: "manager_busy",
 			message: fmt.Sprintf("manager %q does not respond fast enough: try again", manager), after: time.Second}

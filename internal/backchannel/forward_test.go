@@ -229,7 +229,7 @@ func TestRoute(t *testing.T) {
 		t.Errorf("%d events of other managers were delivered here", n)
 	}
 	for range maxRouted {
-		free, ok := e.relay.slot("stuck", maxRouted)
+		free, ok := e.relay.reserveSlot("stuck", maxRouted)
 		if !ok {
 			t.Fatal("a place was not given back")
 		}

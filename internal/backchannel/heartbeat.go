@@ -181,7 +181,7 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 	// Events that this agent process sent earlier count as received: either another replica has acknowledged these
 	// events, or these events have not arrived yet.
 	replaced := r.addBoot(sequenceLog{boot: boot, done: sequence})
-	notify := replaced && r.missed.due(time.Now())
+	notify := replaced && r.missed.isDue(time.Now())
 	b.setTimerLocked(r)
 	r.mu.Unlock()
 	if notify {
@@ -246,8 +246,8 @@ func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.He
 	if displayed {
 		r.pace = pace
 	}
-	notifyMissed := missed && r.missed.due(now)
-	notifyChanged := changed && r.changed.due(now)
+	notifyMissed := missed && r.missed.isDue(now)
+	notifyChanged := changed && r.changed.isDue(now)
 	b.setTimerLocked(r)
 	r.mu.Unlock()
 	if notifyMissed {
@@ -303,7 +303,7 @@ func (b *tracker) watch(ctx context.Context) {
 	for {
 		r, wait := b.nextTimer(time.Now())
 		if r != nil {
-			b.check(r)
+			b.checkRuntime(r)
 			continue
 		}
 		timer.Reset(wait)
@@ -330,9 +330,9 @@ func (b *tracker) nextTimer(now time.Time) (*record, time.Duration) {
 	return heap.Pop(&b.timers).(*record), 0
 }
 
-// check checks one runtime: it sends pending notifications, detects that the runtime is lost, and removes the record if
-// there was no recent request.
-func (b *tracker) check(r *record) {
+// checkRuntime checks one runtime: it sends pending notifications, detects that the runtime is lost, and removes the
+// record if there was no recent request.
+func (b *tracker) checkRuntime(r *record) {
 	now := time.Now()
 	r.mu.Lock()
 	r.timerAt = time.Time{}
@@ -342,9 +342,9 @@ func (b *tracker) check(r *record) {
 		countRuntime(false, 1)
 		b.setGaugeLocked(r, true)
 	}
-	notifyChanged := r.changed.pending && !r.changed.at.After(now) && r.changed.due(now)
-	notifyMissed := r.missed.pending && !r.missed.at.After(now) && r.missed.due(now)
-	old := r.idle(now)
+	notifyChanged := r.changed.pending && !r.changed.at.After(now) && r.changed.isDue(now)
+	notifyMissed := r.missed.pending && !r.missed.at.After(now) && r.missed.isDue(now)
+	old := r.isIdle(now)
 	if !old && !r.removed {
 		b.setTimerLocked(r)
 	}
@@ -360,8 +360,8 @@ func (b *tracker) check(r *record) {
 	}
 }
 
-// idle reports whether a runtime has sent no request for recordRetention and has no pending notification.
-func (r *record) idle(now time.Time) bool {
+// isIdle reports whether a runtime has sent no request for recordRetention and has no pending notification.
+func (r *record) isIdle(now time.Time) bool {
 	return !r.alive && r.inFlight == 0 && now.Sub(r.last) >= recordRetention && !r.missed.pending && !r.changed.pending
 }
 
@@ -373,7 +373,7 @@ func (b *tracker) removeIdle(r *record, now time.Time) {
 	defer r.mu.Unlock()
 	switch {
 	case r.removed:
-	case r.idle(now):
+	case r.isIdle(now):
 		b.dropLocked(r)
 	default:
 		b.setTimerLocked(r)

@@ -287,7 +287,7 @@ func TestBucket(t *testing.T) {
 	now := time.Unix(0, 0)
 	take := func() (n int) {
 		for {
-			ok, wait := b.take(rate{100 * time.Millisecond, 5}, now)
+			ok, wait := b.takeToken(rate{100 * time.Millisecond, 5}, now)
 			if !ok {
 				if wait <= 0 || wait > 100*time.Millisecond {
 					t.Errorf("wait %v", wait)

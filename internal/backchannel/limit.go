@@ -26,9 +26,9 @@ type bucket struct {
 	full time.Time // time at which the bucket is full again
 }
 
-// take takes one token from the bucket if the bucket has a token. If the bucket has no token, the result wait is the
-// time until the bucket has a token.
-func (b *bucket) take(r rate, now time.Time) (ok bool, wait time.Duration) {
+// takeToken takes one token from the bucket if the bucket has a token. If the bucket has no token, the result wait is
+// the time until the bucket has a token.
+func (b *bucket) takeToken(r rate, now time.Time) (ok bool, wait time.Duration) {
 	if b.full.Before(now) {
 		b.full = now
 	}
@@ -46,10 +46,10 @@ type notification struct {
 	at      time.Time // time of the next attempt, if pending
 }
 
-// due reports whether the callback of the notification must be called now. If the callback must be called, due takes a
-// token. If the bucket has no token, the call stays pending.
-func (n *notification) due(now time.Time) bool {
-	ok, wait := n.bucket.take(notifications, now)
+// isDue reports whether the callback of the notification must be called now. If the callback must be called, isDue
+// takes a token. If the bucket has no token, the call stays pending.
+func (n *notification) isDue(now time.Time) bool {
+	ok, wait := n.bucket.takeToken(notifications, now)
 	n.pending = !ok
 	n.at = now.Add(wait)
 	return ok

@@ -107,7 +107,7 @@ func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, refused *refus
 // logRefusal logs some of the refused requests, at a limited rate.
 func (l *Listener) logRefusal(r *http.Request, refused *refusal) {
 	l.logMu.Lock()
-	ok, _ := l.logRate.take(logLines, time.Now())
+	ok, _ := l.logRate.takeToken(logLines, time.Now())
 	l.logMu.Unlock()
 	if ok {
 		l.opts.Log.Info("Refused a request", "remote", r.RemoteAddr, "path", r.URL.Path, "status",
@@ -259,7 +259,7 @@ func (l *Listener) admitRequest(kyma string, heartbeat bool) (*record, *refusal)
 	if heartbeat {
 		b, allowed = &r.beats, heartbeats
 	}
-	if ok, wait := b.take(allowed, now); !ok {
+	if ok, wait := b.takeToken(allowed, now); !ok {
 		return nil, &refusal{status: http.StatusTooManyRequests, reason: "rate",
 			message: "this runtime sends too many requests: wait", after: wait}
 	}

@@ -94,7 +94,7 @@ func newCertificate(host string, now time.Time, before []byte) (*certificate, er
 		return nil, err
 	}
 	ca := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "lifecycle-manager conversion CA " +
+		SerialNumber: newSerialNumber(), Subject: pkix.Name{CommonName: "lifecycle-manager conversion CA " +
 			now.UTC().Format(time.DateTime)},
 		NotBefore: from, NotAfter: until,
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
@@ -108,7 +108,7 @@ func newCertificate(host string, now time.Time, before []byte) (*certificate, er
 		return nil, err
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "lifecycle-manager conversion webhook"},
+		SerialNumber: newSerialNumber(), Subject: pkix.Name{CommonName: "lifecycle-manager conversion webhook"},
 		NotBefore: from, NotAfter: until,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -142,8 +142,8 @@ func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// serial returns a random serial number of at most 127 bits.
-func serial() *big.Int {
+// newSerialNumber returns a random serial number of at most 127 bits.
+func newSerialNumber() *big.Int {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		panic(err) // crypto/rand does not fail

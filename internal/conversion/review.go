@@ -49,7 +49,7 @@ func (w *Webhook) review(out http.ResponseWriter, r *http.Request) {
 			apiextensionsv1.SchemeGroupVersion), http.StatusBadRequest)
 		return
 	}
-	review.Response = respond(review.Request)
+	review.Response = convertObjects(review.Request)
 	if review.Response.Result.Status != metav1.StatusSuccess {
 		w.Log.Info("cannot convert objects", "reason", review.Response.Result.Message)
 	}
@@ -60,9 +60,9 @@ func (w *Webhook) review(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// respond converts all objects of a request. If objects cannot be converted, the response is a failure that lists these
-// objects.
-func respond(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
+// convertObjects converts all objects of a request. If objects cannot be converted, the response is a failure that
+// lists these objects.
+func convertObjects(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
 	response := &apiextensionsv1.ConversionResponse{UID: request.UID,
 		ConvertedObjects: make([]runtime.RawExtension, len(request.Objects))}
 	var errs []error

@@ -45,7 +45,7 @@ func Done() error { return &answer{kind: done} }
 
 // WaitDelay returns the delay of err if err is the answer "not yet", see [Later].
 func WaitDelay(err error) (delay time.Duration, isWaiting bool) {
-	v := judge(err)
+	v := verdictOf(err)
 	return v.after, v.waiting
 }
 
@@ -66,8 +66,8 @@ type verdict struct {
 	err      error         // error for Run to return: nil, an answer, or a failure in the form for controller-runtime
 }
 
-// judge returns the verdict on the error that a step has returned.
-func judge(err error) verdict {
+// verdictOf returns the verdict on the error that a step has returned.
+func verdictOf(err error) verdict {
 	if err == nil {
 		return verdict{}
 	}
@@ -130,7 +130,7 @@ func (p *parts) add(err error) {
 		p.terminal = true
 		return
 	}
-	wrapped := unwrap(err)
+	wrapped := unwrapErrors(err)
 	for _, inner := range wrapped {
 		p.add(inner)
 	}
@@ -139,8 +139,8 @@ func (p *parts) add(err error) {
 	}
 }
 
-// unwrap returns the errors that err wraps directly.
-func unwrap(err error) []error {
+// unwrapErrors returns the errors that err wraps directly.
+func unwrapErrors(err error) []error {
 	switch e := err.(type) { //nolint:errorlint // each part is checked separately
 	case interface{ Unwrap() error }:
 		if inner := e.Unwrap(); inner != nil {
@@ -161,13 +161,13 @@ func isTerminalMark(err error) bool {
 }
 
 // isTerminal reports whether a failure is terminal: trying again cannot succeed.
-func isTerminal(err error) bool { return judge(err).terminal }
+func isTerminal(err error) bool { return verdictOf(err).terminal }
 
 // withoutAnswers returns err in a form for people and for controller-runtime. In this form, the text of answers and the
 // words that mark a terminal error are missing. The result is not a terminal error, so controller-runtime requeues the
 // object.
 func withoutAnswers(err error) error {
-	if wrapped := unwrap(err); isTerminalMark(err) && len(wrapped) > 0 {
+	if wrapped := unwrapErrors(err); isTerminalMark(err) && len(wrapped) > 0 {
 		return withoutAnswers(wrapped[0])
 	}
 	text, changed := visibleText(err)
@@ -183,7 +183,7 @@ func visibleText(err error) (text string, changed bool) {
 	if _, ok := err.(*answer); ok { //nolint:errorlint // each part is checked separately
 		return "", true
 	}
-	wrapped := unwrap(err)
+	wrapped := unwrapErrors(err)
 	if isTerminalMark(err) {
 		if len(wrapped) == 0 {
 			return err.Error(), true

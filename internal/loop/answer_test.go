@@ -156,7 +156,7 @@ func TestJoinedAnswers(t *testing.T) {
 
 // TestVisibleErrorKeepsReason checks that Reason finds the reason code of an error that is joined with an answer.
 func TestVisibleErrorKeepsReason(t *testing.T) {
-	v := judge(errors.Join(Later(1, "a"), fmt.Errorf("b: %w", reasoned{})))
+	v := verdictOf(errors.Join(Later(1, "a"), fmt.Errorf("b: %w", reasoned{})))
 	if got := Reason(v.failure); got != "Because" {
 		t.Errorf("the reason is %q, want Because", got)
 	}

@@ -76,7 +76,7 @@ func AppendFinalizers(m *metav1.ObjectMeta, finalizers ...string) {
 // control plane, and its Go type must be a struct with a field ObjectMeta.
 func PatchMetadata(ctx context.Context, c client.Client, o client.Object, change func(*metav1.ObjectMeta),
 	opts ...client.PatchOption) error {
-	before := field(o, "ObjectMeta").(*metav1.ObjectMeta)
+	before := fieldOf(o, "ObjectMeta").(*metav1.ObjectMeta)
 	after := before.DeepCopy()
 	change(after)
 	patch := map[string]any{}
@@ -107,7 +107,7 @@ func PatchMetadata(ctx context.Context, c client.Client, o client.Object, change
 	if err := c.Patch(ctx, answer, client.RawPatch(types.MergePatchType, data), opts...); err != nil {
 		return fmt.Errorf("changing the metadata of %T %s: %w", o, client.ObjectKeyFromObject(o), err)
 	}
-	*before = *field(answer, "ObjectMeta").(*metav1.ObjectMeta)
+	*before = *fieldOf(answer, "ObjectMeta").(*metav1.ObjectMeta)
 	return nil
 }
 

@@ -175,7 +175,7 @@ func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result
 	}
 	if o.Publish != nil && !apierrors.IsNotFound(err) {
 		publish := Step{Name: "publish", Do: o.Publish}
-		if v := r.do(ctx, publish); v.err != nil && err == nil {
+		if v := r.runStep(ctx, publish); v.err != nil && err == nil {
 			err = v.err
 		}
 		r.afterStep(publish)
@@ -194,10 +194,10 @@ type runner struct {
 // runSteps runs the steps until a step stops the runner. runSteps returns the error that Run has to return.
 func (r *runner) runSteps(ctx context.Context, steps []Step) (Outcome, error) {
 	for _, step := range steps {
-		v := r.do(ctx, step)
+		v := r.runStep(ctx, step)
 		if v.err == nil && (step.Save || step.SaveIf != nil && step.SaveIf()) {
 			r.Saves.Spend(r.Runtime, time.Now()) // never postponed: the next step relies on it
-			v = judge(r.save(ctx))
+			v = verdictOf(r.save(ctx))
 		}
 		r.afterStep(step)
 		switch {
@@ -213,11 +213,11 @@ func (r *runner) runSteps(ctx context.Context, steps []Step) (Outcome, error) {
 	return Outcome{}, nil
 }
 
-// do runs one step and measures its duration. If the step returns RecheckAfter, do records the delay.
-func (r *runner) do(ctx context.Context, step Step) verdict {
+// runStep runs one step and measures its duration. If the step returns RecheckAfter, runStep records the delay.
+func (r *runner) runStep(ctx context.Context, step Step) verdict {
 	start := time.Now()
 	ctx, end := telemetry.Step(ctx, r.Controller, step.Name)
-	v := judge(step.Do(ctx))
+	v := verdictOf(step.Do(ctx))
 	if v.recheck > 0 && (r.recheck == 0 || v.recheck < r.recheck) {
 		r.recheck = v.recheck
 	}
@@ -249,7 +249,7 @@ func NewSaves() *budget.Budget { return budget.New(500, 200*time.Millisecond) }
 // postpone returns 0 if the status may be saved now, if it is saved already, or if the object is being deleted.
 func (r *runner) postpone() time.Duration {
 	if r.Saves == nil || !r.Object.GetDeletionTimestamp().IsZero() ||
-		Equal(field(r.saved, "Status"), field(r.Object, "Status")) {
+		Equal(fieldOf(r.saved, "Status"), fieldOf(r.Object, "Status")) {
 		return 0
 	}
 	return r.Saves.Take(r.Runtime, time.Now())
@@ -267,7 +267,7 @@ func (r *runner) postponed(ctx context.Context, wait time.Duration, err error) (
 // save patches the status if it differs from the status that was saved last. If the object no longer exists, save
 // returns no error.
 func (r *runner) save(ctx context.Context) error {
-	if Equal(field(r.saved, "Status"), field(r.Object, "Status")) {
+	if Equal(fieldOf(r.saved, "Status"), fieldOf(r.Object, "Status")) {
 		return nil
 	}
 	if r.BeforeSave != nil {
@@ -307,7 +307,7 @@ func (r *runner) afterSave(before client.Object) {
 // status, for two reasons: A step may have patched the metadata since the object was read. Encoding the whole object
 // costs more than comparing its status.
 func (r *runner) patch() ([]byte, error) {
-	patch, err := MergePatch("status", field(r.saved, "Status"), field(r.Object, "Status"))
+	patch, err := MergePatch("status", fieldOf(r.saved, "Status"), fieldOf(r.Object, "Status"))
 	if err != nil {
 		return nil, fmt.Errorf("comparing the status of %s: %w", client.ObjectKeyFromObject(r.Object), err)
 	}
@@ -316,7 +316,7 @@ func (r *runner) patch() ([]byte, error) {
 
 // checkSpec returns a terminal error if a step has changed the spec in memory.
 func (r *runner) checkSpec() error {
-	if Equal(field(r.first, "Spec"), field(r.Object, "Spec")) {
+	if Equal(fieldOf(r.first, "Spec"), fieldOf(r.Object, "Spec")) {
 		return nil
 	}
 	return reconcile.TerminalError(
@@ -326,7 +326,7 @@ func (r *runner) checkSpec() error {
 
 // result converts the error of a reconcile into the result and the error that controller-runtime gets.
 func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error) {
-	v := judge(err)
+	v := verdictOf(err)
 	switch {
 	case v.err == nil:
 		return reconcile.Result{RequeueAfter: r.recheck}, nil
@@ -365,8 +365,8 @@ func isUnreachable(err error) bool {
 	return transport || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err)
 }
 
-// field returns a pointer to the field with the given name in the struct to which obj points.
-func field(obj client.Object, name string) any {
+// fieldOf returns a pointer to the field with the given name in the struct to which obj points.
+func fieldOf(obj client.Object, name string) any {
 	return reflect.ValueOf(obj).Elem().FieldByName(name).Addr().Interface()
 }
 

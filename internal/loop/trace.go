@@ -19,7 +19,7 @@ func startTrace(ctx context.Context, o Options) (context.Context, func(error) er
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues(about.Attributes()...))
 	ctx, endSpan := telemetry.Reconcile(ctx, o.Controller, about)
 	return ctx, func(err error) error {
-		endSpan(judge(err).result(), err)
+		endSpan(verdictOf(err).result(), err)
 		if isTerminal(err) {
 			err = &terminalError{text: withoutAnswers(err).Error(), error: err}
 		}

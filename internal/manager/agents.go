@@ -75,7 +75,7 @@ func newAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents,
 		tasks = append(tasks, ctrlmanager.RunnableFunc(
 			ingressSecret{own, f.live, c.Namespace, mgr.GetLogger().WithName("authority")}.keepUpToDate))
 	}
-	return a, add(mgr, "the listener", tasks...)
+	return a, addTasks(mgr, "the listener", tasks...)
 }
 
 // newIssuer returns the issuer of certificates for a listener with the given host.
@@ -157,7 +157,7 @@ func listenerOptions(ctx context.Context, f foundation, pool *runtimes.Pool, fro
 			}
 			return leader.find()
 		},
-		HeartbeatTimeout: beats.timeout(), NextHeartbeat: beats.next,
+		HeartbeatTimeout: beats.timeout(), NextHeartbeat: beats.nextInterval,
 		RuntimeMetrics: c.RuntimeMetrics, Log: f.manager.GetLogger().WithName("listener"),
 	}
 }
@@ -184,7 +184,7 @@ func agentImage(c *config.Manager) string {
 func (a *agents) forKymas() agentdelivery.Options {
 	return agentdelivery.Options{
 		Delivery: a.delivery, AgentStates: a.listener, HeartbeatInterval: a.heartbeats.interval,
-		HeartbeatTimeout:   func() time.Duration { return a.heartbeats.timeout() + a.heartbeats.next() },
+		HeartbeatTimeout:   func() time.Duration { return a.heartbeats.timeout() + a.heartbeats.nextInterval() },
 		RevokeCertificates: a.issuer.Release,
 	}
 }
@@ -278,10 +278,10 @@ func newHeartbeats(ctx context.Context, f foundation) *heartbeats {
 // timeout returns how long an agent counts as connected after its last heartbeat. Two heartbeats may be lost.
 func (h *heartbeats) timeout() time.Duration { return 3*h.interval + 10*time.Second }
 
-// next returns the delay until the next heartbeat of an agent whose runtime does not change. The delay is long enough
-// that the heartbeats of all runtimes of this replica together stay within the budget. If the configured interval is
-// long enough for the budget, next returns 0.
-func (h *heartbeats) next() time.Duration {
+// nextInterval returns the delay until the next heartbeat of an agent whose runtime does not change. The delay is long
+// enough that the heartbeats of all runtimes of this replica together stay within the budget. If the configured
+// interval is long enough for the budget, nextInterval returns 0.
+func (h *heartbeats) nextInterval() time.Duration {
 	if h.budget == 0 {
 		return 0
 	}

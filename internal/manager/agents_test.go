@@ -21,7 +21,7 @@ func TestPaceOfHeartbeats(t *testing.T) {
 	}
 	for name, c := range cases {
 		h := &heartbeats{interval: 30 * time.Second, budget: c.budget, kymas: c.kymas, countedAt: time.Now()}
-		if got := h.next(); got != c.want {
+		if got := h.nextInterval(); got != c.want {
 			t.Errorf("%s: %s: %v, want %v", name, c.reason, got, c.want)
 		}
 	}

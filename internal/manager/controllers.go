@@ -163,7 +163,7 @@ func (all controllers) register(ctx context.Context, mgr ctrl.Manager) error {
 	if err := mgr.AddReadyzCheck("conversion", all.conversion.Ready); err != nil {
 		return fmt.Errorf("adding the readiness check of the conversion webhook: %w", err)
 	}
-	return add(mgr, "the conversion webhook", all.conversion)
+	return addTasks(mgr, "the conversion webhook", all.conversion)
 }
 
 // newRateLimiter returns the rate limiter that computes how long one controller delays a retry after an error.

@@ -246,8 +246,8 @@ func newControlPlane(ctx context.Context, f foundation, r replica) (*runtimes.Po
 	return runtimes.New(ctx, poolOptions(f, r).ForControlPlane(r.cfg, f.config.Namespace, name))
 }
 
-// add adds tasks to the manager.
-func add(mgr ctrl.Manager, what string, tasks ...ctrlmanager.Runnable) error {
+// addTasks adds tasks to the manager.
+func addTasks(mgr ctrl.Manager, what string, tasks ...ctrlmanager.Runnable) error {
 	for _, task := range tasks {
 		if err := mgr.Add(task); err != nil {
 			return fmt.Errorf("adding %s: %w", what, err)

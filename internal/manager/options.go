@@ -138,5 +138,5 @@ func newOwnCache(mgr ctrl.Manager, namespace, what string, o cache.Options) (cac
 	if err != nil {
 		return nil, fmt.Errorf("building the cache of %s: %w", what, err)
 	}
-	return own, add(mgr, "the cache of "+what, startedCache{own})
+	return own, addTasks(mgr, "the cache of "+what, startedCache{own})
 }

@@ -231,7 +231,7 @@ func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager,
 	if err != nil {
 		return err
 	}
-	return add(mgr, "the keeper of shards", labeler, r.keeper)
+	return addTasks(mgr, "the keeper of shards", labeler, r.keeper)
 }
 
 // stripMetadata removes all metadata of an object that does not identify the object or its runtime.

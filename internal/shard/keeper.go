@@ -274,7 +274,7 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 // Lease. The caller of isClearedLocked must hold mu.
 func (k *Keeper) isClearedLocked(shard int, lease *coordinationv1.Lease) bool {
 	cleared := k.cleared[shard]
-	return cleared != nil && newest(lease, cleared) == cleared
+	return cleared != nil && newerLease(lease, cleared) == cleared
 }
 
 // newHoldingLocked adds a holding for a shard to the Keeper. The caller of newHoldingLocked must hold mu.
@@ -307,7 +307,7 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 			return // releaseWithoutLease closes the shard
 		}
 		k.opts.Log.Error(err, "a shard cannot be opened", "shard", t.shard)
-		if !sleep(t.ctx, k.opts.Duration/12) {
+		if !sleepUntilDone(t.ctx, k.opts.Duration/12) {
 			return
 		}
 	}
@@ -338,7 +338,7 @@ func (k *Keeper) release(membership context.Context, t *holding) {
 			break
 		}
 		k.opts.Log.Info("the Lease of a shard cannot be written; trying again", "shard", t.shard, "error", err.Error())
-		if !sleep(membership, k.opts.Duration/24) {
+		if !sleepUntilDone(membership, k.opts.Duration/24) {
 			return // the deletion of the Lease of this replica also frees the shard
 		}
 	}
@@ -406,8 +406,8 @@ func (k *Keeper) HolderAddress(kyma string) (address string, me bool) {
 	return address, false
 }
 
-// sleep waits for the duration d. sleep returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleepUntilDone waits for the duration d. sleepUntilDone returns false if ctx ends first.
+func sleepUntilDone(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

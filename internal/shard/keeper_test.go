@@ -301,7 +301,7 @@ func (a *answerless) Update(ctx context.Context, l *coordinationv1.Lease, o meta
 	if err != nil || isReplicaLease(l) || holderOf(l) == "" || time.Now().After(a.until) {
 		return answer, err
 	}
-	sleep(ctx, 2*time.Second)
+	sleepUntilDone(ctx, 2*time.Second)
 	return nil, errNetwork
 }
 
@@ -436,7 +436,7 @@ func TestOpen(t *testing.T) {
 				tries[shard]++
 				again := tries[shard] == 1
 				mu.Unlock()
-				if !sleep(ctx, 300*time.Millisecond) || again {
+				if !sleepUntilDone(ctx, 300*time.Millisecond) || again {
 					return fmt.Errorf("shard %d does not open", shard)
 				}
 				mu.Lock()

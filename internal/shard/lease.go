@@ -96,7 +96,7 @@ func (k *Keeper) createReplicaLease(ctx context.Context) bool {
 		if ctx.Err() == nil { // if the Lease was created but the answer was lost, that Lease expires
 			k.opts.Log.Error(err, "the Lease of this replica cannot be created")
 		}
-		if !sleep(ctx, k.opts.Duration/12) {
+		if !sleepUntilDone(ctx, k.opts.Duration/12) {
 			return false
 		}
 	}
@@ -105,7 +105,7 @@ func (k *Keeper) createReplicaLease(ctx context.Context) bool {
 // renew renews the Lease of this replica until the Lease is lost or the membership ends.
 func (k *Keeper) renew(membership context.Context) {
 	next := k.opts.Duration / 3
-	for sleep(membership, next) {
+	for sleepUntilDone(membership, next) {
 		begin := time.Now()
 		if !k.isLeaseValid() {
 			k.opts.Log.Info("the Lease of this replica was not renewed in time; releasing all shards")
@@ -136,7 +136,7 @@ func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
 	// If the answer to a renewal was lost, the watch nevertheless receives the renewed Lease. Nobody but this replica
 	// writes its Lease.
 	if seen := k.known[old.Name].lease; seen != nil && seen.UID == old.UID {
-		old = newest(old, seen)
+		old = newerLease(old, seen)
 	}
 	k.mu.Unlock()
 	lease := old.DeepCopy()
@@ -154,8 +154,8 @@ func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
 	return nil
 }
 
-// newest returns the newer one of two versions of a Lease.
-func newest(a, b *coordinationv1.Lease) *coordinationv1.Lease {
+// newerLease returns the newer one of two versions of a Lease.
+func newerLease(a, b *coordinationv1.Lease) *coordinationv1.Lease {
 	// A resourceVersion is a decimal number without leading zeros. So of two resourceVersions, the one with more digits
 	// is larger.
 	order := cmp.Or(cmp.Compare(len(a.ResourceVersion), len(b.ResourceVersion)),
@@ -260,7 +260,7 @@ func (k *Keeper) writeHolder(ctx context.Context, shard int, lease *coordination
 // clearHolder removes this replica from the Lease of a shard.
 func (k *Keeper) clearHolder(ctx context.Context, shard int, lease *coordinationv1.Lease) error {
 	k.mu.Lock()
-	if seen := k.known[lease.Name].lease; seen != nil && newest(lease, seen) == seen {
+	if seen := k.known[lease.Name].lease; seen != nil && newerLease(lease, seen) == seen {
 		if seen.UID != lease.UID || holderOf(seen) != holderOf(lease) {
 			k.mu.Unlock()
 			return nil // a write whose answer was lost has cleared it already, or the Lease was deleted

@@ -89,7 +89,7 @@ func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 		r.AddAttrs(slog.Int("repeated", repeated))
 	}
 	if runtime != "" {
-		suppressed, pass := h.limit.take(runtime, r.Time)
+		suppressed, pass := h.limit.countRecord(runtime, r.Time)
 		if !pass {
 			return nil
 		}
@@ -209,8 +209,8 @@ func (l *limit) takeError(p problem, now time.Time) (repeated int, pass bool) {
 	return repeated, true
 }
 
-// take counts one record about a runtime. pass reports whether the limit allows the record to be passed on.
-func (l *limit) take(runtime string, now time.Time) (suppressed int, pass bool) {
+// countRecord counts one record about a runtime. pass reports whether the limit allows the record to be passed on.
+func (l *limit) countRecord(runtime string, now time.Time) (suppressed int, pass bool) {
 	pass = l.budget.Take(runtime, now) == 0
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -88,7 +88,7 @@ func oneLine(text string) string {
 	for line := range strings.FieldsFuncSeq(text, func(r rune) bool {
 		return r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
 	}) {
-		line = strings.TrimSpace(strings.Map(printable, line))
+		line = strings.TrimSpace(strings.Map(printableRune, line))
 		switch before := b.String(); {
 		case line == "":
 			continue
@@ -103,9 +103,9 @@ func oneLine(text string) string {
 	return b.String()
 }
 
-// printable replaces a tab by a space. printable removes characters that are invisible or change how other characters
-// are shown.
-func printable(r rune) rune {
+// printableRune replaces a tab by a space. printableRune removes characters that are invisible or change how other
+// characters are shown.
+func printableRune(r rune) rune {
 	switch {
 	case r == '\t':
 		return ' '

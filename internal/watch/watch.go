@@ -134,7 +134,7 @@ func Run[T any](ctx context.Context, o Options[T]) error {
 		if err != nil && w.IsUnsent != nil && w.IsUnsent(err) {
 			failures = 1
 		}
-		w.wait(ctx, w.delay(failures))
+		w.wait(ctx, w.retryDelay(failures))
 	}
 	return ctx.Err()
 }
@@ -258,8 +258,8 @@ func needsList(err error) bool {
 		apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || errors.Is(err, errUnreadable)
 }
 
-// delay returns the time to wait after a number of consecutive failures.
-func (w *watcher[T]) delay(failures int) time.Duration {
+// retryDelay returns the time to wait after a number of consecutive failures.
+func (w *watcher[T]) retryDelay(failures int) time.Duration {
 	d := max(min(w.MinDelay<<min(failures-1, 16), w.MaxDelay), 2)
 	return d/2 + rand.N(d/2)
 }

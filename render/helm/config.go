@@ -118,7 +118,7 @@ func ParseConfig(layer []byte) ([]Config, error) {
 			return nil, refuse("configs[%d] has no name: set it to that of the installation", i)
 		}
 		config := Config{Name: name}
-		if config.Values, config.Set, err = overrides(element["overrides"]); err == nil {
+		if config.Values, config.Set, err = overridesIn(element["overrides"]); err == nil {
 			config.Client, err = clientConfig(element["clientConfig"])
 		}
 		if err != nil {
@@ -154,8 +154,8 @@ func FindConfig(configs []Config, name string) Config {
 	return Config{}
 }
 
-// overrides parses the overrides of one config, and returns an error if they are not valid.
-func overrides(value any) (document []byte, set string, err error) {
+// overridesIn parses the overrides of one config, and returns an error if they are not valid.
+func overridesIn(value any) (document []byte, set string, err error) {
 	switch value := value.(type) {
 	case nil:
 		return nil, "", nil

@@ -175,10 +175,10 @@ func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case out.exceeded:
-		return nil, failure(render.ArchiveTooLarge, fmt.Sprintf(
+		return nil, renderError(render.ArchiveTooLarge, fmt.Sprintf(
 			"the rendered objects have more than %d bytes: split the module", cmp.Or(r.MaxOutput, DefaultMaxOutput)))
 	case bounded.Err() != nil:
-		return nil, failure(render.RenderTimeout, fmt.Sprintf(
+		return nil, renderError(render.RenderTimeout, fmt.Sprintf(
 			"it did not complete in %s and was stopped: simplify its templates", timeout))
 	case err == nil:
 		return out.stored.Bytes(), nil
@@ -209,18 +209,18 @@ func classify(state *os.ProcessState, messages string, memory int64) error {
 		fallthrough
 	case strings.Contains(reason, "out of memory"), strings.Contains(reason, "cannot allocate memory"),
 		wasKilled(state):
-		return failure(render.RenderMemory, fmt.Sprintf(
+		return renderError(render.RenderMemory, fmt.Sprintf(
 			"it needs more than %d MiB of memory and was stopped: make the results of its templates smaller",
 			memory>>20))
 	case reason == "stack overflow":
-		return failure(render.RenderCrashed,
+		return renderError(render.RenderCrashed,
 			"its templates recurse without end, or a value contains itself: correct the templates")
 	}
-	return failure(render.RenderCrashed, fmt.Sprintf(
+	return renderError(render.RenderCrashed, fmt.Sprintf(
 		"the process that rendered it ended with %s: correct its templates", cmp.Or(reason, state.String())))
 }
 
-func failure(reason, problem string) error {
+func renderError(reason, problem string) error {
 	return &render.Error{Operation: "rendering the artefact", Code: reason, Problem: problem}
 }
 

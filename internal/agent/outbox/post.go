@@ -108,8 +108,8 @@ func (p *Poster) Post(ctx context.Context, manager, what string, body []byte) (a
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, 16<<10) // so that the connection can be reused
 	a = Reply{
-		Status: response.StatusCode, RetryAfter: seconds(response, "Retry-After", time.Minute),
-		NextHeartbeat: seconds(response, protocol.HeaderNextHeartbeat, protocol.MaxHeartbeatInterval),
+		Status: response.StatusCode, RetryAfter: secondsInHeader(response, "Retry-After", time.Minute),
+		NextHeartbeat: secondsInHeader(response, protocol.HeaderNextHeartbeat, protocol.MaxHeartbeatInterval),
 	}
 	if response.StatusCode == http.StatusOK { // a process that sent another status did not act on the request
 		p.answered(response.Header.Get(protocol.HeaderInstance))
@@ -117,9 +117,9 @@ func (p *Poster) Post(ctx context.Context, manager, what string, body []byte) (a
 	return a, nil
 }
 
-// seconds returns the duration in a header whose value is a number of seconds. If the duration is longer than limit,
-// seconds returns limit. If the header is missing or invalid, seconds returns 0.
-func seconds(r *http.Response, header string, limit time.Duration) time.Duration {
+// secondsInHeader returns the duration in a header whose value is a number of seconds. If the duration is longer than
+// limit, secondsInHeader returns limit. If the header is missing or invalid, secondsInHeader returns 0.
+func secondsInHeader(r *http.Response, header string, limit time.Duration) time.Duration {
 	n, err := strconv.Atoi(r.Header.Get(header))
 	if err != nil || n <= 0 {
 		return 0

@@ -384,7 +384,7 @@ func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup,
 	for _, l := range q.lanes {
 		for len(l.waiting) > 0 && l.sending < q.requestLimitLocked(l) {
 			e := l.waiting[0]
-			if at := later(e.at, l.paused); at.After(now) {
+			if at := laterTime(e.at, l.paused); at.After(now) {
 				if due.IsZero() || at.Before(due) {
 					due = at
 				}
@@ -455,7 +455,7 @@ func (q *Queue) retryLocked(l *lane, e *entry, o Result) {
 	e.at = now
 	switch {
 	case o.Throttled:
-		l.paused = later(l.paused, now.Add(o.RetryAfter+rand.N(o.RetryAfter/4+MinRetryDelay)))
+		l.paused = laterTime(l.paused, now.Add(o.RetryAfter+rand.N(o.RetryAfter/4+MinRetryDelay)))
 	case e.attempts > 0 && l.failures == 0:
 		e.attempts++
 		e.at = now.Add(max(o.RetryAfter, Backoff(e.attempts)))

@@ -12,8 +12,8 @@ func Backoff(failures int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
+// laterTime returns the later of two times.
+func laterTime(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}

@@ -83,7 +83,7 @@ func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o C
 			return c, err
 		}
 	}
-	made, err := to.adapt(a, c)
+	made, err := to.adaptToTarget(a, c)
 	if err != nil {
 		return c, err
 	}
@@ -101,9 +101,9 @@ func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o C
 	return c, err
 }
 
-// adapt returns a component version with the changes that the target place needs. If the target is an archive, adapt
-// changes nothing.
-func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
+// adaptToTarget returns a component version with the changes that the target place needs. If the target is an archive,
+// adapt changes nothing.
+func (p *Place) adaptToTarget(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	if p.archive != nil {
 		return a, nil
 	}

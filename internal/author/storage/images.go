@@ -54,7 +54,7 @@ func (c imageCopier) copyAll(ctx context.Context, a *ocm.Artifact) ([]CopiedImag
 // copyImage copies one image unless the image exists in the target. After the copy, copyImage checks the digest of the
 // image in the target.
 func (c imageCopier) copyImage(ctx context.Context, i ocm.Image) (CopiedImage, error) {
-	l, err := c.from.locate(i)
+	l, err := c.from.parseImage(i)
 	if err != nil {
 		return CopiedImage{}, err
 	}

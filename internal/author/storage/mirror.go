@@ -62,9 +62,9 @@ func (l imageLocation) reference(in name.Repository) name.Reference {
 	return in.Tag(cmp.Or(l.tag, "latest"))
 }
 
-// locate parses an image reference. If the image is in the source place, its target path is the path relative to that
-// place. For any other image, the target path is the path without the host.
-func (p *Place) locate(i ocm.Image) (l imageLocation, err error) {
+// parseImage parses an image reference. If the image is in the source place, its target path is the path relative to
+// that place. For any other image, the target path is the path without the host.
+func (p *Place) parseImage(i ocm.Image) (l imageLocation, err error) {
 	text, digest, _ := strings.Cut(i.Reference, "@")
 	tag, err := name.NewTag(text)
 	if err != nil {

@@ -23,7 +23,7 @@ func (a *Archive) RoundTrip(request *http.Request) (*http.Response, error) {
 	repository, isManifest := strings.CutSuffix(folder, "/manifests/")
 	switch {
 	case at == "":
-		return reply(request, http.StatusOK, jsonType, memoryBlob("{}"))
+		return newResponse(request, http.StatusOK, jsonType, memoryBlob("{}"))
 	case strings.HasSuffix(at, "/tags/list"):
 		return a.tags(request, strings.TrimSuffix(at, "/tags/list"))
 	case isManifest && request.Method == http.MethodPut:
@@ -36,7 +36,8 @@ func (a *Archive) RoundTrip(request *http.Request) (*http.Response, error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if b, ok := a.blobs[reference]; ok {
-			return reply(request, http.StatusOK, "application/octet-stream", b, "Docker-Content-Digest", reference)
+			return newResponse(request, http.StatusOK, "application/octet-stream", b, "Docker-Content-Digest",
+				reference)
 		}
 	}
 	return notFoundReply(request)
@@ -47,11 +48,11 @@ const jsonType = "application/json"
 func memoryBlob(text string) blob { return blob{data: []byte(text), size: int64(len(text))} }
 
 func notFoundReply(request *http.Request) (*http.Response, error) {
-	return reply(request, http.StatusNotFound, jsonType, memoryBlob(`{"errors":[]}`))
+	return newResponse(request, http.StatusNotFound, jsonType, memoryBlob(`{"errors":[]}`))
 }
 
-// reply returns a response. The parameter header contains a name, its value, the next name, its value, and so on.
-func reply(to *http.Request, code int, mediaType string, b blob, header ...string) (*http.Response, error) {
+// newResponse returns a response. The parameter header contains a name, its value, the next name, its value, and so on.
+func newResponse(to *http.Request, code int, mediaType string, b blob, header ...string) (*http.Response, error) {
 	r := &http.Response{
 		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: to,
 		Header: http.Header{"Content-Type": {mediaType}}, ContentLength: b.size, Body: http.NoBody,
@@ -80,7 +81,7 @@ func (a *Archive) tags(request *http.Request, repository string) (*http.Response
 	if err != nil {
 		return nil, err
 	}
-	return reply(request, http.StatusOK, jsonType, memoryBlob(string(data)))
+	return newResponse(request, http.StatusOK, jsonType, memoryBlob(string(data)))
 }
 
 func (a *Archive) manifest(request *http.Request, repository, reference string) (*http.Response, error) {
@@ -88,7 +89,8 @@ func (a *Archive) manifest(request *http.Request, repository, reference string) 
 	defer a.mu.Unlock()
 	for _, e := range a.entries {
 		if e.Repository == repository && (e.Tag == reference || e.Digest == reference) {
-			return reply(request, http.StatusOK, e.MediaType, a.blobs[e.Digest], "Docker-Content-Digest", e.Digest)
+			return newResponse(request, http.StatusOK, e.MediaType, a.blobs[e.Digest], "Docker-Content-Digest",
+				e.Digest)
 		}
 	}
 	return notFoundReply(request)
@@ -107,7 +109,8 @@ func (a *Archive) storeManifest(request *http.Request, repository, reference str
 		e.Tag = ""
 	}
 	if len(data) > most || e.Tag == "" && e.Digest != reference {
-		return reply(request, http.StatusBadRequest, jsonType, memoryBlob(`{"errors":[{"code":"MANIFEST_INVALID"}]}`))
+		return newResponse(request, http.StatusBadRequest, jsonType,
+			memoryBlob(`{"errors":[{"code":"MANIFEST_INVALID"}]}`))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -118,12 +121,12 @@ func (a *Archive) storeManifest(request *http.Request, repository, reference str
 	}
 	for _, digest := range named {
 		if _, ok := a.blobs[digest]; !ok {
-			return reply(request, http.StatusBadRequest, jsonType,
+			return newResponse(request, http.StatusBadRequest, jsonType,
 				memoryBlob(`{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"`+digest+`"}]}`))
 		}
 	}
 	a.setEntry(e)
-	return reply(request, http.StatusCreated, jsonType, blob{}, "Docker-Content-Digest", e.Digest)
+	return newResponse(request, http.StatusCreated, jsonType, blob{}, "Docker-Content-Digest", e.Digest)
 }
 
 // storeBlob handles the three requests that store a blob: POST starts the upload, PATCH sends the content, and PUT
@@ -137,24 +140,24 @@ func (a *Archive) storeBlob(request *http.Request, upload string) (*http.Respons
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.uploads[upload+" "+digest] = b
-		return reply(request, http.StatusAccepted, jsonType, blob{}, "Location", request.URL.Path)
+		return newResponse(request, http.StatusAccepted, jsonType, blob{}, "Location", request.URL.Path)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if request.Method == http.MethodPost {
 		a.begun++
-		return reply(request, http.StatusAccepted, jsonType, blob{}, "Location",
+		return newResponse(request, http.StatusAccepted, jsonType, blob{}, "Location",
 			fmt.Sprintf("%s%d", request.URL.Path, a.begun))
 	}
 	digest := request.URL.Query().Get("digest")
 	b, ok := a.uploads[upload+" "+digest]
 	if !ok {
-		return reply(request, http.StatusBadRequest, jsonType,
+		return newResponse(request, http.StatusBadRequest, jsonType,
 			memoryBlob(`{"errors":[{"code":"DIGEST_INVALID","message":"the content is another"}]}`))
 	}
 	delete(a.uploads, upload+" "+digest)
 	if _, there := a.blobs[digest]; !there {
 		a.blobs[digest] = b
 	}
-	return reply(request, http.StatusCreated, jsonType, blob{}, "Docker-Content-Digest", digest)
+	return newResponse(request, http.StatusCreated, jsonType, blob{}, "Docker-Content-Digest", digest)
 }

@@ -109,7 +109,7 @@ func (p *Place) addCosignSignature(ctx context.Context, a *ocm.Artifact, k crypt
 // imageDigest returns the digest of an image. For an image with several platforms, imageDigest returns the digest of
 // the index.
 func (p *Place) imageDigest(ctx context.Context, image string) (string, error) {
-	l, err := p.locate(ocm.Image{Reference: image})
+	l, err := p.parseImage(ocm.Image{Reference: image})
 	if err == nil {
 		var found *remote.Descriptor
 		if found, err = p.findImage(ctx, l); err == nil {
@@ -187,7 +187,7 @@ func (p *Place) verifyImages(ctx context.Context, a *ocm.Artifact) ([]string, er
 }
 
 func (p *Place) verifyImage(ctx context.Context, i ocm.Image) (digest string, err error) {
-	l, err := p.locate(i)
+	l, err := p.parseImage(i)
 	if err != nil {
 		return "", err
 	}

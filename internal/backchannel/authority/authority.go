@@ -534,7 +534,8 @@ func (a *Authority) Serving() (*tls.Certificate, error) {
 		return nil, fmt.Errorf("issuing the certificate of the listener: %w", err)
 	}
 	left := pair.leaf.NotAfter.Sub(now)
-	s := &serving{pair: pair.tls(), root: signer.fingerprint, due: now.Add(min(left*2/3, a.Lifetime-a.RenewBefore))}
+	s := &serving{pair: pair.tlsCertificate(), root: signer.fingerprint, due: now.Add(min(left*2/3,
+		a.Lifetime-a.RenewBefore))}
 	a.serving.Store(s)
 	return s.pair, nil
 }

@@ -41,7 +41,7 @@ func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 		return root{}, fmt.Errorf("making a root: %w", err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "lifecycle-manager watcher CA " +
+		SerialNumber: newSerialNumber(), Subject: pkix.Name{CommonName: "lifecycle-manager watcher CA " +
 			now.UTC().Format(time.DateTime)},
 		NotBefore: now.Add(-2 * protocol.BackdatePeriod), NotAfter: now.Add(lifetime),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
@@ -58,8 +58,8 @@ func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 	return root{certificate, key, protocol.Fingerprint(certificate)}, nil
 }
 
-// serial returns a random serial number of 127 bits.
-func serial() *big.Int {
+// newSerialNumber returns a random serial number of 127 bits.
+func newSerialNumber() *big.Int {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		panic(err) // the random source of the system does not fail
@@ -118,7 +118,7 @@ func (r root) issue(t template) (*pair, error) {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
 	leaf := t.hostsTemplate()
-	leaf.SerialNumber, leaf.Subject = serial(), pkix.Name{CommonName: t.commonName}
+	leaf.SerialNumber, leaf.Subject = newSerialNumber(), pkix.Name{CommonName: t.commonName}
 	leaf.NotBefore, leaf.NotAfter = t.now.Add(-protocol.BackdatePeriod), t.now.Add(t.lifetime)
 	leaf.BasicConstraintsValid, leaf.KeyUsage = true, x509.KeyUsageDigitalSignature
 	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -153,8 +153,8 @@ func (p *pair) certificate(r *rootSet) *Certificate {
 	}
 }
 
-// tls returns the certificate and the private key in the form that a TLS server or client needs.
-func (p *pair) tls() *tls.Certificate {
+// tlsCertificate returns the certificate and the private key in the form that a TLS server or client needs.
+func (p *pair) tlsCertificate() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{p.leaf.Raw}, PrivateKey: p.key, Leaf: p.leaf}
 }
 

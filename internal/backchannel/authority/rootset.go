@@ -66,8 +66,8 @@ func (r *rootSet) equal(other *rootSet) bool {
 		r.since.Equal(other.since) && r.rotated == other.rotated
 }
 
-// write writes the rootSet into the data and annotations of a Secret.
-func (r *rootSet) write(s *corev1.Secret) error {
+// writeTo writes the rootSet into the data and annotations of a Secret.
+func (r *rootSet) writeTo(s *corev1.Secret) error {
 	var keys []byte
 	for _, root := range r.roots {
 		key, err := encodeKey(root.key)
@@ -89,9 +89,9 @@ func (r *rootSet) write(s *corev1.Secret) error {
 	return nil
 }
 
-// read parses a rootSet from the Secret. The errors of the function read describe the problem and never contain data of
+// parseRoots parses a rootSet from the Secret. The errors of parseRoots describe the problem and never contain data of
 // the Secret.
-func read(s *corev1.Secret) (*rootSet, error) {
+func parseRoots(s *corev1.Secret) (*rootSet, error) {
 	certificates, err := readCertificates(s.Data[KeyRoots])
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", KeyRoots, err)

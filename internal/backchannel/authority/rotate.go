@@ -20,8 +20,9 @@ type rotationInput struct {
 	known                   bool
 }
 
-// next returns the next rootSet, and a description of the changes. If nothing must change, next returns the rootSet r
-// itself. The rootSet r is nil if there are no roots yet. The method next makes the following changes, in this order:
+// rotate returns the next rootSet, and a description of the changes. If nothing must change, rotate returns the rootSet
+// r itself. The rootSet r is nil if there are no roots yet. The method rotate makes the following changes, in this
+// order:
 //
 //	1  remove roots that have expired
 //	2  create a root if there is none, if the newest one expires within the overlap, or if a request asks for it and
@@ -31,7 +32,7 @@ type rotationInput struct {
 //	   the listener keeps its root
 //	4  after the settle period, remove the roots that are older than the root of the listener, if the root of every
 //	   runtime is known
-func (r *rootSet) next(s rotationInput) (*rootSet, []string, error) {
+func (r *rootSet) rotate(s rotationInput) (*rootSet, []string, error) {
 	if r == nil {
 		r = &rootSet{}
 	}
@@ -112,8 +113,8 @@ func (r *rootSet) listenerAt(s rotationInput) int {
 	return oldest
 }
 
-// outdated returns the runtimes whose certificate was not signed by the newest root.
-func (r *rootSet) outdated(s rotationInput) OutdatedRuntimes {
+// outdatedRuntimes returns the runtimes whose certificate was not signed by the newest root.
+func (r *rootSet) outdatedRuntimes(s rotationInput) OutdatedRuntimes {
 	var names []string
 	for root, on := range s.seen {
 		if root != r.roots[0].fingerprint {

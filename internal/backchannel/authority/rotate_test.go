@@ -387,13 +387,13 @@ func (d *drawing) verify(m *member) error {
 func TestNextIsPure(t *testing.T) {
 	now := newClock().now
 	s := rotationInput{now: now, rootLife: 180 * day, overlap: 45 * day}
-	first, _, err := (*rootSet)(nil).next(s)
+	first, _, err := (*rootSet)(nil).rotate(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before, roots := first.digest, maps.Collect(slices.All(first.roots))
 	s.request = "x"
-	second, done, err := first.next(s)
+	second, done, err := first.rotate(s)
 	if err != nil || len(done) != 1 || len(second.roots) != 2 {
 		t.Fatalf("%v, %q", err, done)
 	}

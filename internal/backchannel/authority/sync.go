@@ -118,12 +118,12 @@ func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 	}
 	present := a.rootSet.Load() // a deleted Secret is written again
 	if !missing {
-		if present, err = read(secret); err != nil {
+		if present, err = parseRoots(secret); err != nil {
 			return false, a.noteBroken(key, err)
 		}
 	}
 	s := a.rotationInput(present, secret)
-	next, done, err := present.next(s)
+	next, done, err := present.rotate(s)
 	if err != nil {
 		return false, fmt.Errorf("rotating the roots: %w", err)
 	}
@@ -141,7 +141,7 @@ func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 		a.Log.Info("the roots of the certificate authority have changed", "what", what)
 	}
 	a.setRoots(next)
-	outdated := next.outdated(s)
+	outdated := next.outdatedRuntimes(s)
 	a.outdated.Store(&outdated)
 	metrics.AuthorityOutdatedRuntimes.Set(float64(outdated.Count))
 	return false, nil
@@ -162,7 +162,7 @@ func (a *Authority) rotationInput(present *rootSet, secret *corev1.Secret) rotat
 func (a *Authority) create(ctx context.Context, key client.ObjectKey, r *rootSet) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 		Type: corev1.SecretTypeOpaque}
-	if err := r.write(secret); err != nil {
+	if err := r.writeTo(secret); err != nil {
 		return err
 	}
 	return a.Client.Create(ctx, secret)
@@ -170,7 +170,7 @@ func (a *Authority) create(ctx context.Context, key client.ObjectKey, r *rootSet
 
 // update writes the roots to the Secret, unless the Secret has changed since it was read.
 func (a *Authority) update(ctx context.Context, secret *corev1.Secret, r *rootSet) error {
-	if err := r.write(secret); err != nil {
+	if err := r.writeTo(secret); err != nil {
 		return err
 	}
 	return a.Client.Update(ctx, secret)

@@ -70,7 +70,7 @@ type Certificate struct {
 func (c *Certificate) Check(now time.Time) *Error {
 	switch {
 	case now.After(c.until):
-		return expired(c.until)
+		return expiredError(c.until)
 	case now.Before(c.from):
 		return notYetValid(c.from)
 	}
@@ -182,7 +182,7 @@ func (r *Roots) verify(leaf *x509.Certificate, intermediates []*x509.Certificate
 	}
 	chains, err := leaf.Verify(options)
 	if err != nil {
-		return nil, explain(leaf, err, now)
+		return nil, reasonOf(leaf, err, now)
 	}
 	var best *Certificate
 	for _, chain := range chains {
@@ -208,11 +208,11 @@ func (r *Roots) verify(leaf *x509.Certificate, intermediates []*x509.Certificate
 	return best, nil
 }
 
-// explain returns the reason why the verification of a certificate has failed.
-func explain(leaf *x509.Certificate, err error, now time.Time) *Error {
+// reasonOf returns the reason why the verification of a certificate has failed.
+func reasonOf(leaf *x509.Certificate, err error, now time.Time) *Error {
 	switch {
 	case now.After(leaf.NotAfter):
-		return expired(leaf.NotAfter)
+		return expiredError(leaf.NotAfter)
 	case now.Before(leaf.NotBefore):
 		return notYetValid(leaf.NotBefore)
 	}
@@ -223,7 +223,7 @@ func explain(leaf *x509.Certificate, err error, now time.Time) *Error {
 	return &Error{"bad_certificate", fmt.Sprintf("the client certificate is not valid: %v", err)}
 }
 
-func expired(end time.Time) *Error {
+func expiredError(end time.Time) *Error {
 	return &Error{"expired", "the client certificate or its issuer expired at " + end.UTC().Format(time.RFC3339) +
 		": get a new one from the control plane"}
 }

@@ -252,7 +252,7 @@ func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m 
 // replaced.
 func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Request, audit bool,
 	s *v1beta2.AgentStatus) (waitsFor string, err error) {
-	stale, why := d.Issuer.Stale(held(s), r.NotBefore)
+	stale, why := d.Issuer.Stale(deliveredCertificate(s), r.NotBefore)
 	if !stale && audit && s.Certificate != nil {
 		exists, err := d.hasCertificate(ctx, c, s.Certificate.Serial)
 		if err != nil {
@@ -297,9 +297,9 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	return "", nil
 }
 
-// held is a function that returns the record of the certificate that was delivered last. The record comes from the
-// status of the agent.
-func held(s *v1beta2.AgentStatus) authority.Held {
+// deliveredCertificate returns the record of the certificate that was delivered last. The record comes from the status
+// of the agent.
+func deliveredCertificate(s *v1beta2.AgentStatus) authority.Held {
 	c := s.Certificate
 	if c == nil {
 		return authority.Held{}
@@ -314,7 +314,7 @@ func (d *Delivery) RenewalTime(s *v1beta2.AgentStatus) time.Time {
 	if s.Certificate == nil {
 		return time.Time{}
 	}
-	return d.Issuer.Due(held(s))
+	return d.Issuer.Due(deliveredCertificate(s))
 }
 
 // roots returns the trusted root certificates in PEM format.
@@ -403,7 +403,7 @@ func ca64(pem []byte) string { return base64.StdEncoding.EncodeToString(pem) }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-func anys(in []string) []any {
+func asAnySlice(in []string) []any {
 	out := make([]any, len(in))
 	for i, s := range in {
 		out[i] = s

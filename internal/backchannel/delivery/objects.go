@@ -44,9 +44,9 @@ func (d *Delivery) build(r Request, ca []byte) (*render.Bundle, error) {
 	for _, o := range objects {
 		fill := map[string]func(map[string]any) error{
 			"ConfigMap": func(o map[string]any) error {
-				return set(o, map[string]any{protocol.WatchlistKey: string(list)}, "data")
+				return setField(o, map[string]any{protocol.WatchlistKey: string(list)}, "data")
 			},
-			"ClusterRole":   func(o map[string]any) error { return set(o, rulesFor(r.Watchlist), "rules") },
+			"ClusterRole":   func(o map[string]any) error { return setField(o, rulesFor(r.Watchlist), "rules") },
 			"Deployment":    d.fillDeployment,
 			"NetworkPolicy": func(o map[string]any) error { return d.fillPolicy(o, r.Server) },
 		}[o.GetKind()]
@@ -73,8 +73,8 @@ func (d *Delivery) build(r Request, ca []byte) (*render.Bundle, error) {
 	return bundle, nil
 }
 
-// set sets a nested field of an object.
-func set(o map[string]any, value any, path ...string) error {
+// setField sets a nested field of an object.
+func setField(o map[string]any, value any, path ...string) error {
 	if err := unstructured.SetNestedField(o, value, path...); err != nil {
 		return fmt.Errorf("setting %s: %w", strings.Join(path, "."), err)
 	}
@@ -107,12 +107,12 @@ func (d *Delivery) fillDeployment(o map[string]any) error {
 		server["env"] = append(server["env"].([]any), map[string]any{"name": "GODEBUG", "value": d.GoDebug})
 	}
 	if d.PullSecret != "" {
-		if err := set(o, []any{map[string]any{"name": d.PullSecret}}, "spec", "template", "spec",
+		if err := setField(o, []any{map[string]any{"name": d.PullSecret}}, "spec", "template", "spec",
 			"imagePullSecrets"); err != nil {
 			return err
 		}
 	}
-	return set(o, containers, "spec", "template", "spec", "containers")
+	return setField(o, containers, "spec", "template", "spec", "containers")
 }
 
 // fillPolicy sets the ports of the API server and of the listener in the network policy, so that the agent can connect
@@ -135,7 +135,7 @@ func (d *Delivery) fillPolicy(o map[string]any, server string) error {
 	for _, p := range slices.Compact(ports) {
 		allowed = append(allowed, map[string]any{"protocol": "TCP", "port": int64(p)})
 	}
-	return set(o, []any{map[string]any{"ports": allowed}}, "spec", "egress")
+	return setField(o, []any{map[string]any{"ports": allowed}}, "spec", "egress")
 }
 
 // portOf returns the port of a URL, or "" if the URL has no port.
@@ -167,7 +167,7 @@ func rulesWith(byGroup map[string][]string, verbs ...string) []any {
 		resources := byGroup[group]
 		slices.Sort(resources)
 		rules = append(rules, map[string]any{
-			"apiGroups": []any{group}, "resources": anys(slices.Compact(resources)), "verbs": anys(verbs),
+			"apiGroups": []any{group}, "resources": asAnySlice(slices.Compact(resources)), "verbs": asAnySlice(verbs),
 		})
 	}
 	return rules

@@ -119,7 +119,7 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 		}
 		return a.Print(r)
 	}
-	if moving := r.moving(); !o.NoWait && !o.remove && len(moving) > 0 {
+	if moving := r.movingRuntimes(); !o.NoWait && !o.remove && len(moving) > 0 {
 		if err := waitForVersion(ctx, a, c, o, moving); err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func (r *Effects) confirm(a *console.App, yes bool) error {
 	affected := len(r.Runtimes)
 	question := fmt.Sprintf("Remove the channel of %s?", console.Count(affected, "runtime"))
 	if !r.isRemoval() {
-		affected = len(r.moving())
+		affected = len(r.movingRuntimes())
 		for _, e := range r.Runtimes {
 			if e.Effect == "waits" {
 				affected++
@@ -183,8 +183,8 @@ func (r *Effects) confirm(a *console.App, yes bool) error {
 	return a.Confirm(question)
 }
 
-// moving returns the runtimes whose update begins without waiting, for example for a maintenance window.
-func (r *Effects) moving() map[string]bool {
+// movingRuntimes returns the runtimes whose update begins without waiting, for example for a maintenance window.
+func (r *Effects) movingRuntimes() map[string]bool {
 	all := map[string]bool{}
 	for _, e := range r.Runtimes {
 		if e.Effect == "moves" {
@@ -382,7 +382,7 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 // sort sorts the runtimes. Effects that need attention are first.
 func (r *Effects) sort() {
 	slices.SortFunc(r.Runtimes, func(a, b effect) int {
-		return cmp.Or(cmp.Compare(a.order(), b.order()), strings.Compare(a.Reason, b.Reason),
+		return cmp.Or(cmp.Compare(a.sortKey(), b.sortKey()), strings.Compare(a.Reason, b.Reason),
 			strings.Compare(a.Runtime, b.Runtime))
 	})
 }
@@ -531,8 +531,8 @@ type effect struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// order returns the sort key of the effect. Effects that need attention are first.
-func (e *effect) order() int {
+// sortKey returns the sort key of the effect. Effects that need attention are first.
+func (e *effect) sortKey() int {
 	return slices.Index([]string{"blocked", "waits", "moves", "stays"}, e.Effect)
 }
 

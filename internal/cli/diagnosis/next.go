@@ -118,7 +118,8 @@ func nextTry(reason string, state v1beta2.State, since, now time.Time) *NextTry 
 	}
 	switch on {
 	case onProbe:
-		return timed("the runtime is probed", since, now, 240, maxProbeDelay) // twice the time, and a fifth at random
+		// 240 percent: twice the time, and a fifth at random.
+		return nextTryAfter("the runtime is probed", since, now, 240, maxProbeDelay)
 	case onSecret:
 		return &NextTry{When: "when the access Secret changes"}
 	case onOwner:
@@ -136,11 +137,12 @@ func nextTry(reason string, state v1beta2.State, since, now time.Time) *NextTry 
 	case onWindow:
 		return &NextTry{When: "when the window begins"}
 	}
-	return timed("the manager tries again", since, now, 100, maxFailureDelay)
+	return nextTryAfter("the manager tries again", since, now, 100, maxFailureDelay)
 }
 
-// timed returns the time of the next try, if the delay between tries grows with the time since the first failure.
-func timed(what string, since, now time.Time, percent int, limit time.Duration) *NextTry {
+// nextTryAfter returns the time of the next try, if the delay between tries grows with the time since the first
+// failure.
+func nextTryAfter(what string, since, now time.Time, percent int, limit time.Duration) *NextTry {
 	delay := limit
 	if !since.IsZero() {
 		delay = min(max(now.Sub(since)*time.Duration(percent)/100, minDelay), limit)

@@ -156,7 +156,7 @@ func (f *Facts) Modules() []Module {
 		}
 		if m.Kind = "removing"; spec != nil {
 			f.resolve(&m, requested, spec, entry)
-			m.Withdrawn = f.withdrawn(&m)
+			m.Withdrawn = f.withdrawnText(&m)
 		}
 		all = append(all, m)
 	}
@@ -173,9 +173,9 @@ func (f *Facts) Modules() []Module {
 	return all
 }
 
-// withdrawn returns a text if the installed version of a module was withdrawn. The text names the version that replaces
-// the withdrawn version.
-func (f *Facts) withdrawn(m *Module) string {
+// withdrawnText returns a text if the installed version of a module was withdrawn. The text names the version that
+// replaces the withdrawn version.
+func (f *Facts) withdrawnText(m *Module) string {
 	if f.Catalog == nil || m.Installed == "" {
 		return ""
 	}
@@ -380,7 +380,7 @@ func (f *Facts) moduleBlockers() []Blocker {
 		if e.Reason == "" && e.Message == "" {
 			continue
 		}
-		since := f.since(e.Name, e.Reason)
+		since := f.blockedSince(e.Name, e.Reason)
 		b := f.blocker("module "+e.Name, e.Reason, cmp.Or(e.Message, "no message"), e.State, since)
 		b.Reason = cmp.Or(e.Reason, string(e.State))
 		all = append(all, b)
@@ -396,10 +396,10 @@ func (f *Facts) moduleBlockers() []Blocker {
 	return all
 }
 
-// since returns the time since which a module has been blocked for a reason. The time comes from the Manifest of the
-// module. If the Manifest does not contain the time, it comes from an event, and otherwise from the Kyma. If neither
-// the Manifest nor an event nor the Kyma contains the time, the result is zero.
-func (f *Facts) since(module, reason string) time.Time {
+// blockedSince returns the time since which a module has been blocked for a reason. The time comes from the Manifest of
+// the module. If the Manifest does not contain the time, it comes from an event, and otherwise from the Kyma. If
+// neither the Manifest nor an event nor the Kyma contains the time, the result is zero.
+func (f *Facts) blockedSince(module, reason string) time.Time {
 	if m := f.Manifest(module); m != nil {
 		if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Reason == reason {
 			return c.LastTransitionTime.Time

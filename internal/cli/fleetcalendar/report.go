@@ -141,7 +141,8 @@ func (r *report) showWindows(p *console.Page) {
 		var contexts []string
 		for _, w := range r.Windows {
 			contexts = append(contexts, w.Context)
-			rows = append(rows, []string{w.Rule, fmt.Sprint(w.Runtimes), r.at(w.Begins) + " – " + r.at(w.Ends),
+			rows = append(rows, []string{w.Rule, fmt.Sprint(w.Runtimes),
+				r.formatTime(w.Begins) + " – " + r.formatTime(w.Ends),
 				fmt.Sprint(w.Hours), someNames(w.Names, w.Runtimes)})
 		}
 		p.Line("")
@@ -182,7 +183,7 @@ func (r *report) showFreezes(p *console.Page) {
 	var contexts []string
 	for _, f := range r.Freezes {
 		contexts = append(contexts, f.Context)
-		rows = append(rows, []string{f.Policy, f.Name, r.at(f.From), r.at(f.To), f.State,
+		rows = append(rows, []string{f.Policy, f.Name, r.formatTime(f.From), r.formatTime(f.To), f.State,
 			console.OrDash(ExceptionsOf(&f)), console.OrDash(p.Clip(strings.Join(f.Stops, " "), 60)),
 			console.OrDash(strings.Join(f.Spares, " "))})
 	}
@@ -215,7 +216,7 @@ func (r *report) showStages(p *console.Page) {
 	for i := range r.Stages {
 		s := &r.Stages[i]
 		contexts = append(contexts, s.Context)
-		begins, ends := TimesOf(s, r.at)
+		begins, ends := TimesOf(s, r.formatTime)
 		isForecast = isForecast || strings.HasPrefix(begins+ends, "~") || strings.HasPrefix(ends, "~")
 		rows = append(rows, []string{s.Rollout, s.From + " → " + s.To, console.OrDash(s.Stage), s.State, CountsOf(s),
 			begins, ends, console.OrDash(p.Clip(s.Why, 60))})
@@ -261,7 +262,7 @@ func (r *report) showDeferrals(p *console.Page) {
 	var contexts []string
 	for _, d := range r.Deferrals {
 		contexts = append(contexts, d.Context)
-		rows = append(rows, []string{r.at(d.Until), d.Rollout, d.To, fmt.Sprint(d.Runtimes),
+		rows = append(rows, []string{r.formatTime(d.Until), d.Rollout, d.To, fmt.Sprint(d.Runtimes),
 			someNames(d.Names, d.Runtimes)})
 	}
 	p.Line("")
@@ -271,8 +272,8 @@ func (r *report) showDeferrals(p *console.Page) {
 	}
 }
 
-// at returns a time in the time zone of the calendar.
-func (r *report) at(t time.Time) string { return At(r.Month, t) }
+// formatTime returns a time in the time zone of the calendar.
+func (r *report) formatTime(t time.Time) string { return At(r.Month, t) }
 
 // At returns a time in the time zone of a month. If the time is not in the year of the month, the text contains the
 // year. At returns - for the zero time.

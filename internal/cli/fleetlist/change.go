@@ -88,7 +88,7 @@ func (v *Verb) Run(ctx context.Context, a *console.App, c *connection.Cluster, n
 		fmt.Fprintln(a.Err, "no runtime has these labels")
 		return a.Print(console.Outcomes{})
 	}
-	outcomes, more, err := v.do(ctx, a, plans)
+	outcomes, more, err := v.confirmAndExecute(ctx, a, plans)
 	if err != nil {
 		return err
 	}
@@ -132,8 +132,8 @@ func (v *Verb) plan(ctx context.Context, a *console.App, c *connection.Cluster, 
 	return plans, failed
 }
 
-// do asks for confirmation, and then makes the changes.
-func (v *Verb) do(ctx context.Context, a *console.App, plans []Plan) (
+// confirmAndExecute asks for confirmation, and then makes the changes.
+func (v *Verb) confirmAndExecute(ctx context.Context, a *console.App, plans []Plan) (
 	done console.Outcomes, failed []error, err error) {
 	var open []Plan
 	done = console.Outcomes{}

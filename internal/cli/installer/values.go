@@ -168,7 +168,7 @@ type valueChange struct {
 // changesOf compares the values of two installations, and returns one change for each value, sorted by the path of the
 // value.
 func changesOf(before, after values) []valueChange {
-	old, now := before.flat(), after.flat()
+	old, now := before.flatten(), after.flatten()
 	paths := maps.Clone(old)
 	maps.Copy(paths, now)
 	all := []valueChange{}
@@ -189,12 +189,12 @@ func changesOf(before, after values) []valueChange {
 	return all
 }
 
-// flat returns the values by their paths, as JSON. A list is one value.
-func (v values) flat() map[string]string {
+// flatten returns the values by their paths, as JSON. A list is one value.
+func (v values) flatten() map[string]string {
 	all := map[string]string{}
 	for key, value := range v {
 		if child, isMap := value.(map[string]any); isMap && len(child) > 0 {
-			for path, text := range values(child).flat() {
+			for path, text := range values(child).flatten() {
 				all[key+"."+path] = text
 			}
 			continue

@@ -142,9 +142,9 @@ func (o *Observation) Report(changed time.Time) *Report {
 			r.Pods.Desired = int(*d.Spec.Replicas)
 		}
 	}
-	ended, live := o.leader(r), false
+	ended, live := o.reportLeader(r), false
 	live = o.now.Before(ended.Add(tolerance))
-	if lastOfReplicas, alive := o.replicas(r); alive {
+	if lastOfReplicas, alive := o.reportReplicas(r); alive {
 		live = true
 	} else if lastOfReplicas.After(ended) {
 		ended = lastOfReplicas
@@ -157,7 +157,7 @@ func (o *Observation) Report(changed time.Time) *Report {
 		r.State = Working
 	case changed.After(ended.Add(tolerance)):
 		r.Message = fmt.Sprintf("the last Lease ended %s ago, but a status has changed since then: a manager with "+
-			"--leader-elect=false, which writes no Lease, may work", r.ago(ended))
+			"--leader-elect=false, which writes no Lease, may work", r.ageOf(ended))
 	default:
 		r.State = NotWorking
 		r.Message = fmt.Sprintf("check the manager: kubectl -n %s get deployments,pods -l "+
@@ -180,9 +180,9 @@ func (o *Observation) Differs(before *Observation) bool {
 	return !reflect.DeepEqual(timeless(o), timeless(before))
 }
 
-// leader sets the fields of the report about the leader, and returns the time at which the Lease of the leader ends.
-// The time is zero if there is no such Lease.
-func (o *Observation) leader(r *Report) (ended time.Time) {
+// reportLeader sets the fields of the report about the leader, and returns the time at which the Lease of the
+// reportLeader ends. The time is zero if there is no such Lease.
+func (o *Observation) reportLeader(r *Report) (ended time.Time) {
 	i := slices.IndexFunc(o.leases, func(l coordinationv1.Lease) bool { return l.Name == v1beta2.LeaderLease })
 	if i < 0 {
 		return time.Time{}
@@ -196,9 +196,9 @@ func (o *Observation) leader(r *Report) (ended time.Time) {
 	return endOf(l)
 }
 
-// replicas sets the fields of the report about the replicas that share the runtimes. The result ended is the time at
-// which the last Lease of these replicas ends, and the result live is true if a Lease is still valid.
-func (o *Observation) replicas(r *Report) (ended time.Time, live bool) {
+// reportReplicas sets the fields of the report about the replicas that share the runtimes. The result ended is the time
+// at which the last Lease of these reportReplicas ends, and the result live is true if a Lease is still valid.
+func (o *Observation) reportReplicas(r *Report) (ended time.Time, live bool) {
 	held := map[string]int{}
 	for i := range o.leases {
 		if l := &o.leases[i]; l.Labels[v1beta2.LabelLease] == v1beta2.LeaseOfShard {
@@ -260,7 +260,7 @@ func endOf(l *coordinationv1.Lease) time.Time {
 	return renewedAt(l).Add(time.Duration(seconds) * time.Second)
 }
 
-func (r *Report) ago(t time.Time) string { return duration.HumanDuration(max(r.now.Sub(t), 0)) }
+func (r *Report) ageOf(t time.Time) string { return duration.HumanDuration(max(r.now.Sub(t), 0)) }
 
 // AsOf returns a text about the age of the states in a report of klm, such as "as of 4m ago". AsOf returns "" if a
 // manager works, because its states are up to date. AsOf also returns "" if klm does not know whether a manager works.
@@ -268,7 +268,7 @@ func (r *Report) AsOf() string {
 	if r == nil || r.State != NotWorking {
 		return ""
 	}
-	return "as of " + r.ago(r.LastRenewal) + " ago"
+	return "as of " + r.ageOf(r.LastRenewal) + " ago"
 }
 
 // Err returns an error with its own exit code if no manager works. The command returns this error after it has printed
@@ -299,7 +299,7 @@ func (r *Report) Show(p *console.Page) {
 func (r *Report) Texts() (first, more string) {
 	switch r.State {
 	case Working:
-		return r.working(), ""
+		return r.workingLine(), ""
 	case NotWorking:
 		who := "the leader"
 		if r.Leader != "" {
@@ -309,13 +309,13 @@ func (r *Report) Texts() (first, more string) {
 			who += " (version " + r.Version + ")"
 		}
 		return fmt.Sprintf("NO MANAGER WORKS in namespace %s: %s last renewed its Lease %s ago; all states are %s",
-			r.namespace, who, r.ago(r.LastRenewal), r.AsOf()), r.Message + r.pods("; ")
+			r.namespace, who, r.ageOf(r.LastRenewal), r.AsOf()), r.Message + r.podsText("; ")
 	}
-	return "whether a manager works is unknown: " + r.Message + r.pods("; "), ""
+	return "whether a manager works is unknown: " + r.Message + r.podsText("; "), ""
 }
 
-// working returns the line about managers that work.
-func (r *Report) working() string {
+// workingLine returns the line about managers that work.
+func (r *Report) workingLine() string {
 	who := "manager"
 	if versions := r.versions(); len(versions) > 0 {
 		who += " " + strings.Join(versions, " and ")
@@ -332,8 +332,8 @@ func (r *Report) working() string {
 	if r.Leader != "" {
 		parts = append(parts, "leader "+r.Leader)
 	}
-	parts = append(parts, "Lease renewed "+r.ago(r.LastRenewal)+" ago")
-	text := who + " works: " + strings.Join(parts, ", ") + r.pods(", ")
+	parts = append(parts, "Lease renewed "+r.ageOf(r.LastRenewal)+" ago")
+	text := who + " works: " + strings.Join(parts, ", ") + r.podsText(", ")
 	if r.UnheldShards > 0 {
 		text += fmt.Sprintf("; %d shards are held by no live replica: their runtimes wait", r.UnheldShards)
 	}
@@ -353,8 +353,8 @@ func (r *Report) versions() []string {
 	return slices.DeleteFunc(slices.Compact(all), func(v string) bool { return v == "" })
 }
 
-// pods returns a text about the pods of the Deployment after a separator, or "" if they are unknown.
-func (r *Report) pods(separator string) string {
+// podsText returns a text about the pods of the Deployment after a separator, or "" if they are unknown.
+func (r *Report) podsText(separator string) string {
 	if r.Pods == nil {
 		return ""
 	}

@@ -90,7 +90,7 @@ func TestBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	if err := read(f, func(d document) error {
+	if err := visitObjects(f, func(d document) error {
 		generation, _, _ := unstructured.NestedInt64(d.Object, "status", "observedGeneration")
 		docs = append(docs, fmt.Sprint(nameOf(d.Unstructured), " ", d.deleting, " ", generation, " ",
 			d.GetLabels()[v1beta2.LabelManagedBy]))

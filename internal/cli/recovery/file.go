@@ -60,10 +60,10 @@ func isSaved(o *unstructured.Unstructured) bool {
 	return true
 }
 
-// portable returns a copy of an object that can be created in another cluster. The metadata of the copy has only the
-// fields that users and controllers set. portable sets the field observedGeneration in the status to 1, because a new
-// object has the generation 1.
-func portable(o *unstructured.Unstructured) *unstructured.Unstructured {
+// withoutClusterFields returns a copy of an object that can be created in another cluster. The metadata of the copy has
+// only the fields that users and controllers set. withoutClusterFields sets the field observedGeneration in the status
+// to 1, because a new object has the generation 1.
+func withoutClusterFields(o *unstructured.Unstructured) *unstructured.Unstructured {
 	fields := maps.Clone(o.Object)
 	all, _ := o.Object["metadata"].(map[string]any)
 	meta := map[string]any{}
@@ -131,7 +131,7 @@ func renewGeneration(fields map[string]any, generation int64) {
 
 // encode returns the YAML document of an object, with the separator before the document.
 func encode(o *unstructured.Unstructured) ([]byte, error) {
-	data, err := yaml.Marshal(portable(o).Object)
+	data, err := yaml.Marshal(withoutClusterFields(o).Object)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s: %w", nameOf(o), err)
 	}
@@ -156,8 +156,9 @@ type document struct {
 	deleting bool // it was being deleted
 }
 
-// read calls the function visit once for each object of a backup. After the first error of this function, read stops.
-func read(f io.ReadSeeker, visit func(document) error) error {
+// visitObjects calls the function visit once for each object of a backup. After the first error of this function,
+// visitObjects stops.
+func visitObjects(f io.ReadSeeker, visit func(document) error) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("reading the backup: %w", err)
 	}

@@ -33,7 +33,8 @@ func refuseLive(ctx context.Context, a *console.App, c *connection.Cluster) erro
 		if isOfManager(l) && isValid(l, a.Now()) {
 			return console.Fail(console.ExitNotReady, "a manager works in namespace %s: Lease %s is held by %s until "+
 				"%s: stop it first (kubectl -n %s scale deployment lifecycle-manager --replicas=0), and wait until "+
-				"its Lease ends", c.Namespace, l.Name, *l.Spec.HolderIdentity, end(l).UTC().Format(time.RFC3339),
+				"its Lease ends", c.Namespace, l.Name, *l.Spec.HolderIdentity,
+				leaseExpiry(l).UTC().Format(time.RFC3339),
 				c.Namespace)
 		}
 	}
@@ -51,11 +52,11 @@ func isOfManager(l *coordinationv1.Lease) bool {
 // isValid reports whether a Lease has a holder and is not expired.
 func isValid(l *coordinationv1.Lease, now time.Time) bool {
 	holder := l.Spec.HolderIdentity
-	return holder != nil && *holder != "" && l.Spec.RenewTime != nil && now.Before(end(l))
+	return holder != nil && *holder != "" && l.Spec.RenewTime != nil && now.Before(leaseExpiry(l))
 }
 
-// end is a function that returns the time at which a Lease expires without a renewal.
-func end(l *coordinationv1.Lease) time.Time {
+// leaseExpiry returns the time at which a Lease expires without a renewal.
+func leaseExpiry(l *coordinationv1.Lease) time.Time {
 	duration := time.Minute
 	if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {
 		duration = time.Duration(*seconds) * time.Second

@@ -67,7 +67,7 @@ func decide(d document, live *unstructured.Unstructured, hasKyma, isReplacing bo
 // sameContent reports whether an object of the backup and an object of the cluster are equal, without their status.
 func sameContent(saved, live *unstructured.Unstructured) bool {
 	without := func(o *unstructured.Unstructured) map[string]any {
-		out := portable(o).Object
+		out := withoutClusterFields(o).Object
 		delete(out, "status")
 		return out
 	}
@@ -117,8 +117,8 @@ func listAll(ctx context.Context, c *connection.Cluster, namespace string) (*sur
 	return s, nil
 }
 
-// live returns the object in the cluster with the kind and name of o, or nil if this object does not exist.
-func (s *survey) live(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// readLive returns the object in the cluster with the kind and name of o, or nil if this object does not exist.
+func (s *survey) readLive(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if o.GetKind() != "Namespace" && !s.existing[nameOf(o)] {
 		return nil, nil
 	}
@@ -133,7 +133,7 @@ func (s *survey) live(ctx context.Context, o *unstructured.Unstructured) (*unstr
 
 // decide returns the action for an object of the backup, and the object in the cluster.
 func (s *survey) decide(ctx context.Context, d document, isReplacing bool) (action, *unstructured.Unstructured, error) {
-	live, err := s.live(ctx, d.Unstructured)
+	live, err := s.readLive(ctx, d.Unstructured)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -184,7 +184,7 @@ func newPlan(ctx context.Context, c *connection.Cluster, f io.ReadSeeker, namesp
 		return nil, nil, err
 	}
 	p := &plan{}
-	err = read(f, func(d document) error {
+	err = visitObjects(f, func(d document) error {
 		switch {
 		case d.GetKind() == "Namespace":
 		case d.GetNamespace() != namespace:
@@ -207,7 +207,7 @@ func newPlan(ctx context.Context, c *connection.Cluster, f io.ReadSeeker, namesp
 // namespaceOf returns the namespace of the objects in a backup.
 func namespaceOf(f io.ReadSeeker) (string, error) {
 	namespace := ""
-	err := read(f, func(d document) error {
+	err := visitObjects(f, func(d document) error {
 		if namespace = d.GetNamespace(); d.GetKind() == "Namespace" {
 			namespace = d.GetName()
 		}

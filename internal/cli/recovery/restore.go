@@ -134,7 +134,7 @@ type writer struct {
 func (w *writer) run(ctx context.Context, f *os.File) error {
 	kind := ""
 	group, groupCtx := newGroup(ctx)
-	err := read(f, func(d document) error {
+	err := visitObjects(f, func(d document) error {
 		if d.GetKind() != kind {
 			if err := group.Wait(); err != nil {
 				return err
@@ -169,7 +169,7 @@ func (w *writer) write(ctx context.Context, d document) error {
 	delete(o.Object, "status")
 	switch act {
 	case create:
-		if err := w.own(ctx, o); err != nil {
+		if err := w.setOwner(ctx, o); err != nil {
 			return err
 		}
 		err := w.cluster.Create(ctx, o, client.FieldOwner(connection.FieldOwner))
@@ -211,9 +211,9 @@ func (w *writer) write(ctx context.Context, d document) error {
 	return nil
 }
 
-// own makes a Kyma the owner of its Manifest, as the manager does for a new Manifest. A Manifest that a user has
+// setOwner makes a Kyma the owner of its Manifest, as the manager does for a new Manifest. A Manifest that a user has
 // created has no owner.
-func (w *writer) own(ctx context.Context, o *unstructured.Unstructured) error {
+func (w *writer) setOwner(ctx context.Context, o *unstructured.Unstructured) error {
 	labels := o.GetLabels()
 	if o.GetKind() != v1beta2.KindManifest || labels[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager {
 		return nil

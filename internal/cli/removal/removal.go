@@ -49,7 +49,7 @@ func OfRuntime(ctx context.Context, runtime *apply.Cluster, why error, manifests
 	f := &Found{}
 	var inventory []apply.Ref
 	for i := range manifests {
-		for _, r := range refs(&manifests[i]) {
+		for _, r := range inventoryOf(&manifests[i]) {
 			if !slices.ContainsFunc(inventory, r.SameObject) {
 				inventory = append(inventory, r)
 			}
@@ -69,13 +69,13 @@ func OfManifest(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest
 	var others []apply.Ref
 	for i := range manifests {
 		if o := &manifests[i]; o.Name != m.Name && o.DeletionTimestamp.IsZero() && !o.IsUnmanaged() {
-			others = append(others, refs(o)...)
+			others = append(others, inventoryOf(o)...)
 		}
 	}
-	for _, r := range refs(m) {
+	for _, r := range inventoryOf(m) {
 		f.add(r, r.Adopted || r.Shared || slices.ContainsFunc(others, r.SameObject))
 	}
-	f.findUsers(ctx, runtime, nil, manifests, refs(m), *m)
+	f.findUsers(ctx, runtime, nil, manifests, inventoryOf(m), *m)
 	return f
 }
 
@@ -115,7 +115,7 @@ func OfModule(ctx context.Context, runtime *apply.Cluster, k *v1beta2.Kyma, modu
 		why = append(why, fmt.Sprintf("only %d of each kind are counted", kindLimit))
 	}
 	if len(all.Refused) > 0 {
-		why = append(why, "your user may not list "+first(all.Refused))
+		why = append(why, "your user may not list "+firstThree(all.Refused))
 	}
 	f.Incomplete = strings.Join(why, ", and ")
 	if slices.Contains(all.Refused, schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}) {
@@ -168,8 +168,8 @@ func (f *Found) findUsers(ctx context.Context, runtime *apply.Cluster, why error
 	}
 }
 
-// refs returns the inventory of a Manifest. refs marks the objects of an unmanaged Manifest as staying.
-func refs(m *v1beta2.Manifest) []apply.Ref {
+// inventoryOf returns the inventory of a Manifest. inventoryOf marks the objects of an unmanaged Manifest as staying.
+func inventoryOf(m *v1beta2.Manifest) []apply.Ref {
 	var all []apply.Ref
 	for _, e := range m.Status.Synced {
 		all = append(all, apply.Ref{Group: e.Group, Version: e.Version, Kind: e.Kind, Namespace: e.Namespace,
@@ -221,8 +221,8 @@ func explain(err error) string {
 	return loop.Clip(err.Error())
 }
 
-// first is a function that returns a text with the first three kinds of a list, and the number of the other kinds.
-func first(kinds []schema.GroupKind) string {
+// firstThree returns a text with the first three kinds of a list, and the number of the other kinds.
+func firstThree(kinds []schema.GroupKind) string {
 	const limit = 3
 	var names []string
 	for _, k := range kinds[:min(limit, len(kinds))] {
@@ -242,7 +242,7 @@ func (f *Found) Show(p *console.Page, consent bool, how string) {
 	case f.Unknown != "":
 		p.Wrap("  ", "The number of objects that are deleted is not known: "+f.Unknown+".")
 	default:
-		p.Wrap("  ", f.objects())
+		p.Wrap("  ", f.objectsText())
 	}
 	if f.Staying > 0 {
 		stay := "objects stay"
@@ -252,11 +252,11 @@ func (f *Found) Show(p *console.Page, consent bool, how string) {
 		p.Wrap("  ", fmt.Sprintf("%d %s: created before the module, part of another module too, or marked to be kept.",
 			f.Staying, stay))
 	}
-	p.Wrap("  ", f.users(consent, how))
+	p.Wrap("  ", f.customResourcesText(consent, how))
 }
 
-// objects returns a text with the numbers of objects, kinds and namespaces that are deleted.
-func (f *Found) objects() string {
+// objectsText returns a text with the numbers of objects, kinds and namespaces that are deleted.
+func (f *Found) objectsText() string {
 	const limit = 6
 	kinds, namespaces := map[schema.GroupKind]int{}, map[string]bool{}
 	var names []schema.GroupKind
@@ -291,8 +291,8 @@ func (f *Found) objects() string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// users is a method that returns a text about what the removal does with the custom resources that users have created.
-func (f *Found) users(consent bool, how string) string {
+// customResourcesText returns a text about what the removal does with the custom resources that users have created.
+func (f *Found) customResourcesText(consent bool, how string) string {
 	switch n := f.Users.Count(); {
 	case f.UsersUnknown != "" && consent:
 		return "Custom resources of users are deleted first, and this cannot be undone; their number is not known: " +

@@ -32,7 +32,7 @@ type change struct {
 }
 
 func pauseCommand(a *console.App) *cobra.Command {
-	return verb(a, "pause ROLLOUT", "let no further runtime begin",
+	return newVerb(a, "pause ROLLOUT", "let no further runtime begin",
 		"Runtimes that have begun finish. klm rollout resume lets the rollout go on.", `
 klm rollout pause sample-regular-r3 --reason="looking at an alert"`,
 		pause)
@@ -48,7 +48,7 @@ func pause(_ context.Context, _ *connection.Cluster, r *v1beta2.ModuleRollout, o
 }
 
 func resumeCommand(a *console.App) *cobra.Command {
-	return verb(a, "resume ROLLOUT", "let a paused, halted or held rollout go on",
+	return newVerb(a, "resume ROLLOUT", "let a paused, halted or held rollout go on",
 		"A rollout that was halted or held by failures needs --reason. The failures so far are acknowledged, and only "+
 			"further ones count.", `
 klm rollout resume sample-regular-r3 --reason="the three failures are a known disk problem"`,
@@ -90,7 +90,7 @@ func resume(ctx context.Context, c *connection.Cluster, r *v1beta2.ModuleRollout
 }
 
 func abortCommand(a *console.App) *cobra.Command {
-	return verb(a, "abort ROLLOUT", "end a rollout before it is completed",
+	return newVerb(a, "abort ROLLOUT", "end a rollout before it is completed",
 		"Nobody begins any more. Runtimes that have begun finish, and keep the new version. An aborted rollout cannot go "+
 			"on: move the channel again, or set it back with klm channel set.", `
 klm rollout abort sample-regular-r3 --reason="2.0.0 loses data"`,
@@ -108,7 +108,7 @@ func abort(_ context.Context, _ *connection.Cluster, r *v1beta2.ModuleRollout, o
 }
 
 func approveCommand(a *console.App) *cobra.Command {
-	return verb(a, "approve ROLLOUT", "approve the gates of a stage",
+	return newVerb(a, "approve ROLLOUT", "approve the gates of a stage",
 		"The approval has your name, as the API server knows it, and the digest of the plan. It does not count for "+
 			"another stage or another plan.", `
 klm rollout approve sample-regular-r3 --stage=canary`,
@@ -202,9 +202,9 @@ func (o *change) try(ctx context.Context, c *connection.Cluster, name string, ap
 	}
 }
 
-// verb returns a command that changes the spec of one rollout. The function apply changes the copy of the rollout that
-// it gets.
-func verb(a *console.App, use, short, long, example string,
+// newVerb returns a command that changes the spec of one rollout. The function apply changes the copy of the rollout
+// that it gets.
+func newVerb(a *console.App, use, short, long, example string,
 	apply applier) *cobra.Command {
 	o := &change{}
 	c := a.Command(use, short, long, example, console.Arguments("ROLLOUT"), func(cmd *cobra.Command,

@@ -42,12 +42,12 @@ klm rollout list --state Halted,Held -o name`,
 		console.FilterState)
 	l.RegisterSort(c)
 	console.CompleteFlag(c, console.FilterModule, connection.CatalogModules(a))
-	console.CompleteFlag(c, console.FilterState, console.FixedNames(phases()...))
+	console.CompleteFlag(c, console.FilterState, console.FixedNames(phaseNames()...))
 	return c
 }
 
-// phases returns the names of the phases, for completion.
-func phases() []string {
+// phaseNames returns the names of the phases, for completion.
+func phaseNames() []string {
 	var all []string
 	for _, p := range []v1beta2.RolloutPhase{v1beta2.RolloutPending, v1beta2.RolloutUpdating, v1beta2.RolloutSoaking,
 		v1beta2.RolloutWaitingForGate, v1beta2.RolloutHeld, v1beta2.RolloutHalted, v1beta2.RolloutTail,

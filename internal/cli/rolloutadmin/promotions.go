@@ -96,7 +96,7 @@ func readPromotions(ctx context.Context, a *console.App, c *connection.Cluster) 
 	all := promotionList{}
 	for _, r := range s.Releases {
 		for _, of := range r.Spec.Channels {
-			if row := judge(s, r, policies, of.Channel, a.Now()); row != nil {
+			if row := judgePromotion(s, r, policies, of.Channel, a.Now()); row != nil {
 				all = append(all, *row)
 			}
 		}
@@ -112,9 +112,9 @@ func readPromotions(ctx context.Context, a *console.App, c *connection.Cluster) 
 	return all, nil
 }
 
-// judge returns the state of the promotion of versions of a module into a channel, or nil if no version is promoted
-// into this channel.
-func judge(s *connection.Catalog, r *v1beta2.ModuleReleaseMeta, policies []v1beta2.RolloutPolicy, to string,
+// judgePromotion returns the state of the promotion of versions of a module into a channel, or nil if no version is
+// promoted into this channel.
+func judgePromotion(s *connection.Catalog, r *v1beta2.ModuleReleaseMeta, policies []v1beta2.RolloutPolicy, to string,
 	now time.Time) *promotionRow {
 	is := promotion.Judge(promotion.Inputs{Release: r, Policies: policies, To: to, Now: now,
 		Template: func(version string) *v1beta2.ModuleTemplate {

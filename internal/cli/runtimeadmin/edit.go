@@ -39,9 +39,9 @@ func (w *edit) allowDowngrade(module string) bool {
 	return true
 }
 
-// entry returns the entry of a module in spec.modules, or nil if there is no such entry. The returned map is not a
+// entryOf returns the entry of a module in spec.modules, or nil if there is no such entry. The returned map is not a
 // copy: a change of the map changes spec.modules.
-func (w *edit) entry(module string) map[string]any {
+func (w *edit) entryOf(module string) map[string]any {
 	for _, m := range w.modules {
 		if entry, ok := m.(map[string]any); ok && entry["name"] == module {
 			return entry
@@ -52,7 +52,7 @@ func (w *edit) entry(module string) map[string]any {
 
 // ensureEntry returns the entry of a module in spec.modules. If there is no such entry, ensureEntry adds an entry.
 func (w *edit) ensureEntry(module string) map[string]any {
-	if entry := w.entry(module); entry != nil {
+	if entry := w.entryOf(module); entry != nil {
 		return entry
 	}
 	entry := map[string]any{"name": module}
@@ -68,10 +68,11 @@ func (w *edit) remove(module string) {
 	})
 }
 
-// module returns the typed entry of a module, or nil if there is no such entry.
-func (w *edit) module(name string) *v1beta2.Module {
+// typedEntryOf returns the typed entry of a module, or nil if there is no such entry.
+func (w *edit) typedEntryOf(name string) *v1beta2.Module {
 	m := &v1beta2.Module{}
-	if entry := w.entry(name); entry == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(entry, m) != nil {
+	if entry := w.entryOf(name); entry == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(entry,
+		m) != nil {
 		return nil
 	}
 	return m
@@ -109,7 +110,7 @@ func editModules(ctx context.Context, c *connection.Cluster, dryRun bool, change
 		if err := change(w); err != nil {
 			return nil, err
 		}
-		patch, same, err := w.patch(before, u.GetResourceVersion())
+		patch, same, err := w.newPatch(before, u.GetResourceVersion())
 		if err != nil || same {
 			return w.kyma, err
 		}
@@ -130,9 +131,9 @@ func editModules(ctx context.Context, c *connection.Cluster, dryRun bool, change
 	}
 }
 
-// patch returns a patch that writes the modules and annotations. The patch contains the resource version, so the patch
-// fails if the Kyma has changed. The result same is true if nothing changes.
-func (w *edit) patch(before []byte, version string) (patch []byte, same bool, err error) {
+// newPatch returns a patch that writes the modules and annotations. The patch contains the resource version, so the
+// patch fails if the Kyma has changed. The result same is true if nothing changes.
+func (w *edit) newPatch(before []byte, version string) (patch []byte, same bool, err error) {
 	var spec struct {
 		Modules []any `json:"modules"`
 	}
@@ -164,7 +165,7 @@ func checkCatalog(c *connection.Cluster, s *connection.Catalog, w *edit, module 
 	if err := s.RequireModule(module, c); err != nil {
 		return "", err
 	}
-	m := w.module(module)
+	m := w.typedEntryOf(module)
 	f := diagnosis.Facts{Cluster: c, Kyma: w.kyma, Now: now}
 	version := ""
 	if e := w.kyma.ModuleStatus(module); e != nil {

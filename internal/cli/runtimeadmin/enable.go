@@ -64,7 +64,7 @@ func enableModule(ctx context.Context, a *console.App, o enableOptions) error {
 		return err
 	}
 	return changeModule(ctx, a, o.module, o.moduleChange, func(w *edit) error {
-		if m := w.module(o.module); m != nil {
+		if m := w.typedEntryOf(o.module); m != nil {
 			if o.channel != "" && m.Channel != o.channel || o.version != "" && m.Version != o.version ||
 				o.policy != "" && string(m.Policy()) != o.policy {
 				return console.Fail(console.ExitFailed,

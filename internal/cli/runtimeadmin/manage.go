@@ -60,7 +60,7 @@ klm module unmanage sample`,
 
 // existingEntry returns the entry of a module. existingEntry returns an error if the module is not enabled.
 func (w *edit) existingEntry(module string) (map[string]any, error) {
-	if entry := w.entry(module); entry != nil {
+	if entry := w.entryOf(module); entry != nil {
 		return entry, nil
 	}
 	var all []string

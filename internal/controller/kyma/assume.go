@@ -42,7 +42,7 @@ func (n *run) assume(ctx context.Context) error {
 	n.remote, n.manifests, n.modules = remote, manifests, modules
 	// The runtime got the base objects before the status of the Kyma became Ready.
 	n.found.baseSynced, n.found.resolved, n.found.catalogSynced = true, true, true
-	n.edit(func(*record) {})
+	n.editRecord(func(*record) {})
 	n.subscribe(true)
 	n.agents.Assume(n.kyma.Name, n.now)
 	return loop.Done()

@@ -143,7 +143,7 @@ func TestAssume(t *testing.T) {
 			b := fake.NewClientBuilder().WithScheme(s).WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "kcp-system", Name: "a", Labels: map[string]string{v1beta2.LabelKymaName: "a"},
 			}})
-			for _, i := range indexes() {
+			for _, i := range catalogIndexes() {
 				b = b.WithIndex(i.Object, i.Name, i.Keys)
 			}
 			for _, kind := range []client.Object{&corev1.Secret{}, &v1beta2.Manifest{}} {

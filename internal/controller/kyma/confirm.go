@@ -70,7 +70,7 @@ func nextRequest(last request, remote *v1beta2.Kyma, removesAll bool, now time.T
 // last request stays stored.
 func (n *run) confirmRequest() error {
 	var is request
-	n.edit(func(m *record) {
+	n.editRecord(func(m *record) {
 		m.request = nextRequest(m.request, n.remote, removesAll(n.kyma, n.remote), n.now)
 		is = m.request
 	})

@@ -237,7 +237,7 @@ func newReconciler(o Options) *Reconciler {
 
 // Register adds the controller, its indexes and its background tasks to a manager.
 func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
-	for _, i := range indexes() {
+	for _, i := range catalogIndexes() {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, i.Object, i.Name, i.Keys); err != nil {
 			return fmt.Errorf("making index %s: %w", i.Name, err)
 		}
@@ -439,7 +439,7 @@ func (n *run) connect(ctx context.Context) error {
 		return err
 	}
 	n.runtime = rt
-	n.edit(func(*record) {}) // creates the record of the runtime
+	n.editRecord(func(*record) {}) // creates the record of the runtime
 	n.watchCredential()
 	return nil
 }

@@ -167,7 +167,7 @@ func (n *run) deleteModules(ctx context.Context) error {
 		}
 		n.modules = append(n.modules, module)
 	}
-	if why := forbidden(n.manifests); why != nil && n.DeletionDeadline > 0 && n.deletion.runtimeLeft == "" {
+	if why := missingPermission(n.manifests); why != nil && n.DeletionDeadline > 0 && n.deletion.runtimeLeft == "" {
 		if err := n.waitOrGiveUp(ctx, why); err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 		return nil
 	}
 	var progress *apply.DeletionProgress
-	n.edit(func(m *record) { progress = m.deletion })
+	n.editRecord(func(m *record) { progress = m.deletion })
 	resources, err := n.deletableResources(ctx)
 	if err != nil || n.deletion.runtimeLeft != "" {
 		return err

@@ -187,10 +187,10 @@ func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	return err
 }
 
-// forbidden returns an error if every Manifest of the runtime is being deleted and lacks a permission in the runtime,
-// because then the deletion makes no progress. The error describes the first missing permission. If a Manifest is not
-// being deleted, or lacks no permission, forbidden returns nil.
-func forbidden(manifests map[string]*v1beta2.Manifest) error {
+// missingPermission returns an error if every Manifest of the runtime is being deleted and lacks a permission in the
+// runtime, because then the deletion makes no progress. The error describes the first missing permission. If a Manifest
+// is not being deleted, or lacks no permission, missingPermission returns nil.
+func missingPermission(manifests map[string]*v1beta2.Manifest) error {
 	var why error
 	for _, name := range slices.Sorted(maps.Keys(manifests)) {
 		m := manifests[name]

@@ -240,7 +240,7 @@ func TestForbidden(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := forbidden(c.manifests)
+			err := missingPermission(c.manifests)
 			if (err != nil) != c.want || c.want && !isUnavailable(err) {
 				t.Errorf("%s: got %v, want %t", c.reason, err, c.want)
 			}

@@ -64,7 +64,7 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queueing.Queue) {
 			r.releaseIfApplied(ctx, e)
-			isOwnWrite := isSpecChanged(e) && r.ownWrites.take(e.ObjectNew.(*v1beta2.Manifest))
+			isOwnWrite := isSpecChanged(e) && r.ownWrites.takeExpected(e.ObjectNew.(*v1beta2.Manifest))
 			if !isOwnWrite {
 				r.ownWrites.noteEdit(e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest))
 			}
@@ -167,10 +167,10 @@ func (w *ownWrites) forget(key types.NamespacedName) {
 	delete(w.edited, key)
 }
 
-// take drops the expected content of a Manifest, and returns whether the Manifest has exactly this content. Because
-// take always drops the expected content, no expected content stays in memory for long. If the event of an own write
-// arrives after another event, the event triggers one unnecessary reconcile.
-func (w *ownWrites) take(m *v1beta2.Manifest) bool {
+// takeExpected drops the expected content of a Manifest, and returns whether the Manifest has exactly this content.
+// Because takeExpected always drops the expected content, no expected content stays in memory for long. If the event of
+// an own write arrives after another event, the event triggers one unnecessary reconcile.
+func (w *ownWrites) takeExpected(m *v1beta2.Manifest) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := client.ObjectKeyFromObject(m)

@@ -155,7 +155,7 @@ func (n *run) leaveToOwner(why error) {
 // owner has taken the runtime over; then nothing is deleted. If the runtime has further Kymas, the cluster is a control
 // plane, too, and its CRDs are not deleted.
 func (n *run) deletableResources(ctx context.Context) (all []v1beta2.Resource, err error) {
-	if n.edit(func(m *record) { all = m.deletable }); all != nil {
+	if n.editRecord(func(m *record) { all = m.deletable }); all != nil {
 		return all, nil
 	}
 	in, err := ownership.ListKymas(ctx, n.runtime.Cluster)
@@ -176,6 +176,6 @@ func (n *run) deletableResources(ctx context.Context) (all []v1beta2.Resource, e
 		all = ownership.WithoutCRDs(all)
 		n.event(corev1.EventTypeWarning, v1beta2.EventCRDsKept, in.WhyCRDsStay(n.runtime.Server))
 	}
-	n.edit(func(m *record) { m.deletable = all })
+	n.editRecord(func(m *record) { m.deletable = all })
 	return all, nil
 }

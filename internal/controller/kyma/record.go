@@ -45,7 +45,7 @@ const remoteReusePeriod = 5 * time.Second
 // takeRemote returns the Kyma in the runtime that the last reconcile has kept. takeRemote returns nil if this Kyma is
 // too old, if an event has shown that it may have changed, or if a person has requested a retry.
 func (n *run) takeRemote(ctx context.Context) (remote *v1beta2.Kyma) {
-	n.edit(func(m *record) {
+	n.editRecord(func(m *record) {
 		last := m.remote
 		reuse := min(remoteReusePeriod, n.Runtimes.PollInterval(n.kyma.Name))
 		if last.kyma != nil && n.now.Sub(last.readAt) < reuse &&
@@ -71,7 +71,7 @@ func (n *run) keepRemote() {
 		n.now.Sub(s.LastOperation.LastUpdateTime.Time) >= plan.SlowModuleDelay || !n.Runtimes.IsWatched(n.kyma.Name) {
 		return
 	}
-	n.edit(func(m *record) {
+	n.editRecord(func(m *record) {
 		if m.remote.events == n.remoteRead.events {
 			m.remote.kyma, m.remote.readAt = n.remote, n.remoteRead.readAt
 		}
@@ -91,9 +91,9 @@ func (r *Reconciler) noteRemoteEvent(kyma string, e runtimes.Event) {
 	}
 }
 
-// edit calls f with the record of the Kyma, under the lock. If the record belongs to a former connection, an empty
-// record replaces it first.
-func (n *run) edit(f func(*record)) {
+// editRecord calls f with the record of the Kyma, under the lock. If the record belongs to a former connection, an
+// empty record replaces it first.
+func (n *run) editRecord(f func(*record)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m := n.known[n.kyma.Name]
@@ -147,7 +147,7 @@ func (n *run) noteReleased() {
 // noteRemote records the Kyma in the runtime after it was read, or before it is written. An event with the recorded
 // content triggers no reconcile.
 func (n *run) noteRemote() {
-	n.edit(func(m *record) { m.fingerprint = fingerprint(n.remote) })
+	n.editRecord(func(m *record) { m.fingerprint = fingerprint(n.remote) })
 }
 
 // isRemoteChanged reports whether the Kyma in a runtime differs from the last recorded version. Differences in the

@@ -20,7 +20,7 @@ import (
 // changes that the receiver of PolicyChanges has not read yet are merged into one event.
 func TestEnqueueWaiting(t *testing.T) {
 	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{})
-	for _, i := range indexes() {
+	for _, i := range catalogIndexes() {
 		if i.Name == waitingIndex {
 			if err := kymas.AddIndexers(toolscache.Indexers{waitingIndex: func(o any) (
 				[]string, error) {

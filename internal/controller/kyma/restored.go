@@ -22,7 +22,7 @@ func (r *Reconciler) markRestored(ctx context.Context, kyma *v1beta2.Kyma, rt *r
 	n := &run{Reconciler: r, kyma: kyma, runtime: rt, now: time.Now()}
 	isCompared := kyma.UID == ""
 	if !isCompared {
-		n.edit(func(m *record) { isCompared = m.isCompared })
+		n.editRecord(func(m *record) { isCompared = m.isCompared })
 	}
 	if isCompared {
 		return nil
@@ -51,6 +51,6 @@ func (r *Reconciler) markRestored(ctx context.Context, kyma *v1beta2.Kyma, rt *r
 		log.FromContext(ctx).Info("the control plane was restored from an older state than the runtime",
 			"module", lost.Name, "runtimeVersion", lost.Version)
 	}
-	n.edit(func(m *record) { m.isCompared, m.recreated = true, recreated })
+	n.editRecord(func(m *record) { m.isCompared, m.recreated = true, recreated })
 	return nil
 }

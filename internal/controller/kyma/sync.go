@@ -78,7 +78,7 @@ func (n *run) sync(ctx context.Context) error {
 	switch labels, annotations := n.remoteLabels(), n.remoteAnnotations(base); {
 	case remote == nil:
 		remote, err = n.createRemote(ctx, labels, annotations)
-	case !includes(remote.Labels, labels) || !includes(remote.Annotations, annotations):
+	case !includesAll(remote.Labels, labels) || !includesAll(remote.Annotations, annotations):
 		remote, err = n.labelRemote(ctx, remote, labels, annotations)
 	}
 	if err != nil {
@@ -123,7 +123,7 @@ func (n *run) awaitServed(err error) error {
 	if !ok {
 		return err
 	}
-	n.edit(func(m *record) {
+	n.editRecord(func(m *record) {
 		n.found.isTransient = n.kyma.Status.State == "" && n.now.Sub(m.firstSeenAt) < newKymaDelay
 	})
 	since := n.now
@@ -246,7 +246,7 @@ func (n *run) syncCatalog(ctx context.Context) error {
 }
 
 func (n *run) catalogTarget() catalog.Target {
-	t := catalog.Target{Kyma: n.kyma, Runtime: n.runtime, Now: n.now, Resolves: n.resolves,
+	t := catalog.Target{Kyma: n.kyma, Runtime: n.runtime, Now: n.now, Resolves: n.resolvesTo,
 		RecordDigest: n.recordCatalogDigest}
 	if n.remote != nil {
 		t.Digest = n.remote.Annotations[v1beta2.AnnotationCatalogDigest]
@@ -254,9 +254,9 @@ func (n *run) catalogTarget() catalog.Target {
 	return t
 }
 
-// resolves reports whether the request for a module in a channel leads to the version in the parameter version: either
-// at once, or after other versions that have to be installed first.
-func (n *run) resolves(module, of, version string) bool {
+// resolvesTo reports whether the request for a module in a channel leads to the version in the parameter version:
+// either at once, or after other versions that have to be installed first.
+func (n *run) resolvesTo(module, of, version string) bool {
 	return slices.ContainsFunc(n.modules, func(m plan.Module) bool {
 		d := m.Decision
 		return m.IsRequested && d.Module == module && d.Channel == of && (d.Version == version || d.Goal == version)
@@ -318,7 +318,7 @@ func (n *run) publish(ctx context.Context) error {
 // recordChanges compares the saved status with the previous status, and records the resulting events.
 func (n *run) recordChanges(before client.Object) {
 	known := restored.Known(&before.(*v1beta2.Kyma).Status, n.kyma, n.manifests)
-	n.edit(func(m *record) {
+	n.editRecord(func(m *record) {
 		if len(m.recreated) > 0 {
 			known, m.recreated = restored.Unreported(known, n.kyma, n.manifests, m.recreated)
 		}
@@ -373,8 +373,8 @@ func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Even
 	}
 }
 
-// includes reports whether the parameter all contains every key and value of the parameter some.
-func includes(all, some map[string]string) bool {
+// includesAll reports whether the parameter all contains every key and value of the parameter some.
+func includesAll(all, some map[string]string) bool {
 	for k, v := range some {
 		if got, ok := all[k]; !ok || got != v {
 			return false

@@ -44,8 +44,8 @@ const (
 	waitingIndex = "kyma.waiting"
 )
 
-// indexes returns all indexes that the controller needs.
-func indexes() []catalog.Index {
+// catalogIndexes returns all indexes that the controller needs.
+func catalogIndexes() []catalog.Index {
 	return append(catalog.Indexes(),
 		catalog.Index{
 			Object: &v1beta2.Kyma{},

@@ -43,7 +43,7 @@ func fleet(t testing.TB, kymas int, more ...client.Object) *Reconciler {
 		}
 		b = b.WithObjects(k)
 	}
-	for _, i := range indexes() {
+	for _, i := range catalogIndexes() {
 		b = b.WithIndex(i.Object, i.Name, i.Keys)
 	}
 	b = b.WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues)

@@ -111,8 +111,9 @@ func deletable(found []apply.Ref) []apply.Ref {
 	})
 }
 
-// join joins as many names of objects as fit into the text of an event. join appends the number of omitted objects.
-func join(refs []apply.Ref) string {
+// joinObjects joins as many names of objects as fit into the text of an event. joinObjects appends the number of
+// omitted objects.
+func joinObjects(refs []apply.Ref) string {
 	const limit = 700
 	var b strings.Builder
 	for i, r := range refs {

@@ -84,10 +84,10 @@ func TestDeletable(t *testing.T) {
 func TestJoinFitsIntoAnEvent(t *testing.T) {
 	refs := slices.Repeat([]apply.Ref{{Version: "v1", Kind: "ConfigMap", Namespace: "a",
 		Name: strings.Repeat("n", 200)}}, 50)
-	if got := join(refs); len(got) > 1000-100 || !strings.HasSuffix(got, " more") {
+	if got := joinObjects(refs); len(got) > 1000-100 || !strings.HasSuffix(got, " more") {
 		t.Errorf("got %d bytes that end with %q", len(got), got[len(got)-20:])
 	}
-	if got, want := join(refs[:1]), refs[0].String(); got != want {
+	if got, want := joinObjects(refs[:1]), refs[0].String(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

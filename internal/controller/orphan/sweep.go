@@ -229,9 +229,10 @@ func (r *Reconciler) handleOrphans(ctx context.Context, kyma *v1beta2.Kyma, rt *
 	if orphans == nil {
 		return nil
 	}
-	log.FromContext(ctx).Info("found objects in a runtime that "+what, "objects", join(orphans))
+	log.FromContext(ctx).Info("found objects in a runtime that "+what, "objects", joinObjects(orphans))
 	r.Events.Eventf(kyma, nil, corev1.EventTypeWarning, v1beta2.ReasonOrphaned, action,
-		"%d objects in the runtime %s: %s; delete them if they are not needed", len(orphans), what, join(orphans))
+		"%d objects in the runtime %s: %s; delete them if they are not needed", len(orphans), what,
+		joinObjects(orphans))
 	chosen := deletable(orphans)
 	if !r.Cleanup || len(chosen) == 0 {
 		return nil
@@ -242,7 +243,7 @@ func (r *Reconciler) handleOrphans(ctx context.Context, kyma *v1beta2.Kyma, rt *
 	}
 	if len(left.Deleted) > 0 {
 		r.Events.Eventf(kyma, nil, corev1.EventTypeNormal, v1beta2.ReasonOrphanDeleted, action,
-			"deleted %d objects that %s: %s", len(left.Deleted), what, join(left.Deleted))
+			"deleted %d objects that %s: %s", len(left.Deleted), what, joinObjects(left.Deleted))
 	}
 	return nil
 }

@@ -291,8 +291,8 @@ func namesOf(refs []apply.Ref) []string {
 // the whole text.
 const eventTextLimit = 850
 
-// join joins as many names as fit into the text of an event. join appends the number of omitted names.
-func join(names []string) string {
+// joinNames joins as many names as fit into the text of an event. joinNames appends the number of omitted names.
+func joinNames(names []string) string {
 	var b strings.Builder
 	for i, name := range names {
 		if i > 0 && b.Len()+len(", ")+len(name) > eventTextLimit {
@@ -310,8 +310,8 @@ func join(names []string) string {
 // clip shortens a text to at most eventTextLimit bytes.
 func clip(text string) string { return loop.ClipTo(text, eventTextLimit) }
 
-// count returns a text with a number and a noun, for example "1 object" or "2 objects".
-func count(n int, what string) string {
+// countText returns a text with a number and a noun, for example "1 object" or "2 objects".
+func countText(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -309,7 +309,7 @@ func TestTextsFitIntoEvents(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := join(c.names)
+			got := joinNames(c.names)
 			if !strings.HasSuffix(got, c.want) || len(got) > 1000 {
 				t.Errorf("got %d bytes that end with %q, want at most 1000 and %q", len(got),
 					got[max(0, len(got)-30):], c.want)

@@ -43,7 +43,7 @@ func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref)
 	metrics.Purged.WithLabelValues(metrics.PurgedObject).Add(float64(len(reported)))
 	log.FromContext(ctx).Info("purged objects of a module", "module", t.module, "objects", names)
 	n.recordEvent(v1beta2.ReasonPurged, reported[0], fmt.Sprintf("module %s: deleted %s: %s", t.module,
-		count(len(names), "object"), join(names)))
+		countText(len(names), "object"), joinNames(names)))
 }
 
 // waitingPeriod is a period after the deletion of the first Manifest; in this period, a deletion that waits is not

@@ -137,7 +137,7 @@ func (n *run) purgeResources(ctx context.Context) error {
 				k.keepOperators()
 				break
 			}
-			acted, err := p.act(ctx, &found[i])
+			acted, err := p.actOn(ctx, &found[i])
 			if err != nil {
 				return err
 			}
@@ -170,9 +170,9 @@ type kindPurge struct {
 	untouched []apply.Ref // the custom resources that must not be purged
 }
 
-// act performs the action that actionFor returns for one custom resource. act reports whether this action needs a
-// request to the runtime. act returns an error only if the error concerns the whole runtime.
-func (p *kindPurge) act(ctx context.Context, found *apply.ObjectMetadata) (acted bool, err error) {
+// actOn performs the action that actionFor returns for one custom resource. actOn reports whether this action needs a
+// request to the runtime. actOn returns an error only if the error concerns the whole runtime.
+func (p *kindPurge) actOn(ctx context.Context, found *apply.ObjectMetadata) (acted bool, err error) {
 	do, recheck := p.kind.actionFor(found, p.now, p.Grace)
 	if !recheck.IsZero() {
 		p.requeueAt(recheck)
@@ -229,12 +229,12 @@ func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMet
 func (p *kindPurge) finish(ctx context.Context) error {
 	if p.names != nil {
 		p.recordWarning(v1beta2.ReasonFinalizersRemoved, p.released[0], fmt.Sprintf("removed the finalizers of %s: %s",
-			count(len(p.names), "custom resource"), join(p.names)))
+			countText(len(p.names), "custom resource"), joinNames(p.names)))
 	}
 	if p.untouched != nil {
 		why := cmp.Or(p.kind.protected, "is defined by none of the modules")
 		p.addBlocker(p.untouched[0], fmt.Sprintf("the kind %s %s: %s", p.kind.gvk.GroupKind(), why,
-			join(namesOf(p.untouched))))
+			joinNames(namesOf(p.untouched))))
 	}
 	if p.toDelete == nil {
 		return nil
@@ -254,7 +254,7 @@ func (p *kindPurge) finish(ctx context.Context) error {
 	}
 	if names != nil && err == nil {
 		p.recordEvent(v1beta2.ReasonPurged, p.toDelete[0],
-			fmt.Sprintf("deleted %s: %s", count(len(names), "custom resource"), join(names)))
+			fmt.Sprintf("deleted %s: %s", countText(len(names), "custom resource"), joinNames(names)))
 	}
 	return err
 }

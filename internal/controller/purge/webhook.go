@@ -132,7 +132,7 @@ func (n *run) reportWebhook(ctx context.Context, t *target, ref apply.Ref, webho
 		"object", ref.String(), "webhook", webhook)
 	n.recordEvent(v1beta2.ReasonPurged, ref, fmt.Sprintf(
 		"module %s: deleted %s: its webhook %s does not answer, which blocked %s",
-		t.module, ref, webhook, join(namesOf(refs))))
+		t.module, ref, webhook, joinNames(namesOf(refs))))
 }
 
 // webhookNames returns the names of the webhooks that did not answer, sorted.

@@ -151,7 +151,7 @@ func (r *Reporter) watch(ctx context.Context, kind, resource string) {
 		Opened:   func() { failed = false },
 		Page: func(items []metav1.PartialObjectMetadata, _ bool) {
 			for i := range items {
-				r.consider(kind, &items[i])
+				r.enqueueIfUnserved(kind, &items[i])
 			}
 		},
 		Event: func(e watch.Event[metav1.PartialObjectMetadata]) {
@@ -159,7 +159,7 @@ func (r *Reporter) watch(ctx context.Context, kind, resource string) {
 				r.forget(e.Object.UID)
 				return
 			}
-			r.consider(kind, e.Object)
+			r.enqueueIfUnserved(kind, e.Object)
 		},
 		Failed: func(err error, _ time.Time) error {
 			if !failed {
@@ -173,20 +173,20 @@ func (r *Reporter) watch(ctx context.Context, kind, resource string) {
 	})
 }
 
-// consider adds an object to the queue if it may have to be reported.
-func (r *Reporter) consider(kind string, o *metav1.PartialObjectMetadata) {
+// enqueueIfUnserved adds an object to the queue if it may have to be reported.
+func (r *Reporter) enqueueIfUnserved(kind string, o *metav1.PartialObjectMetadata) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.reported[o.UID] || !concerns(o, r.Namespaces) {
+	if r.reported[o.UID] || !mustReport(o, r.Namespaces) {
 		return
 	}
 	r.reported[o.UID] = true // events that follow add it no more
 	r.queue.AddAfter(item{kind, client.ObjectKeyFromObject(o), o.UID}, r.Delay)
 }
 
-// concerns reports whether an object has to be reported: its namespace is not served, and it is neither a delivered
+// mustReport reports whether an object has to be reported: its namespace is not served, and it is neither a delivered
 // copy nor reconciled by another manager.
-func concerns(o client.Object, served []string) bool {
+func mustReport(o client.Object, served []string) bool {
 	return !slices.Contains(served, o.GetNamespace()) && o.GetDeletionTimestamp().IsZero() &&
 		o.GetLabels()[v1beta2.LabelManagedBy] != v1beta2.ManagedByKyma &&
 		!slices.Contains(o.GetFinalizers(), v1beta2.FinalizerKyma) &&
@@ -241,7 +241,7 @@ func (r *Reporter) report(ctx context.Context, of item) error {
 		}
 		return fmt.Errorf("reading %s %s: %w", of.kind, of.key, err)
 	}
-	if object.GetUID() != of.uid || !concerns(object, r.Namespaces) {
+	if object.GetUID() != of.uid || !mustReport(object, r.Namespaces) {
 		return nil
 	}
 	needed := false

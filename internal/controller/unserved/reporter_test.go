@@ -58,7 +58,7 @@ func (f *fixture) see(t *testing.T, kind string, o client.Object) {
 	if err := f.client.Get(t.Context(), client.ObjectKeyFromObject(o), read); err == nil {
 		o = read
 	}
-	f.consider(kind, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+	f.enqueueIfUnserved(kind, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Labels: o.GetLabels(),
 		Finalizers: o.GetFinalizers(), DeletionTimestamp: o.GetDeletionTimestamp(),
 	}})

@@ -186,7 +186,7 @@ func (a *Agents) Deliver(ctx context.Context, t Target, p Plan) (recheckAfter ti
 	}
 	const compareInterval = 5 * time.Minute // between comparisons while the agent is not connected
 	var delivered *delivery.Memory
-	a.edit(t, func(r *record) { delivered = r.delivered })
+	a.editRecord(t, func(r *record) { delivered = r.delivered })
 	s := t.Kyma.Status.Agent
 	if !s.Connected {
 		delivered.CompareUnlessDoneWithin(compareInterval)
@@ -213,7 +213,7 @@ func (a *Agents) remove(ctx context.Context, t Target) error {
 		return nil
 	}
 	var deletion *apply.DeletionProgress
-	a.edit(t, func(r *record) { deletion = r.deletion })
+	a.editRecord(t, func(r *record) { deletion = r.deletion })
 	left, err := t.Runtime.Delete(ctx, delivery.Refs(s.Synced), deletion)
 	if err != nil {
 		return fmt.Errorf("removing the agent of runtime %s: %w", t.Kyma.Name, err)
@@ -240,7 +240,7 @@ func TakeOver(k *v1beta2.Kyma, now time.Time) {
 // CompareAtNextDelivery makes the next Deliver compare the objects of the agent in the runtime with the desired ones,
 // because somebody may have deleted objects.
 func (a *Agents) CompareAtNextDelivery(t Target) {
-	a.edit(t, func(r *record) { r.delivered.CompareUnlessDoneWithin(0) })
+	a.editRecord(t, func(r *record) { r.delivered.CompareUnlessDoneWithin(0) })
 }
 
 // ReportsChanges reports whether an agent with a valid certificate reports the changes in the runtime. ReportsChanges
@@ -252,7 +252,7 @@ func (a *Agents) ReportsChanges(s *v1beta2.AgentStatus, now time.Time) bool {
 // Assume records that the status of a runtime is assumed to be right, although no request was made to the runtime. The
 // Kyma is enqueued after the first heartbeat of the agent, or after the heartbeat timeout if no heartbeat arrives.
 func (a *Agents) Assume(kyma string, now time.Time) {
-	a.edit(Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: kyma}}, Now: now},
+	a.editRecord(Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: kyma}}, Now: now},
 		func(r *record) { r.assumed = true })
 	a.Reviews.AddAfter(kyma, a.HeartbeatTimeout())
 	if state, _ := a.AgentStates.State(kyma); !state.Last.IsZero() {
@@ -294,9 +294,9 @@ func (a *Agents) ForgetHeartbeats(kyma string) {
 	}
 }
 
-// edit calls f with the record of a runtime, under the lock. If the record belongs to another connection, an empty
-// record replaces it first.
-func (a *Agents) edit(t Target, f func(*record)) {
+// editRecord calls f with the record of a runtime, under the lock. If the record belongs to another connection, an
+// empty record replaces it first.
+func (a *Agents) editRecord(t Target, f func(*record)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.records[t.Kyma.Name]
@@ -334,7 +334,7 @@ func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) time
 	before := s.Connected
 	behind := connected && !p.pending && state.Heartbeat.Watchlist != p.watchlist
 	var firstSeenAt, behindSince time.Time
-	a.edit(t, func(r *record) {
+	a.editRecord(t, func(r *record) {
 		switch {
 		case !behind:
 			r.behindSince = time.Time{}

@@ -176,7 +176,7 @@ func TestUpdateStatus(t *testing.T) {
 			target.Kyma.Status.Agent = &status
 			plan := Plan{watchlist: list.Digest()}
 			if c.behind > 0 {
-				a.edit(target, func(r *record) { r.behindSince = target.Now.Add(-c.behind) })
+				a.editRecord(target, func(r *record) { r.behindSince = target.Now.Add(-c.behind) })
 			}
 			recheckAfter := a.updateStatus(target, plan, c.waitsFor, c.err)
 			if status.Connected != c.connected || status.Reason != c.want ||

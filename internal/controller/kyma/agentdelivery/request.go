@@ -122,7 +122,7 @@ func (a *Agents) waitsForInterests(t Target) (waits bool) {
 	}
 	complete := a.haveInterests(t.Kyma.Name, keys)
 	var left time.Duration
-	a.edit(t, func(r *record) {
+	a.editRecord(t, func(r *record) {
 		if r.manifests = keys; complete {
 			r.waitingSince = time.Time{}
 			return

@@ -97,7 +97,7 @@ func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, is
 	}
 	err := c.sendBase(ctx, t, base)
 	if err != nil && wrong {
-		c.edit(t, func(r *record) { r.baseWrong = true })
+		c.editRecord(t, func(r *record) { r.baseWrong = true })
 	}
 	return err
 }
@@ -107,14 +107,14 @@ func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, is
 // because the runtime will serve the kind soon.
 func (c *Copies) ResendBase(t Target) {
 	const servedWithinPeriod = 10 * time.Second
-	c.edit(t, func(r *record) { r.baseWrong = r.baseWrong || t.Now.Sub(r.baseComparedAt) > servedWithinPeriod })
+	c.editRecord(t, func(r *record) { r.baseWrong = r.baseWrong || t.Now.Sub(r.baseComparedAt) > servedWithinPeriod })
 }
 
 // compareBase compares the base objects in the runtime with the desired ones if events about them may have been missed.
 func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle) error {
 	var uncertain bool
 	var sent *apply.Progress
-	c.edit(t, func(r *record) {
+	c.editRecord(t, func(r *record) {
 		uncertain, sent = r.baseUncertain, r.baseSent
 		r.baseUncertain = false
 	})
@@ -123,17 +123,17 @@ func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle)
 	}
 	drifted, err := t.Runtime.FindDrift(ctx, apply.Set{Bundle: base, Owner: v1beta2.FieldOwner}, sent)
 	if err != nil {
-		c.edit(t, func(r *record) { r.baseUncertain = true })
+		c.editRecord(t, func(r *record) { r.baseUncertain = true })
 		return fmt.Errorf("comparing the base objects of runtime %s: %w", t.Kyma.Name, err)
 	}
-	c.edit(t, func(r *record) { r.baseWrong, r.baseComparedAt = r.baseWrong || len(drifted) > 0, t.Now })
+	c.editRecord(t, func(r *record) { r.baseWrong, r.baseComparedAt = r.baseWrong || len(drifted) > 0, t.Now })
 	return nil
 }
 
 // takeBaseWrong returns whether a base object was changed or deleted, and resets this mark. If takeBaseWrong returns
 // true, all base objects are sent again, and the whole catalog copy is compared.
 func (c *Copies) takeBaseWrong(t Target) (wrong bool) {
-	c.edit(t, func(r *record) {
+	c.editRecord(t, func(r *record) {
 		if wrong = r.baseWrong; wrong {
 			r.baseWrong, r.baseSent = false, &apply.Progress{}
 			r.compareAll = true // the deletion of a CRD deletes its objects, too
@@ -145,7 +145,7 @@ func (c *Copies) takeBaseWrong(t Target) (wrong bool) {
 // sendBase applies the base objects that were not sent before.
 func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) error {
 	var sent *apply.Progress
-	c.edit(t, func(r *record) { sent = r.baseSent })
+	c.editRecord(t, func(r *record) { sent = r.baseSent })
 	result, err := t.Runtime.Apply(ctx, apply.Set{Bundle: base, Owner: v1beta2.FieldOwner}, sent)
 	if err == nil && len(result.Failed) > 0 {
 		err = result.Failed[0]
@@ -154,13 +154,13 @@ func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) er
 		return fmt.Errorf("preparing runtime %s: %w", t.Kyma.Name, err)
 	}
 	if hasCreatedKinds(result.Created) {
-		c.edit(t, func(r *record) { r.digest, r.has = "", map[objectKey]string{} })
+		c.editRecord(t, func(r *record) { r.digest, r.has = "", map[objectKey]string{} })
 	}
 	if len(result.Waiting) > 0 {
 		return &NotServedError{What: "the runtime to serve the kinds of " + v1beta2.GroupVersion.Group}
 	}
 	if len(result.Applied) > 0 {
-		c.edit(t, func(r *record) { r.baseSentAt, r.baseComparedAt = t.Now, t.Now })
+		c.editRecord(t, func(r *record) { r.baseSentAt, r.baseComparedAt = t.Now, t.Now })
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func hasCreatedKinds(created []apply.Ref) bool {
 // isBaseJustSent reports whether this reconcile has sent base objects. If base objects were just sent, the runtime may
 // not serve the kinds of new CRDs yet.
 func (c *Copies) isBaseJustSent(t Target) (just bool) {
-	c.edit(t, func(r *record) { just = !t.Now.IsZero() && r.baseSentAt.Equal(t.Now) })
+	c.editRecord(t, func(r *record) { just = !t.Now.IsZero() && r.baseSentAt.Equal(t.Now) })
 	return just
 }
 

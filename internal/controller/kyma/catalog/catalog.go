@@ -172,7 +172,7 @@ func (c *Copies) Sync(ctx context.Context, t Target) error {
 		}
 	}
 	replay := false
-	c.edit(t, func(r *record) {
+	c.editRecord(t, func(r *record) {
 		r.digest, r.has = want.digest, want.hashes
 		if all || len(outdated) > 0 {
 			r.comparedAt = t.Now
@@ -190,9 +190,9 @@ func (c *Copies) Forget(kyma string) {
 	delete(c.records, kyma)
 }
 
-// edit calls f with the record of a runtime, under the lock. If the record belongs to another connection, an empty
-// record replaces it first.
-func (c *Copies) edit(t Target, f func(*record)) {
+// editRecord calls f with the record of a runtime, under the lock. If the record belongs to another connection, an
+// empty record replaces it first.
+func (c *Copies) editRecord(t Target, f func(*record)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.records[t.Kyma.Name]
@@ -206,7 +206,7 @@ func (c *Copies) edit(t Target, f func(*record)) {
 // takeSuspects returns the suspects that were recorded since the last call: objects that may differ from the catalog
 // copy. all reports whether every object of the catalog copy has to be compared.
 func (c *Copies) takeSuspects(t Target, key contentsKey) (suspects map[objectKey]bool, all bool) {
-	c.edit(t, func(r *record) {
+	c.editRecord(t, func(r *record) {
 		suspects, all = r.suspects, r.compareAll
 		r.suspects, r.compareAll, r.key = nil, false, key
 	})
@@ -218,7 +218,7 @@ func (c *Copies) takeSuspects(t Target, key contentsKey) (suspects map[objectKey
 
 // returnSuspects records the results of takeSuspects again after these objects could not be corrected.
 func (c *Copies) returnSuspects(t Target, suspects map[objectKey]bool, all bool) {
-	c.edit(t, func(r *record) {
+	c.editRecord(t, func(r *record) {
 		r.digest, r.has, r.compareAll = "", nil, r.compareAll || all
 		for key := range suspects {
 			r.suspect(key)
@@ -240,7 +240,7 @@ func (r *record) suspect(key objectKey) {
 // it has sent or compared the former catalog copy, or it has just created the CRDs.
 func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unknown bool) {
 	var has map[objectKey]string
-	c.edit(t, func(r *record) {
+	c.editRecord(t, func(r *record) {
 		if r.digest == t.Digest { // otherwise another process has changed the catalog copy
 			has = r.has
 		}
@@ -315,14 +315,14 @@ func (c *Copies) audit(ctx context.Context, t Target, want *contents, suspects m
 	for _, d := range drifted {
 		suspects[objectKey{d.Ref.Kind, d.Ref.Name}] = true
 	}
-	c.edit(t, func(r *record) { r.auditedAt = time.Now() })
+	c.editRecord(t, func(r *record) { r.auditedAt = time.Now() })
 	return nil
 }
 
 // isAuditDue reports whether all objects in the runtime have to be compared with the catalog copy field by field.
 func (c *Copies) isAuditDue(t Target) bool {
 	var auditedAt time.Time
-	c.edit(t, func(r *record) { auditedAt = r.auditedAt })
+	c.editRecord(t, func(r *record) { auditedAt = r.auditedAt })
 	if c.options.Runtimes.IsWatched(t.Kyma.Name) && !auditedAt.IsZero() {
 		return false
 	}

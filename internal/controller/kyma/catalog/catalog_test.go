@@ -106,7 +106,7 @@ func TestMissedWhileAuditing(t *testing.T) {
 	}
 	c := New(Options{Runtimes: pool, AuditInterval: time.Hour})
 	target := Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, Now: time.Now()}
-	c.edit(target, func(r *record) { r.auditedAt = time.Now().Add(-2 * recentPeriod) })
+	c.editRecord(target, func(r *record) { r.auditedAt = time.Now().Add(-2 * recentPeriod) })
 	missed := runtimes.Event{Missed: true, Interest: runtimes.Interest{Resource: v1beta2.GroupVersion.WithResource(
 		"moduletemplates")}}
 	var both sync.WaitGroup

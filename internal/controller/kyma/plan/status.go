@@ -189,7 +189,7 @@ func addManifest(e *v1beta2.ModuleStatus, m *Module, now time.Time) {
 		e.State = is.Status.State
 		if e.State == v1beta2.StateError || e.State == v1beta2.StateWarning || IsSlow(is, now) {
 			e.Reason, e.Message = ReasonOf(is), operationOf(is)
-		} else if c := unreadable(is); c != nil {
+		} else if c := unreadableCondition(is); c != nil {
 			e.Reason, e.Message = c.Reason, c.Message
 		}
 	}
@@ -208,14 +208,14 @@ func resourceOf(m *Module) *v1beta2.ObjectReference {
 	return r
 }
 
-// unreadable returns a condition if the sources of the installed version cannot be read, and nil otherwise.
-func unreadable(m *v1beta2.Manifest) *metav1.Condition {
+// unreadableCondition returns a condition if the sources of the installed version cannot be read, and nil otherwise.
+func unreadableCondition(m *v1beta2.Manifest) *metav1.Condition {
 	return meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionSourcesReadable)
 }
 
 // VisibleMessage returns the text that a Kyma shows for a Manifest in addition to its state.
 func VisibleMessage(m *v1beta2.Manifest) string {
-	if c := unreadable(m); c != nil {
+	if c := unreadableCondition(m); c != nil {
 		return operationOf(m) + "; " + c.Message
 	}
 	return operationOf(m)

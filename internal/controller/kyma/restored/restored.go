@@ -85,7 +85,7 @@ func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest, ma
 	}
 	var all []Module
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		lost := find(kyma, remote, manifestOf(manifests, name), name, lostStatus)
+		lost := findModule(kyma, remote, manifestOf(manifests, name), name, lostStatus)
 		if lost != nil && (lost.Manifest != nil || !lost.IsMandatory || mandatory[name]) {
 			all = append(all, *lost)
 		}
@@ -93,9 +93,9 @@ func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest, ma
 	return all
 }
 
-// find decides for one module whether the control plane has lost its state; Find calls it for every module. The
+// findModule decides for one module whether the control plane has lost its state; Find calls it for every module. The
 // parameter lostStatus is true if the Kyma has no status although its runtime was in use.
-func find(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStatus bool) *Module {
+func findModule(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStatus bool) *Module {
 	known, seen := entryOf(kyma, name), entryOf(remote, name)
 	entry, isNewer := known, false
 	if seen != nil && isLater(seen, known, kyma, remote) {

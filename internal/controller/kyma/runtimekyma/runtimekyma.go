@@ -124,7 +124,7 @@ func (s *Schema) violation(u *unstructured.Unstructured) string {
 	}
 	if errs := append(metav1validation.ValidateLabels(labels, metadata.Child("labels")),
 		apivalidation.ValidateAnnotations(annotations, metadata.Child("annotations"))...); len(errs) > 0 {
-		return first(errs)
+		return firstError(errs)
 	}
 	if v := s.spec.violation(u.Object["spec"]); v != "" {
 		return "spec" + v
@@ -135,9 +135,9 @@ func (s *Schema) violation(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// first returns the error text of the first field, in the order of the field names. The text does not contain the value
-// of the field, because the value may have any size and content.
-func first(errs field.ErrorList) string {
+// firstError returns the error text of the first field, in the order of the field names. The text does not contain the
+// value of the field, because the value may have any size and content.
+func firstError(errs field.ErrorList) string {
 	e := slices.MinFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
 	return fmt.Sprintf("%s: %s: %s", e.Field, e.Type, e.Detail)
 }

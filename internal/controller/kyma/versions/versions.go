@@ -73,7 +73,7 @@ const maxTries = 5
 // Check compares the content of a version with the record of the version in its ModuleTemplate. Check returns the
 // ModuleTemplate with the current record. If the record needs no change, Check makes no request.
 func (r *Records) Check(ctx context.Context, t *v1beta2.ModuleTemplate, found string) (*v1beta2.ModuleTemplate, error) {
-	if recordOf(t) == next(t, found) {
+	if recordOf(t) == nextRecord(t, found) {
 		return t, nil
 	}
 	r.mu.Lock()
@@ -84,7 +84,7 @@ func (r *Records) Check(ctx context.Context, t *v1beta2.ModuleTemplate, found st
 		if err := from.Get(ctx, client.ObjectKeyFromObject(t), current); err != nil {
 			return nil, fmt.Errorf("reading ModuleTemplate %s: %w", t.Name, err)
 		}
-		want := next(current, found)
+		want := nextRecord(current, found)
 		if recordOf(current) == want {
 			return current, nil
 		}
@@ -111,8 +111,8 @@ func recordOf(t *v1beta2.ModuleTemplate) record {
 	return record{t.Annotations[v1beta2.AnnotationContentDigest], t.Annotations[v1beta2.AnnotationReplacedBy]}
 }
 
-// next returns the new record after some content was found in the registry, by the table in the package comment.
-func next(t *v1beta2.ModuleTemplate, found string) record {
+// nextRecord returns the new record after some content was found in the registry, by the table in the package comment.
+func nextRecord(t *v1beta2.ModuleTemplate, found string) record {
 	is := recordOf(t)
 	switch found {
 	case is.digest, t.Annotations[v1beta2.AnnotationAcceptContent]:

@@ -93,7 +93,7 @@ func (r *Renderer) queriesOf(ctx context.Context, s Source) ([]string, error) {
 		queries := content.CapabilityQueries(s.Settings)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		put(&r.queries, key, queries)
+		putBounded(&r.queries, key, queries)
 		return queries, nil
 	})
 	select {

@@ -53,7 +53,7 @@ func (f *Finder) findChart(
 		return f.downloadChart(ctx, repository, chart, "fetch "+c.version+chart.URL+" "+artefact.Digest)
 	}
 	artefact.Verify = func(context.Context) (trust.Signature, error) {
-		_, location, _ := strings.Cut(redacted(spec.URL), "://")
+		_, location, _ := strings.Cut(withoutSecrets(spec.URL), "://")
 		return f.opts.Registry.VerifyUnsigned(location+"/"+spec.ChartName, "signatures of charts are not supported")
 	}
 	return artefact, nil
@@ -63,7 +63,7 @@ func (f *Finder) findChart(
 func (f *Finder) findVersion(
 	ctx context.Context, from *library.Repository, key, chart, wanted string,
 ) (library.ChartVersion, error) {
-	return await(ctx, f, key, fmt.Sprintf("the repository of chart %s to answer", chart),
+	return fetchOnce(ctx, f, key, fmt.Sprintf("the repository of chart %s to answer", chart),
 		func(ctx context.Context) (library.ChartVersion, error) { return from.Find(ctx, chart, wanted) })
 }
 
@@ -75,7 +75,7 @@ func (f *Finder) downloadChart(
 	if content := f.cachedChart(key); content != nil {
 		return content, nil
 	}
-	return await(ctx, f, key, fmt.Sprintf("chart %s %s to be downloaded", chart.Name, chart.Version),
+	return fetchOnce(ctx, f, key, fmt.Sprintf("chart %s %s to be downloaded", chart.Name, chart.Version),
 		func(ctx context.Context) (*render.Artefact, error) {
 			if content := f.cachedChart(key); content != nil { // another download has ended since the first check
 				return content, nil
@@ -110,7 +110,7 @@ func (f *Finder) keepChart(key string, content *render.Artefact) {
 	if len(f.charts) >= cachedChartsLimit {
 		f.charts = nil
 	}
-	put(&f.charts, key, downloadedChart{content, time.Now().Add(chartCachePeriod)})
+	putBounded(&f.charts, key, downloadedChart{content, time.Now().Add(chartCachePeriod)})
 }
 
 // repository returns the client for a chart repository. All Manifests with the same URL and credentials share one
@@ -127,14 +127,15 @@ func (f *Finder) repository(location string, c credentials) *library.Repository 
 	if c.keychain != nil {
 		r.Keychain = c.keychain
 	}
-	put(&f.repositories, key, r)
+	putBounded(&f.repositories, key, r)
 	return r
 }
 
-// await runs a request only once for all callers with the same key. The request does not depend on the contexts of the
-// callers. await waits at most answerTimeout for the result. If the request takes longer, await returns a loop.Later
-// error whose text is the parameter what. If the request fails, all callers get the same error for failureCachePeriod.
-func await[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (
+// fetchOnce runs a request only once for all callers with the same key. The request does not depend on the contexts of
+// the callers. fetchOnce waits at most answerTimeout for the result. If the request takes longer, fetchOnce returns a
+// loop.Later error whose text is the parameter what. If the request fails, all callers get the same error for
+// failureCachePeriod.
+func fetchOnce[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (
 	T, error) {
 	var none T
 	f.mu.Lock()
@@ -149,7 +150,7 @@ func await[T any](ctx context.Context, f *Finder, key, what string, request func
 		answer, err := request(ctx)
 		if err != nil {
 			f.mu.Lock()
-			put(&f.failures, key, failure{err, time.Now().Add(failureCachePeriod)})
+			putBounded(&f.failures, key, failure{err, time.Now().Add(failureCachePeriod)})
 			f.mu.Unlock()
 		}
 		return answer, err

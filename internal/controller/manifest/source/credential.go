@@ -67,7 +67,7 @@ func (f *Finder) credentialsOf(ctx context.Context, namespace string, selector *
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	put(&f.credentials, key, c)
+	putBounded(&f.credentials, key, c)
 	return c, nil
 }
 
@@ -79,8 +79,8 @@ func (e credentialError) Error() string { return "finding the credentials: " + e
 // Reason returns the reason code of the error, ReasonLoginNotFound.
 func (credentialError) Reason() string { return v1beta2.ReasonLoginNotFound }
 
-// redacted returns a URL without user, query and fragment, because these parts may be secret.
-func redacted(location string) string {
+// withoutSecrets returns a URL without user, query and fragment, because these parts may be secret.
+func withoutSecrets(location string) string {
 	u, err := url.Parse(location)
 	if err != nil {
 		return "(not a URL)"

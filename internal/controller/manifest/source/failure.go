@@ -43,7 +43,7 @@ func (r *Renderer) Remember(f Failure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, known := r.failures[f.Digest]; !known {
-		put(&r.failures, f.Digest, rememberedFailure{Failure: f})
+		putBounded(&r.failures, f.Digest, rememberedFailure{Failure: f})
 	}
 }
 
@@ -72,7 +72,7 @@ func (r *Renderer) tryRender(ctx context.Context, digest string, do func() (*ren
 		return bundle, err
 	}
 	f := Failure{Digest: digest, Code: e.Reason(), Message: e.Error() + notAgain}
-	put(&r.failures, digest, rememberedFailure{f, time.Now()})
+	putBounded(&r.failures, digest, rememberedFailure{f, time.Now()})
 	return nil, f
 }
 

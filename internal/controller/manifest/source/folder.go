@@ -24,12 +24,12 @@ func (f *Finder) findKustomization(ctx context.Context, of origin, name string, 
 		}
 		layer.Name = name
 		artefact, err := f.findLayer(ctx, of, layer, nil)
-		return artefact.sub(spec.Path), err
+		return artefact.subfolder(spec.Path), err
 	}
 	if spec.Path == "" {
 		return Artefact{}, refusal{fmt.Sprintf(
 			"%q is not fetched: package the Kustomize directory as an OCI layer and name it by oci://, or use oci-ref",
-			redacted(spec.URL))}
+			withoutSecrets(spec.URL))}
 	}
 	if f.opts.LocalSources == "" {
 		return Artefact{}, refusal{fmt.Sprintf(
@@ -69,8 +69,8 @@ func (f *Finder) findFolder(path string) (Artefact, error) {
 	}, nil
 }
 
-// sub returns an artefact with the content of one folder of this artefact.
-func (a Artefact) sub(folder string) Artefact {
+// subfolder returns an artefact with the content of one folder of this artefact.
+func (a Artefact) subfolder(folder string) Artefact {
 	if folder == "" || a.Load == nil {
 		return a
 	}

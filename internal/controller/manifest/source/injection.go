@@ -44,7 +44,7 @@ func (f *Finder) injectionFor(ctx context.Context, m *v1beta2.Manifest) (*render
 	known = injection{injectionOf(m.Namespace, secrets.Items), time.Now().Add(credentialCachePeriod)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	put(&f.injections, m.Namespace, known)
+	putBounded(&f.injections, m.Namespace, known)
 	return &known.Injection, nil
 }
 

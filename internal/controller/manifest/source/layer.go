@@ -88,7 +88,7 @@ func (f *Finder) registryWith(c credentials) *registry.Registry {
 		return r
 	}
 	r := f.opts.Registry.WithKeychain(c.keychain)
-	put(&f.registries, c.version, r)
+	putBounded(&f.registries, c.version, r)
 	return r
 }
 
@@ -104,7 +104,7 @@ func parseLayer(reference string) (registry.Layer, error) {
 	if slash < 0 || ref == "" {
 		return registry.Layer{}, refusal{fmt.Sprintf(
 			"%q is not a reference to a layer: write oci://host/path/name@sha256:… or oci://host/path/name:tag",
-			redacted(reference))}
+			withoutSecrets(reference))}
 	}
 	return registry.Layer{Repo: where[:slash], Component: where[slash+1:], Ref: ref, Type: registry.OCIDir}, nil
 }

@@ -172,7 +172,7 @@ func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 		found.Sources = append(found.Sources, Source{Name: "crds", CRDsOnly: true, Artefact: artefact})
 	}
 	for _, install := range m.Sources() {
-		spec, err := decode(m, install)
+		spec, err := decodeSource(m, install)
 		if err != nil {
 			return Found{}, reconcile.TerminalError(
 				fmt.Errorf("reading the source of %s in Manifest %s: %w", install.Name, m.Name, err))
@@ -188,9 +188,10 @@ func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	return found, nil
 }
 
-// decode returns the source of one install in the spec. A source in spec.install is always an image in a registry, and
-// its unknown fields are ignored. A source in spec.installs may have any type, and its unknown fields are refused.
-func decode(m *v1beta2.Manifest, install v1beta2.InstallInfo) (v1beta2.Source, error) {
+// decodeSource returns the source of one install in the spec. A source in spec.install is always an image in a
+// registry, and its unknown fields are ignored. A source in spec.installs may have any type, and its unknown fields are
+// refused.
+func decodeSource(m *v1beta2.Manifest, install v1beta2.InstallInfo) (v1beta2.Source, error) {
 	if len(m.Spec.Install.Source.Raw) == 0 && m.Spec.Install.Name == "" {
 		return install.Decode()
 	}
@@ -254,7 +255,7 @@ func (f *Finder) config(ctx context.Context, of origin, spec *v1beta2.ManifestCo
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	put(&f.configs, artefact.Digest, configs)
+	putBounded(&f.configs, artefact.Digest, configs)
 	return configs, artefact, nil
 }
 
@@ -277,8 +278,8 @@ func sha256Of(text string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// put adds an entry to a cache. A full cache is emptied first.
-func put[V any](m *map[string]V, key string, value V) {
+// putBounded adds an entry to a cache. A full cache is emptied first.
+func putBounded[V any](m *map[string]V, key string, value V) {
 	if *m == nil || len(*m) >= cacheLimit {
 		*m = map[string]V{}
 	}

@@ -113,7 +113,7 @@ func TestRedacted(t *testing.T) {
 		"https://charts.example.com":                                   "https://charts.example.com",
 		"https://%zz":                                                  "(not a URL)",
 	} {
-		if got := redacted(location); got != want {
+		if got := withoutSecrets(location); got != want {
 			t.Errorf("%s: got %s, want %s", location, got, want)
 		}
 	}
@@ -276,7 +276,7 @@ func TestFindPermanentErrors(t *testing.T) {
 func TestCachesAreBounded(t *testing.T) {
 	var m map[string]int
 	for i := range 2*cacheLimit + 1 {
-		put(&m, fmt.Sprint(i), i)
+		putBounded(&m, fmt.Sprint(i), i)
 		if len(m) > cacheLimit || m[fmt.Sprint(i)] != i {
 			t.Fatalf("%d entries, the newest is %d", len(m), m[fmt.Sprint(i)])
 		}
