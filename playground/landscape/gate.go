@@ -1,9 +1,12 @@
 package landscape
 
 import (
+	"bytes"
 	"context"
 	"encoding/pem"
 	"fmt"
+	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -44,8 +47,10 @@ type Gate struct {
 	mu     sync.Mutex // guards what follows
 	faults []*fault
 	other  func(http.ResponseWriter, *http.Request) bool // see Intercept; may be nil
-	now    *period
-	met    int // number of injected faults and forged answers since the gate was opened
+	// written is nil, or see ObserveWrites.
+	written func(r *http.Request, body []byte, forward func() int) bool
+	now     *period
+	met     int // number of injected faults and forged answers since the gate was opened
 
 	forgeries []forgery
 }
@@ -139,6 +144,15 @@ func (g *Gate) Intercept(answer func(http.ResponseWriter, *http.Request) bool) {
 	g.other = answer
 }
 
+// ObserveWrites lets written send the requests that may change an object. body is the body of the request, and forward
+// sends the request to the API server and returns the status of the response. The client gets this response if written
+// returns true; otherwise its connection is closed. nil ends this.
+func (g *Gate) ObserveWrites(written func(r *http.Request, body []byte, forward func() int) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.written = written
+}
+
 // Hits returns the number of faults injected, and of answers forged, since the last Open.
 func (g *Gate) Hits() int {
 	g.mu.Lock()
@@ -174,13 +188,17 @@ func (g *Gate) faultFor(r *http.Request) (Fault, *period) {
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	what, now := g.faultFor(r)
 	g.mu.Lock()
-	other := g.other
+	other, written := g.other, g.written
 	g.mu.Unlock()
 	if other != nil && other(w, r) {
 		return
 	}
 	switch what {
 	case "":
+		if written != nil && r.Method != http.MethodGet {
+			g.observe(w, r, written)
+			return
+		}
 		g.forward(w, r)
 	case Cut:
 		breakConnection(r)
@@ -199,6 +217,28 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		respondWithError(w, string(what))
 	}
+}
+
+// observe lets written send a request.
+func (g *Gate) observe(w http.ResponseWriter, r *http.Request,
+	written func(r *http.Request, body []byte, forward func() int) bool) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		breakConnection(r)
+	}
+	answer := httptest.NewRecorder()
+	if !written(r, body, func() int {
+		// The API server completes the request even if its client has ended.
+		sent := r.Clone(context.WithoutCancel(r.Context()))
+		sent.Body = io.NopCloser(bytes.NewReader(body))
+		g.proxy.ServeHTTP(answer, sent)
+		return answer.Code
+	}) {
+		breakConnection(r)
+	}
+	maps.Copy(w.Header(), answer.Header())
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes()) // the client may have gone
 }
 
 // breakConnection closes the connection of a request. A broken connection also ends all other requests on this

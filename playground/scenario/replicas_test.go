@@ -20,8 +20,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-const usageReplicas = "replicas start NAME [FLAG…] | kill|stop|pause|resume NAME | shared N | holder VARIABLE " +
-	"RUNTIME | alone RUNTIME…"
+const usageReplicas = "replicas start NAME [FLAG…] | kill|stop|pause|resume NAME | ended NAME | shared N | holder " +
+	"VARIABLE RUNTIME | alone RUNTIME…"
 
 // replicas controls several replicas that work at the same time. The names of the replicas are the values of
 // --pod-name. The first replica has the name one.
@@ -37,7 +37,7 @@ func (s *scenario) replicas(c *call) error {
 		var err error
 		s.others[name], err = s.land.StartAnother(s.ctx, name, append(c.args[2:], "--pod-name="+name)...)
 		return err
-	case "kill", "stop", "pause", "resume":
+	case "kill", "stop", "pause", "resume", "ended":
 		return s.signal(what, name)
 	case "shared":
 		n, err := strconv.Atoi(name)
@@ -55,7 +55,7 @@ func (s *scenario) replicas(c *call) error {
 	return fmt.Errorf("usage: %s", usageReplicas)
 }
 
-// signal ends, pauses or continues a replica.
+// signal ends, pauses or continues a replica, or waits until it has ended by itself.
 func (s *scenario) signal(what, name string) error {
 	p := s.others[name]
 	if name == "one" {
@@ -71,6 +71,15 @@ func (s *scenario) signal(what, name string) error {
 		return p.Stop()
 	case "pause":
 		return syscall.Kill(p.PID(), syscall.SIGSTOP)
+	case "ended":
+		return s.poll(func(context.Context) (bool, string) {
+			select {
+			case <-p.Done():
+				return true, ""
+			default:
+				return false, name + " works"
+			}
+		})
 	}
 	return syscall.Kill(p.PID(), syscall.SIGCONT)
 }
