@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
 // rollouts returns three rollouts: a halted rollout, a paused rollout of another module, and an ended rollout.
@@ -37,6 +38,8 @@ func rollouts() []client.Object {
 	paused.Spec.State, paused.Spec.Reason = v1beta2.RolloutPaused, "ask Kim"
 	paused.Spec.Urgency, paused.Spec.UrgencyReason, paused.Spec.IgnoreWindows = v1beta2.UrgencyEmergency, "a leak", true
 	paused.Status.Stage.SoakUntil = metav1.NewTime(fixture.Noon.Add(90 * time.Minute))
+	paused.Status.Conditions = []metav1.Condition{{Type: rollout.ConditionClockSet, Status: metav1.ConditionTrue,
+		Reason: rollout.ConditionClockSet, LastTransitionTime: fixture.Ago(30 * time.Minute)}}
 	ended := rolloutIn(v1beta2.RolloutCompleted)
 	ended.Name, ended.Spec.From, ended.Spec.To, ended.Spec.Stages = "sample-regular-r1", "0.9.0", "1.0.0", nil
 	ended.Spec.Policy, ended.Status.EndedAt = "", fixture.Ago(time.Hour)
@@ -81,7 +84,8 @@ func TestRead(t *testing.T) {
 			"klm why RUNTIME sample", "approved by kim 60m ago; it is for another plan and does not count",
 			"Resumed by kim 60m ago: a disk"}}, nil},
 		"ShowSoak": {fixture.Case{Reason: "how long it is observed", Args: "rollout show other-fast-r7",
-			Want: []string{"reason: ask Kim", "emergency: a leak (maintenance windows are ignored)", "Observed until 2026-08-01T13:30:00Z: 90m left"}}, nil},
+			Want: []string{"reason: ask Kim", "emergency: a leak (maintenance windows are ignored)", "Observed until 2026-08-01T13:30:00Z: 90m left",
+				"count from 2026-08-01T11:30:00Z"}}, nil},
 		"ShowAtOnce": {fixture.Case{Reason: "it has no stages", Args: "rollout show sample-regular-r1",
 			Want: []string{"is Completed", "no RolloutPolicy was for it", "17 proven"}}, []string{"STAGE"}},
 		"ShowJSON": {fixture.Case{Reason: "for pipelines",

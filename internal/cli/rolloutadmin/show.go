@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
 func showCommand(a *console.App) *cobra.Command {
@@ -100,6 +101,7 @@ type rolloutReport struct {
 	Stages      []stageRow                  `json:"stages"`
 	Gates       []v1beta2.RolloutGateStatus `json:"gates,omitempty"` // of the current stage
 	SoakUntil   time.Time                   `json:"soakUntil,omitzero"`
+	ClockSetAt  time.Time                   `json:"clockSetAt,omitzero"` // when the clock of the manager was set
 	Blockers    []v1beta2.RolloutBlocker    `json:"blockers,omitempty"`
 	WayBack     *v1beta2.RolloutWayBack     `json:"wayBack,omitempty"` // nil if it is not known
 	Worst       []v1beta2.RolloutRuntime    `json:"worst,omitempty"`
@@ -129,7 +131,10 @@ func reportOf(r *v1beta2.ModuleRollout) *rolloutReport {
 		report.SoakUntil = s.Stage.SoakUntil.Time
 	}
 	for _, c := range s.Conditions {
-		if c.LastTransitionTime.After(report.Since) {
+		switch {
+		case c.Type == rollout.ConditionClockSet:
+			report.ClockSetAt = c.LastTransitionTime.Time
+		case c.LastTransitionTime.After(report.Since):
 			report.Since = c.LastTransitionTime.Time
 		}
 	}
@@ -233,6 +238,11 @@ func (r *rolloutReport) showStages(p *console.Page) {
 		p.Line("")
 		p.Line("Observed until %s: %s left", r.SoakUntil.UTC().Format(time.RFC3339),
 			duration.HumanDuration(max(r.SoakUntil.Sub(p.Now), 0)))
+	}
+	if !r.ClockSetAt.IsZero() {
+		p.Line("")
+		p.Wrap("", fmt.Sprintf("The clock of the manager was set: the soak of the stage and the deadlines of updates count "+
+			"from %s", r.ClockSetAt.UTC().Format(time.RFC3339)))
 	}
 }
 
