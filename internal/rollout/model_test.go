@@ -926,7 +926,7 @@ func (m *model) finish(t *rapid.T) {
 		m.write()
 	}
 	s := m.api.release.ChannelStatus(modelChannel)
-	t.Fatalf("22: the rollout does not end: %+v", m.api.rollouts[s.Rollout].Status)
+	t.Fatalf("22: the move does not end: %+v: %+v", s, m.api.rollouts[s.Rollout])
 }
 
 // mustName fails unless a rollout names the action that a person has to take.
