@@ -2,6 +2,7 @@ package kyma
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
@@ -23,6 +25,7 @@ import (
 //	a version in a channel with a RolloutPolicy   no Kyma: the coordinator makes a rollout
 //	runtimes are admitted                         these Kymas
 //	the proven version of a channel               the Kymas in the channel with another version, or that wait for it
+//	the proven version of a mandatory module      the Kymas with another version, or without the module
 
 // isStagedMove reports whether the only change of a release is that channels got new versions, and whether a rollout
 // with stages installs each of these new versions.
@@ -144,28 +147,68 @@ func (r *Reconciler) enqueueOthers(ctx context.Context, module string, c *v1beta
 	if c.Version != c.Target && c.Policy == "" {
 		return // the version takes effect at once, so the change of spec has enqueued all Kymas
 	}
-	if c.Channel == v1beta2.MandatoryChannel {
-		if c.Version == c.Target {
-			r.EnqueueAll(ctx)
-		}
-		return
-	}
-	var list v1beta2.KymaList
-	err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{moduleIndex: module},
-		client.UnsafeDisableDeepCopy)
+	kymas, manifests, err := r.having(ctx, module, c.Channel)
 	if err != nil {
-		log.FromContext(ctx).Error(err, "cannot list Kymas", "module", module)
+		log.FromContext(ctx).Error(err, "cannot find the Kymas of a channel", "module", module, "channel", c.Channel)
 		return
 	}
-	waitsForItsTurn := c.TakingBack != "" && c.Policy != ""
-	for i := range list.Items {
-		if slices.ContainsFunc(list.Items[i].Status.Modules, func(m v1beta2.ModuleStatus) bool {
-			return m.Name == module && (m.Channel == c.Channel && m.Version != c.Version && !waitsForItsTurn ||
-				m.Reason == v1beta2.ReasonWaitingForRollout)
-		}) {
-			r.enqueueAdmitted(list.Items[i].Name)
+	var others []string
+	for i := range kymas {
+		if k := &kymas[i]; isConcerned(k, manifests[k.Name], module, c) {
+			others = append(others, k.Name)
 		}
 	}
+	if c.Channel == v1beta2.MandatoryChannel {
+		r.enqueueStaggered(others)
+		return
+	}
+	for _, name := range others {
+		r.enqueueAdmitted(name)
+	}
+}
+
+// having returns the Kymas that may have a module in a channel, and the Manifests of the module by the names of their
+// Kymas. The result is read-only.
+func (r *Reconciler) having(ctx context.Context, module, of string) ([]v1beta2.Kyma, map[string]*v1beta2.Manifest,
+	error) {
+	options := []client.ListOption{client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy}
+	var manifests v1beta2.ManifestList
+	err := r.Client.List(ctx, &manifests, append(options, client.MatchingLabels{v1beta2.LabelModuleName: module})...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing the Manifests of module %s: %w", module, err)
+	}
+	byKyma := make(map[string]*v1beta2.Manifest, len(manifests.Items))
+	for i := range manifests.Items {
+		m := &manifests.Items[i]
+		byKyma[m.Labels[v1beta2.LabelKymaName]] = m
+	}
+	if of != v1beta2.MandatoryChannel {
+		options = append(options, client.MatchingFields{moduleIndex: module})
+	}
+	var kymas v1beta2.KymaList
+	if err := r.Client.List(ctx, &kymas, options...); err != nil {
+		return nil, nil, fmt.Errorf("listing Kymas: %w", err)
+	}
+	return kymas.Items, byKyma, nil
+}
+
+// isConcerned reports whether a change in the status of a channel concerns a Kyma: the proven version is neither
+// installed nor ordered, or the Kyma waits for the first record of the channel. A mandatory module has no reason in the
+// status of a Kyma, so each Kyma without a Manifest of the module may wait. While runtimes are taken back in stages, a
+// Kyma with another version is not concerned before it is admitted.
+func isConcerned(k *v1beta2.Kyma, m *v1beta2.Manifest, module string, c *v1beta2.ChannelStatus) bool {
+	hasOther := func(installed string) bool {
+		waitsForItsTurn := c.TakingBack != "" && c.Policy != ""
+		ordered := plan.RequestedVersion(m)
+		return !waitsForItsTurn && (installed != c.Version || ordered != "" && ordered != c.Version)
+	}
+	if c.Channel == v1beta2.MandatoryChannel {
+		return plan.RequestedVersion(m) == "" || hasOther(plan.InstalledVersion(m))
+	}
+	return slices.ContainsFunc(k.Status.Modules, func(s v1beta2.ModuleStatus) bool {
+		return s.Name == module && (s.Channel == c.Channel && hasOther(s.Version) ||
+			s.Reason == v1beta2.ReasonWaitingForRollout)
+	})
 }
 
 // Catalog returns the catalog from which this controller resolves requests, together with the maintenance policy in
