@@ -167,6 +167,37 @@ func (r *Reconciler) enqueueOthers(ctx context.Context, module string, c *v1beta
 	}
 }
 
+// enqueueVersions enqueues the Kymas that have one of some versions of a mandatory module, or that may get it now. In a
+// rollout in stages, a runtime that is not admitted yet keeps the proven version, so other versions do not concern it.
+func (r *Reconciler) enqueueVersions(ctx context.Context, release *v1beta2.ModuleReleaseMeta,
+	templates []client.Object) {
+	c := release.ChannelStatus(v1beta2.MandatoryChannel)
+	if c == nil || c.Version == "" {
+		r.EnqueueAll(ctx)
+		return
+	}
+	kymas, manifests, err := r.having(ctx, release.Name, c.Channel)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "cannot find the Kymas of a mandatory module", "module", release.Name)
+		return
+	}
+	isStaged := c.Policy != "" && c.Rollout != ""
+	var concerned []string
+	for i := range kymas {
+		k := &kymas[i]
+		m := manifests[k.Name]
+		ordered, installed := plan.RequestedVersion(m), plan.InstalledVersion(m)
+		hasVersion := slices.ContainsFunc(templates, func(t client.Object) bool {
+			return t.GetName() == channel.TemplateName(release.Name, ordered) ||
+				t.GetName() == channel.TemplateName(release.Name, installed)
+		})
+		if hasVersion || !isStaged && ordered != release.Spec.Mandatory.Version || isConcerned(k, m, release.Name, c) {
+			concerned = append(concerned, k.Name)
+		}
+	}
+	r.enqueueStaggered(concerned)
+}
+
 // having returns the Kymas that may have a module in a channel, and the Manifests of the module by the names of their
 // Kymas. The result is read-only.
 func (r *Reconciler) having(ctx context.Context, module, of string) ([]v1beta2.Kyma, map[string]*v1beta2.Manifest,

@@ -13,20 +13,74 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
+// runtimesWithGuard are the Manifests of module guard: runtime-0 has the former version, runtime-1 has the newer one,
+// runtime-2 is between the two versions, and runtime-3 does not have the module.
+func runtimesWithGuard() []client.Object {
+	var all []client.Object
+	for kyma, versions := range map[string][2]string{"runtime-0": {"1.0.0", "1.0.0"}, "runtime-1": {"2.0.0", "2.0.0"},
+		"runtime-2": {"2.0.0", "1.0.0"}} {
+		m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: kyma + "-guard",
+			Labels: map[string]string{v1beta2.LabelKymaName: kyma, v1beta2.LabelModuleName: "guard"}}}
+		m.Spec.Version, m.Status.Version = versions[0], versions[1]
+		all = append(all, m)
+	}
+	return all
+}
+
+// TestMandatoryTemplate checks which Kymas a changed or new ModuleTemplate of a mandatory module enqueues.
+func TestMandatoryTemplate(t *testing.T) {
+	settled := v1beta2.ChannelStatus{Channel: v1beta2.MandatoryChannel, Version: "1.0.0", Target: "1.0.0"}
+	staged := v1beta2.ChannelStatus{Channel: v1beta2.MandatoryChannel, Version: "1.0.0", Target: "2.0.0",
+		Policy: "standard", Rollout: "guard-mandatory-r2"}
+	atOnce := staged
+	atOnce.Policy = ""
+	cases := map[string]struct {
+		reason  string
+		status  v1beta2.ChannelStatus
+		spec    string // the version in spec of the release
+		changed string // the version of the ModuleTemplate
+		want    []string
+	}{
+		"Published": {"no runtime may get it", settled, "1.0.0", "3.0.0",
+			[]string{"runtime-1", "runtime-2", "runtime-3"}},
+		"Former": {"the runtimes that have it", settled, "1.0.0", "1.0.0",
+			[]string{"runtime-0", "runtime-1", "runtime-2", "runtime-3"}},
+		"Withdrawn": {"runtime-0 waits until it is admitted", staged, "2.0.0", "2.0.0",
+			[]string{"runtime-1", "runtime-2", "runtime-3"}},
+		"AtOnce": {"each runtime may get it now", atOnce, "2.0.0", "2.0.0",
+			[]string{"runtime-0", "runtime-1", "runtime-2", "runtime-3"}},
+		"NotRecorded": {"the proven version is not known", v1beta2.ChannelStatus{Channel: "none"}, "2.0.0", "3.0.0",
+			[]string{"runtime-0", "runtime-1", "runtime-2", "runtime-3"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in := metav1.ObjectMeta{Namespace: "kcp-system", Name: "guard"}
+				release := &v1beta2.ModuleReleaseMeta{ObjectMeta: in}
+				release.Spec.Mandatory = &v1beta2.MandatoryVersion{Version: c.spec}
+				release.Status.Channels = []v1beta2.ChannelStatus{c.status}
+				r := fleet(t, 4, append(runtimesWithGuard(), release)...)
+				q := queueOf(t, r)
+				in.Name += "-" + c.changed
+				template := &v1beta2.ModuleTemplate{ObjectMeta: in,
+					Spec: v1beta2.ModuleTemplateSpec{ModuleName: "guard", Version: c.changed}}
+				r.enqueueUsers(t.Context(), template, template)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				got := q.all()
+				slices.Sort(got)
+				if !slices.Equal(got, c.want) {
+					t.Errorf("%s: %v are enqueued, want %v", c.reason, got, c.want)
+				}
+			})
+		})
+	}
+}
+
 // TestOnReleaseStatus checks which Kymas a change in the status of a release enqueues. A runtime that has the proven
 // version, or that waits until it is admitted, must not cause a request.
 func TestOnReleaseStatus(t *testing.T) {
 	const module = "guard"
-	manifest := func(kyma, ordered, installed string) *v1beta2.Manifest {
-		m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: kyma + "-guard",
-			Labels: map[string]string{v1beta2.LabelKymaName: kyma, v1beta2.LabelModuleName: module}}}
-		m.Spec.Version, m.Status.Version = ordered, installed
-		return m
-	}
-	// runtime-0 has the former version, runtime-1 has the newer one, runtime-2 is between the two versions, and
-	// runtime-3 does not have the module.
-	manifests := []client.Object{manifest("runtime-0", "1.0.0", "1.0.0"), manifest("runtime-1", "2.0.0", "2.0.0"),
-		manifest("runtime-2", "2.0.0", "1.0.0")}
 	mandatory := v1beta2.MandatoryChannel
 	cases := map[string]struct {
 		reason  string
@@ -85,7 +139,7 @@ func TestOnReleaseStatus(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := fleet(t, 4, manifests...)
+				r := fleet(t, 4, runtimesWithGuard()...)
 				for i, version := range []string{"1.0.0", "2.0.0", "1.0.0"} {
 					k := &v1beta2.Kyma{}
 					key := r.requestFor([]string{"runtime-0", "runtime-1", "runtime-2"}[i]).NamespacedName
@@ -93,7 +147,8 @@ func TestOnReleaseStatus(t *testing.T) {
 						t.Fatal(err)
 					}
 					if c.is.Channel != mandatory {
-						k.Status.Modules = []v1beta2.ModuleStatus{{Name: module, Channel: c.is.Channel, Version: version}}
+						k.Status.Modules = []v1beta2.ModuleStatus{{Name: module, Channel: c.is.Channel,
+							Version: version}}
 					}
 					if err := r.Client.Update(t.Context(), k); err != nil {
 						t.Fatal(err)
@@ -101,7 +156,8 @@ func TestOnReleaseStatus(t *testing.T) {
 				}
 				q := queueOf(t, r)
 				release := func(s v1beta2.ChannelStatus) *v1beta2.ModuleReleaseMeta {
-					m := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: module}}
+					m := &v1beta2.ModuleReleaseMeta{}
+					m.Namespace, m.Name = "kcp-system", module
 					m.Status.Channels = []v1beta2.ChannelStatus{s}
 					return m
 				}

@@ -25,7 +25,8 @@ import (
 //
 //	a release or template of a module             the Kymas that have or request the module; see rollouts.go for the
 //	                                              version of a channel with a RolloutPolicy
-//	a release or template of a mandatory module   all Kymas, staggered
+//	a release of a mandatory module               all Kymas, staggered; see rollouts.go for its version
+//	a template of a mandatory module              the Kymas that have the version or may get it, staggered
 //	the catalog copy of some runtimes             the Kymas of these runtimes, staggered
 //	the pull Secret                               all Kymas, staggered
 //	a Watcher                                     all Kymas, staggered, if agents are enabled
@@ -178,8 +179,8 @@ func (r *Reconciler) onCatalog() handler.EventHandler {
 	}
 }
 
-// enqueueUsers enqueues the Kymas that use the modules to which some releases or templates belong. A mandatory module
-// is used by all Kymas.
+// enqueueUsers enqueues the Kymas that use the modules to which some releases or templates belong. The release of a
+// mandatory module is used by all Kymas.
 func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object) {
 	modules := map[string]bool{}
 	for _, o := range objects {
@@ -195,8 +196,8 @@ func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object)
 		release := &v1beta2.ModuleReleaseMeta{}
 		if err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, release); err == nil &&
 			release.IsMandatory() {
-			r.EnqueueAll(ctx)
-			return
+			r.enqueueVersions(ctx, release, objects)
+			continue
 		}
 		r.enqueueIndexed(ctx, moduleIndex, name)
 	}
