@@ -324,6 +324,12 @@ type ModuleRolloutStatus struct {
 	// +optional
 	Content string `json:"content,omitempty"`
 
+	// template is the digest of the fields of the ModuleTemplate that decide what a runtime gets, as they were when the
+	// content was verified. If these fields change, the content is verified again, and no runtime is admitted
+	// meanwhile. Absent: the content was not verified yet.
+	// +optional
+	Template string `json:"template,omitempty"`
+
 	// stage is the current stage.
 	// +optional
 	Stage RolloutStageStatus `json:"stage,omitzero"`

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/preflight"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
@@ -507,11 +508,11 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	hold, change := rollout.HoldOf(policy, r, p.now)
 	in.Hold = hold
 	p.after(change)
-	content := r.Status.Content
+	var checked preflight.Result
 	if r.Spec.Policy != "" {
-		is := p.preflightOf(ctx, r)
-		content, in.Preflight = is.Digest, is.Blocker
-		if is.IsRunning {
+		checked = p.preflightOf(ctx, r)
+		in.Preflight = checked.Blocker
+		if checked.IsRunning {
 			in.Slots = 0
 		}
 		in.Gates = p.readGates(ctx, r)
@@ -523,7 +524,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	if err := p.failed(); err != nil {
 		return nil, err
 	}
-	result.Status.Content = content
+	result.Status.Content, result.Status.Template = checked.Digest, checked.Template
 	p.foresee(ctx, r, &result.Status, policy, runtimes)
 	p.setFlight(r, result.InFlight)
 	p.budgets.Set(r, result.FailuresLeft)

@@ -15,14 +15,23 @@ import (
 // preflightOf returns whether the version of a rollout can be installed. The digest of a version that has passed is in
 // the status of the rollout. After a restart of the manager, the version is read again, because the registry may have
 // failed, and the manager has lost its copy of the version. While that is not known, the rollout continues, but admits
-// no further runtime (IsRunning). The ModuleTemplate is checked each time, because a person may withdraw it.
+// no further runtime (IsRunning). A version that was changed since it has passed is read again, too, and holds the
+// rollout until it has passed. The ModuleTemplate is checked each time, because a person may withdraw it.
 func (p *pass) preflightOf(ctx context.Context, r *v1beta2.ModuleRollout) preflight.Result {
 	is := p.preflight(ctx, r.Spec.From, r.Spec.To)
 	if r.Status.Content == "" {
 		return is
 	}
-	is.Digest = r.Status.Content
-	if is.IsRunning {
+	if is.Digest == "" {
+		is.Digest, is.Template = r.Status.Content, r.Status.Template
+	}
+	v, b := p.versionOf(ctx, r.Spec.To)
+	isChanged := b == nil && r.Status.Template != "" && r.Status.Template != v.Digest()
+	switch {
+	case isChanged && is.Blocker != nil:
+		is.Blocker = is.Blocker.DeepCopy()
+		is.Blocker.Message = "the ModuleTemplate or the component was changed during the rollout: " + is.Blocker.Message
+	case is.IsRunning:
 		is.Blocker = nil
 	}
 	return is
@@ -31,12 +40,10 @@ func (p *pass) preflightOf(ctx context.Context, r *v1beta2.ModuleRollout) prefli
 // preflight returns whether the version in the parameter to can be installed as an update of the version in the
 // parameter from.
 func (p *pass) preflight(ctx context.Context, from, to string) preflight.Result {
-	t, b := p.templateOf(ctx, to)
+	version, b := p.versionOf(ctx, to)
 	if b != nil || p.checker == nil {
 		return preflight.Result{Blocker: b}
 	}
-	version := preflight.Version{Module: p.release.Name, Version: to, Component: p.release.Spec.OCMComponentName,
-		Template: t}
 	move := preflight.Move{To: version}
 	former := &v1beta2.ModuleTemplate{}
 	key := client.ObjectKey{Namespace: p.Namespace, Name: channel.TemplateName(p.release.Name, from)}
@@ -48,30 +55,30 @@ func (p *pass) preflight(ctx context.Context, from, to string) preflight.Result 
 	case client.IgnoreNotFound(err) != nil:
 		return preflight.Result{IsRunning: true, Blocker: &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightPending,
 			Object: "ModuleTemplate " + key.Name, Message: fmt.Sprintf("version %s cannot be read: %v", from, err),
-			Remedy: "wait: the rollout begins by itself"}}
+			Remedy: "wait: the rollout goes on by itself"}}
 	}
 	return p.checker.Check(move)
 }
 
-// templateOf returns the ModuleTemplate of a version, or the reason why the version cannot be installed.
-func (p *pass) templateOf(ctx context.Context, version string) (*v1beta2.ModuleTemplate, *v1beta2.RolloutBlocker) {
-	module := p.release.Name
+// versionOf returns a version of the module, or the reason why the version cannot be installed.
+func (p *pass) versionOf(ctx context.Context, version string) (v preflight.Version, b *v1beta2.RolloutBlocker) {
+	module, t := p.release.Name, &v1beta2.ModuleTemplate{}
 	name := channel.TemplateName(module, version)
-	t := &v1beta2.ModuleTemplate{}
 	if err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, t); err != nil {
-		return nil, &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: "ModuleTemplate " + name,
+		return v, &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: "ModuleTemplate " + name,
 			Message: fmt.Sprintf("version %s has no ModuleTemplate: %v", version, err),
 			Remedy:  "publish the ModuleTemplate, or move the channel to another version"}
 	}
 	if is, why := channel.IsWithdrawn(t); is {
-		return nil, &v1beta2.RolloutBlocker{Code: v1beta2.ReasonVersionWithdrawn, Object: "ModuleTemplate " + name,
+		return v, &v1beta2.RolloutBlocker{Code: v1beta2.ReasonVersionWithdrawn, Object: "ModuleTemplate " + name,
 			Message: fmt.Sprintf("version %s was withdrawn: %.128s", version, why),
 			Remedy:  fmt.Sprintf("move the channel to another version: klm channel set %s CHANNEL VERSION", module)}
 	}
 	if b := channel.CheckContent(t, module, version); b != nil {
-		return nil, &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: b.Object, Message: b.Message}
+		return v, &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: b.Object, Message: b.Message}
 	}
-	return t, nil
+	return preflight.Version{Module: module, Version: version, Component: p.release.Spec.OCMComponentName,
+		Template: t}, nil
 }
 
 // newChecker returns the checker of versions, or nil if no version is checked.

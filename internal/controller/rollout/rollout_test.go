@@ -528,6 +528,91 @@ type registryDown struct{}
 func (registryDown) Error() string  { return "the registry answers 503" }
 func (registryDown) Reason() string { return v1beta2.ReasonRegistryUnreachable }
 
+// TestPreflightAgain checks that the version is verified again if its ModuleTemplate is changed during the rollout, and
+// that no runtime is admitted until it has passed again, also if the manager is restarted.
+func TestPreflightAgain(t *testing.T) {
+	f := newFleet(t, append(objects(3), onePolicy())...)
+	results := make(chan error, 10)
+	f.Manifest = func(context.Context, string, string, *v1beta2.ModuleTemplate) (*v1beta2.Manifest, error) {
+		return &v1beta2.Manifest{}, nil
+	}
+	f.Check = func(context.Context, *v1beta2.Manifest) (string, []*unstructured.Unstructured, error) {
+		return "sha256:a", nil, <-results
+	}
+	restart := func() {
+		f.checker = f.newChecker()
+		go func() { _ = f.checker.Start(t.Context()) }()
+	}
+	restart()
+	edit := func(change func(s *v1beta2.ModuleTemplateSpec)) {
+		t.Helper()
+		template := &v1beta2.ModuleTemplate{}
+		key := client.ObjectKey{Namespace: namespace, Name: "keda-2.0.0"}
+		if err := f.control.Get(t.Context(), key, template); err != nil {
+			t.Fatal(err)
+		}
+		change(&template.Spec)
+		if err := f.control.Update(t.Context(), template); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.pass()
+	f.move("2.0.0")
+	const name = "keda-regular-r2"
+	results <- nil
+	f.pass()
+	r := f.rollout(name)
+	for ; r.Status.Template == ""; r = f.rollout(name) {
+		f.pass()
+	}
+	f.order("runtime-0", "2.0.0", v1beta2.StateReady)
+	first := r.Status.Template
+
+	edit(func(s *v1beta2.ModuleTemplateSpec) { s.Info = &v1beta2.ModuleInfo{Repository: "https://example.com"} })
+	f.pass()
+	if r = f.rollout(name); r.Status.Phase != v1beta2.RolloutUpdating || r.Status.Admitted == "" {
+		t.Fatalf("a link was changed: %+v", r.Status)
+	}
+
+	edit(func(s *v1beta2.ModuleTemplateSpec) { s.StateExpression = "true" })
+	for range 2 {
+		f.pass()
+		r = f.rollout(name)
+		if r.Status.Phase != v1beta2.RolloutHeld || r.Status.Admitted != "" || r.Status.Template != first ||
+			len(r.Status.Blockers) != 1 || r.Status.Blockers[0].Code != v1beta2.ReasonPreflightPending ||
+			!strings.Contains(r.Status.Blockers[0].Message, "was changed during the rollout") {
+			t.Fatalf("the ModuleTemplate was changed: %+v", r.Status)
+		}
+		restart()
+	}
+	for range 3 { // for the checks of both managers that were stopped, and of the one that runs
+		results <- errors.New("no signature")
+	}
+	for ; r.Status.Blockers[0].Code != v1beta2.ReasonPreflightFailed; r = f.rollout(name) {
+		f.pass()
+	}
+	if r.Status.Phase != v1beta2.RolloutHeld || r.Status.Admitted != "" {
+		t.Errorf("the changed version is not signed: %+v", r.Status)
+	}
+
+	edit(func(s *v1beta2.ModuleTemplateSpec) { s.StateExpression = "" })
+	results <- nil
+	for ; r.Status.Admitted == ""; r = f.rollout(name) {
+		f.pass()
+	}
+	if r.Status.Phase != v1beta2.RolloutUpdating || r.Status.Template != first {
+		t.Errorf("the change was taken back: %+v", r.Status)
+	}
+	edit(func(s *v1beta2.ModuleTemplateSpec) { s.StateExpression = "'Ready'" })
+	results <- nil
+	for ; r.Status.Template == first; r = f.rollout(name) {
+		f.pass()
+	}
+	if r.Status.Phase != v1beta2.RolloutUpdating || r.Status.Admitted == "" {
+		t.Errorf("another change has passed: %+v", r.Status)
+	}
+}
+
 // TestEndedUsesNoSlot checks that a rollout that has ended does not count in the limit of the policy, blocks no runtime
 // for the next rollout, and has no metric.
 func TestEndedUsesNoSlot(t *testing.T) {

@@ -3,7 +3,7 @@
 // # Use
 //
 //	c := preflight.New(preflight.Options{Render: …, Changed: …})
-//	err := mgr.Add(c)                  // makes the checks, one after the other
+//	err := mgr.Add(c)                  // makes the checks
 //	result := c.Check(preflight.Move{…}) // returns at once
 //
 // # How it works
@@ -12,9 +12,10 @@
 // a runtime. The check also renders the former version and compares the CustomResourceDefinitions of both versions,
 // because no runtime can be updated if an API server refuses the new CustomResourceDefinitions.
 //
-// Check only reads the result from memory. Until a check has ended, Check returns a blocker, so the rollout waits. One
-// goroutine makes the checks, and calls Changed after each new result. A result is valid for the ModuleTemplates of the
-// new and of the former version, in the generations that were checked.
+// Check only reads the result from memory. Until a check has ended, Check returns a blocker, so the rollout waits.
+// Other goroutines make the checks, and call Changed after each new result. At most maxParallel checks are made at the
+// same time, and at most one of each module, so that a version that takes minutes delays only the versions of its own
+// module. A result is valid for the digests of the new and of the former version, see [Version.Digest].
 //
 // A version that has passed is not checked again. A check that could not read the version is repeated after
 // unreadableInterval, and any other failure after failedInterval, as long as the result is used. A failure that only
@@ -30,15 +31,17 @@ package preflight
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"reflect"
-	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -50,6 +53,8 @@ import (
 )
 
 const (
+	// maxParallel is the maximum number of checks at the same time.
+	maxParallel = 4
 	// checkTimeout limits one check. checkTimeout is longer than the timeouts of both renderings of a check together:
 	// of the new and of the former version.
 	checkTimeout = 4 * time.Minute
@@ -74,6 +79,21 @@ type Version struct {
 	Template *v1beta2.ModuleTemplate
 }
 
+// Digest identifies what decides the content of a version: the component, the fields of the ModuleTemplate that decide
+// what a runtime gets, and the new content that a person has accepted. Fields that are only for information, such as
+// links, are not part of it.
+func (v Version) Digest() string {
+	spec := v.Template.Spec.DeepCopy()
+	spec.Channel, spec.Descriptor, spec.Resources = "", runtime.RawExtension{}, nil
+	spec.Info, spec.AssociatedResources = nil, nil
+	data, err := json.Marshal([]any{v.Component, v.Template.Name, spec,
+		v.Template.Annotations[v1beta2.AnnotationAcceptContent]})
+	if err != nil { // not possible: the ModuleTemplate was read as JSON
+		data = []byte(err.Error() + v.Template.ResourceVersion)
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+}
+
 // Content is the content of a version that was verified and rendered.
 type Content struct {
 	// Digest identifies the content.
@@ -93,7 +113,7 @@ type Options struct {
 // Checker checks versions. Checker is safe for concurrent use.
 type Checker struct {
 	Options
-	queue workqueue.TypedDelayingInterface[string]
+	queue workqueue.TypedDelayingInterface[string] // modules with requested checks; one worker at a time has a module
 
 	mu     sync.Mutex
 	checks map[string]*entry // guarded by mu; by key of the Move
@@ -107,21 +127,21 @@ type Move struct {
 	To Version
 }
 
-// key identifies a Move with the content of the ModuleTemplates.
+// key identifies a Move with the contents of its versions.
 func (m Move) key() string {
-	parts := []string{m.To.Module, m.To.Component}
-	for _, t := range []*v1beta2.ModuleTemplate{m.From.Template, m.To.Template} {
-		if t != nil {
-			parts = append(parts, fmt.Sprintf("%s %s %d", t.Name, t.UID, t.Generation))
-		}
+	from := ""
+	if m.From.Template != nil {
+		from = m.From.Digest()
 	}
-	return strings.Join(parts, "\n")
+	return m.To.Module + " " + from + " " + m.To.Digest()
 }
 
 // Result is the result of the check of a version.
 type Result struct {
 	// Digest identifies the content of a version that has passed. Digest is "" if the version has not passed.
 	Digest string
+	// Template is the digest of the Version that has passed. Template is "" for any other version.
+	Template string
 	// Blocker is the reason why the version cannot be installed, or why this is not known. Blocker is nil if the
 	// version has passed.
 	Blocker *v1beta2.RolloutBlocker
@@ -134,6 +154,7 @@ type entry struct {
 	move   Move
 	result Result
 	used   time.Time // time of the last call of Check
+	due    time.Time // time of the next check; the zero time: none is requested
 	isIdle bool      // the check has to be repeated, and was not because nobody has used the result
 }
 
@@ -154,80 +175,121 @@ func (c *Checker) Check(m Move) Result {
 		maps.DeleteFunc(c.checks, func(_ string, old *entry) bool { return now.Sub(old.used) > keepPeriod })
 		e = &entry{move: m, result: Result{IsRunning: true, Blocker: running(m)}}
 		c.checks[key] = e
-		c.queue.Add(key)
+		c.request(e, 0)
 	}
 	e.used = now
 	if e.isIdle {
 		e.isIdle = false
-		c.queue.Add(key)
+		c.request(e, 0)
 	}
 	return e.result
+}
+
+// request requests a check after a delay. The caller holds mu.
+func (c *Checker) request(e *entry, delay time.Duration) {
+	e.due = time.Now().Add(delay)
+	c.queue.AddAfter(e.move.To.Module, delay)
 }
 
 // Start makes the requested checks until the context ends.
 func (c *Checker) Start(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, c.queue.ShutDown)
 	defer stop()
-	for {
-		key, isShutDown := c.queue.Get()
-		if isShutDown {
-			return nil
+	var workers sync.WaitGroup
+	for range maxParallel {
+		workers.Go(func() {
+			for module, isShutDown := c.queue.Get(); !isShutDown; module, isShutDown = c.queue.Get() {
+				if e := c.take(module); e != nil {
+					c.work(ctx, e)
+				}
+				c.requestNext(module)
+				c.queue.Done(module)
+			}
+		})
+	}
+	workers.Wait()
+	return nil
+}
+
+// take returns the entry of a module whose check is due first, or nil if no check is due. An entry whose result nobody
+// has used for idlePeriod is not checked.
+func (c *Checker) take(module string) (first *entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for _, e := range c.checks {
+		if e.move.To.Module != module || e.due.IsZero() || e.due.After(now) {
+			continue
 		}
-		c.work(ctx, key)
-		c.queue.Done(key)
+		if now.Sub(e.used) > idlePeriod {
+			e.due, e.isIdle = time.Time{}, true
+			continue
+		}
+		if first == nil || e.due.Before(first.due) {
+			first = e
+		}
+	}
+	if first != nil {
+		first.due = time.Time{}
+	}
+	return first
+}
+
+// requestNext makes the queue return the module again when its next check is due. The queue keeps only the earliest of
+// several times, so the next time has to be given after each check.
+func (c *Checker) requestNext(module string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var next time.Time
+	for _, e := range c.checks {
+		if e.move.To.Module == module && !e.due.IsZero() && (next.IsZero() || e.due.Before(next)) {
+			next = e.due
+		}
+	}
+	if !next.IsZero() {
+		c.queue.AddAfter(module, time.Until(next))
 	}
 }
 
 // work makes one check and stores its result.
-func (c *Checker) work(ctx context.Context, key string) {
-	e := c.toCheck(key)
-	if e == nil {
-		return
-	}
+func (c *Checker) work(ctx context.Context, e *entry) {
 	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	digest, err := c.try(bounded, e.move)
 	if delay, isWaiting := loop.WaitDelay(err); isWaiting { // the request to the registry continues
-		c.queue.AddAfter(key, delay)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.request(e, delay)
 		return
 	}
 	if ctx.Err() != nil {
 		return
 	}
-	result := Result{Digest: digest}
+	result, again := Result{Digest: digest, Template: e.move.To.Digest()}, time.Duration(0)
 	if err != nil {
 		result = Result{Blocker: blockerOf(e.move, err)}
 		switch {
 		case isUnreadable(err):
-			c.queue.AddAfter(key, unreadableInterval)
+			again = unreadableInterval
 		case !errors.Is(err, reconcile.TerminalError(nil)):
-			c.queue.AddAfter(key, failedInterval)
+			again = failedInterval
 		}
 	}
-	if c.store(e, result) {
+	if c.store(e, result, again) {
 		c.Changed(e.move.To.Module)
 	}
 }
 
-// toCheck returns the entry of a requested check. toCheck returns nil if Check was not called for this entry for
-// idlePeriod.
-func (c *Checker) toCheck(key string) *entry {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.checks[key]
-	if e != nil && time.Since(e.used) > idlePeriod {
-		e.isIdle = true
-		return nil
-	}
-	return e
-}
-
-// store stores a result, and reports whether it is another one than before.
-func (c *Checker) store(e *entry, result Result) (isNew bool) {
+// store stores a result, and reports whether it is another one than before. again is the time until the check is
+// repeated; 0 means that it is not.
+func (c *Checker) store(e *entry, result Result, again time.Duration) (isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	isNew = !reflect.DeepEqual(e.result, result)
 	e.result = result
+	if again > 0 {
+		c.request(e, again)
+	}
 	return isNew
 }
 
@@ -282,7 +344,7 @@ func isUnreadable(err error) bool {
 func running(m Move) *v1beta2.RolloutBlocker {
 	return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightPending, Object: objectOf(m),
 		Message: fmt.Sprintf("version %s is being verified and rendered", m.To.Version),
-		Remedy:  "wait: the rollout begins by itself"}
+		Remedy:  "wait: the rollout goes on by itself"}
 }
 
 // blockerOf returns the blocker of a failed check.
@@ -297,7 +359,7 @@ func blockerOf(m Move, err error) *v1beta2.RolloutBlocker {
 	case isUnreadable(err):
 		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightPending, Object: objectOf(m),
 			Message: fmt.Sprintf("version %s cannot be read: %s", version, message),
-			Remedy:  "check the registry: the rollout begins by itself when the version can be read"}
+			Remedy:  "check the registry: the rollout goes on by itself when the version can be read"}
 	case isTerminal:
 		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: objectOf(m),
 			Message: fmt.Sprintf("version %s cannot be installed in any runtime: %s", version, message),
@@ -305,7 +367,7 @@ func blockerOf(m Move, err error) *v1beta2.RolloutBlocker {
 	}
 	return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: objectOf(m),
 		Message: fmt.Sprintf("version %s cannot be installed in any runtime: %s", version, message),
-		Remedy: "correct the cause: the rollout begins by itself after it; or move the channel to another " +
+		Remedy: "correct the cause: the rollout goes on by itself after it; or move the channel to another " +
 			"version"}
 }
 

@@ -20,9 +20,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-func version(of string, generation int64) Version {
+func version(of string) Version {
 	t := &v1beta2.ModuleTemplate{}
-	t.Name, t.Generation = "keda-"+of, generation
+	t.Name = "keda-" + of
 	return Version{Module: "keda", Version: of, Component: "example.com/keda", Template: t}
 }
 
@@ -69,7 +69,7 @@ func TestRepeats(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &registry{render: func(Version) (Content, error) { return Content{Digest: "sha256:a"}, c.err }}
 				checker := start(t, r)
-				move := Move{To: version("2.0.0", 1)}
+				move := Move{To: version("2.0.0")}
 				first := checker.Check(move)
 				if !first.IsRunning || first.Blocker == nil || first.Blocker.Code != v1beta2.ReasonPreflightPending {
 					t.Errorf("%s: before the first check: %+v", c.reason, first)
@@ -111,8 +111,8 @@ func codeOf(r Result) string {
 	return r.Blocker.Code
 }
 
-// TestEnds checks that a version passes after the cause of its failure was removed, and that a ModuleTemplate with
-// another generation is checked again.
+// TestEnds checks that a version passes after the cause of its failure was removed, and that a version with a changed
+// ModuleTemplate is checked again.
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var isSigned atomic.Bool
@@ -123,21 +123,113 @@ func TestEnds(t *testing.T) {
 			return Content{Digest: "sha256:a"}, nil
 		}}
 		checker := start(t, r)
-		checker.Check(Move{To: version("2.0.0", 1)})
+		checker.Check(Move{To: version("2.0.0")})
 		synctest.Wait()
-		if got := checker.Check(Move{To: version("2.0.0", 1)}); got.Blocker == nil ||
+		if got := checker.Check(Move{To: version("2.0.0")}); got.Blocker == nil ||
 			!strings.Contains(got.Blocker.Message, "no signature") || got.Blocker.Remedy == "" {
 			t.Errorf("unsigned: %+v", got.Blocker)
 		}
 		isSigned.Store(true)
 		time.Sleep(failedInterval + time.Second)
-		if got := checker.Check(Move{To: version("2.0.0", 1)}); got.Digest != "sha256:a" || r.changes.Load() != 2 {
+		if got := checker.Check(Move{To: version("2.0.0")}); got.Digest != "sha256:a" || r.changes.Load() != 2 {
 			t.Errorf("signed: %+v after %d changes", got, r.changes.Load())
 		}
-		if got := checker.Check(Move{To: version("2.0.0", 2)}); !got.IsRunning {
-			t.Errorf("another generation: %+v", got)
+		changed := version("2.0.0")
+		changed.Template.Spec.StateExpression = "true"
+		if got := checker.Check(Move{To: changed}); !got.IsRunning {
+			t.Errorf("another content: %+v", got)
 		}
 	})
+}
+
+// TestParallel checks that a version that takes long delays only the versions of its own module, that at most one
+// version of a module and maxParallel of all modules are checked at the same time, and that no request is lost.
+func TestParallel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int32
+		r := &registry{render: func(v Version) (Content, error) {
+			most.Store(max(most.Load(), now.Add(1)))
+			defer now.Add(-1)
+			if v.Module == "slow" || strings.HasPrefix(v.Module, "many") {
+				time.Sleep(checkTimeout)
+				return Content{}, context.DeadlineExceeded
+			}
+			return Content{Digest: "sha256:a"}, nil
+		}}
+		checker := start(t, r)
+		move := func(module, of string) Move {
+			v := version(of)
+			v.Module = module
+			return Move{To: v}
+		}
+		checker.Check(move("slow", "1.0.0"))
+		checker.Check(move("slow", "2.0.0"))
+		synctest.Wait()
+		if n := r.renderings.Load(); n != 1 {
+			t.Errorf("%d renderings of one module at the same time", n)
+		}
+		checker.Check(move("quick", "1.0.0"))
+		synctest.Wait()
+		if got := checker.Check(move("quick", "1.0.0")); got.Digest == "" {
+			t.Errorf("it waits for the slow module: %+v", got)
+		}
+		for i := range 2 * maxParallel {
+			checker.Check(move(fmt.Sprint("many-", i), "1.0.0"))
+		}
+		synctest.Wait()
+		if n := most.Load(); n != maxParallel {
+			t.Errorf("%d renderings at the same time, want %d", n, maxParallel)
+		}
+		for range 13 { // three rounds of maxParallel
+			time.Sleep(time.Minute)
+			checker.Check(move("slow", "1.0.0"))
+			checker.Check(move("slow", "2.0.0"))
+		}
+		for _, of := range []string{"1.0.0", "2.0.0"} {
+			if got := checker.Check(move("slow", of)); got.IsRunning || got.Blocker == nil {
+				t.Errorf("version %s was never checked: %+v", of, got)
+			}
+		}
+		time.Sleep(time.Hour) // no check is made any more
+	})
+}
+
+// TestDigest checks which changes of a version are another content.
+func TestDigest(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(v *Version)
+		want   bool
+	}{
+		"Nothing":   {"it is the same version", func(*Version) {}, false},
+		"Component": {"it is pulled from another place", func(v *Version) { v.Component = "example.com/other" }, true},
+		"Data": {"the custom resource is installed", func(v *Version) {
+			v.Template.Spec.Data = &unstructured.Unstructured{Object: map[string]any{"kind": "Keda"}}
+		}, true},
+		"Upgrade": {"it decides which runtimes get it", func(v *Version) {
+			v.Template.Spec.Upgrade = &v1beta2.ModuleUpgrade{From: ">=1.0.0"}
+		}, true},
+		"Accepted": {"the registry has another content", func(v *Version) {
+			v.Template.Annotations = map[string]string{v1beta2.AnnotationAcceptContent: "sha256:b"}
+		}, true},
+		"FirstRecord": {"the manager records the content that it has verified", func(v *Version) {
+			v.Template.Annotations = map[string]string{v1beta2.AnnotationContentDigest: "sha256:a"}
+		}, false},
+		"Links": {"they are for information", func(v *Version) {
+			v.Template.Spec.Resources = []v1beta2.ResourceLink{{Name: "docs", Link: "https://example.com"}}
+			v.Template.Spec.Info = &v1beta2.ModuleInfo{Repository: "https://example.com"}
+		}, false},
+		"Written": {"the status or a label was written", func(v *Version) { v.Template.ResourceVersion = "2" }, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			before, after := version("2.0.0"), version("2.0.0")
+			c.change(&after)
+			if is := before.Digest() != after.Digest(); is != c.want {
+				t.Errorf("%s: another digest: %t", c.reason, is)
+			}
+		})
+	}
 }
 
 // crd returns a CustomResourceDefinition with versions, of which the last one is stored.
@@ -189,7 +281,7 @@ func TestCRDs(t *testing.T) {
 					return Content{Digest: "sha256:b", CRDs: []*unstructured.Unstructured{c.to}}, nil
 				}}
 				checker := start(t, r)
-				move := Move{From: version("1.0.0", 1), To: version("2.0.0", 1)}
+				move := Move{From: version("1.0.0"), To: version("2.0.0")}
 				checker.Check(move)
 				synctest.Wait()
 				got := checker.Check(move)
