@@ -86,6 +86,75 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
+// TestPauseWaits checks that klm waits for the status with --wait only, and shows that it waits.
+func TestPauseWaits(t *testing.T) {
+	cases := []struct {
+		fixture.Case
+		records bool // the manager records the pause
+	}{
+		{fixture.Case{Reason: "the manager records it", Args: "runtime pause runtime-a --reason x --wait",
+			Want: []string{"runtime-a is paused"}}, true},
+		{fixture.Case{Reason: "no manager works", Args: "runtime pause runtime-a --reason x --wait --timeout=10ms",
+			Code: console.ExitNotReady, Want: []string{"  waiting for the manager to record the pause\n",
+				"not done after 10ms: waiting for the manager to record the pause"}}, false},
+		{fixture.Case{Reason: "a pause is not delayed", Args: "runtime pause runtime-a --reason x --timeout=10ms",
+			Want: []string{"runtime-a is paused"}}, false},
+		{fixture.Case{Reason: "several runtimes", Args: "runtime pause -l team=blue --reason x --yes --wait --timeout=10ms",
+			Code: console.ExitNotReady, Want: []string{"waiting for the manager to record the pause"}}, false},
+	}
+	for _, c := range cases {
+		s := fixture.NewServer(t, runtimeA()...)
+		s.Reconcile = func(o *unstructured.Unstructured) *unstructured.Unstructured {
+			if modules, _, _ := unstructured.NestedSlice(o.Object, "status", "modules"); c.records && len(modules) > 0 {
+				modules[0].(map[string]any)["reason"] = v1beta2.ReasonKymaPaused
+				if err := unstructured.SetNestedSlice(o.Object, modules, "status", "modules"); err != nil {
+					t.Error(err)
+				}
+			}
+			return o
+		}
+		c.Check(t, Commands, s.Kubeconfig)
+	}
+}
+
+// TestPauseProgress checks when the status counts as the status after a pause or after its end.
+func TestPauseProgress(t *testing.T) {
+	status := func(modules ...v1beta2.ModuleStatus) *v1beta2.Kyma {
+		return &v1beta2.Kyma{Status: v1beta2.KymaStatus{Modules: modules}}
+	}
+	entry := func(name, reason, message string) v1beta2.ModuleStatus {
+		return v1beta2.ModuleStatus{Name: name, State: v1beta2.StateReady, Reason: reason, Message: message}
+	}
+	removing := v1beta2.ModuleStatus{Name: "keda", State: v1beta2.StateDeleting}
+	ready, paused := entry("sample", "", ""), entry("sample", v1beta2.ReasonKymaPaused, "Kim")
+	cases := map[string]struct {
+		reason   string
+		before   *v1beta2.Kyma
+		now      *v1beta2.Kyma
+		module   string
+		isPaused bool
+		want     string
+	}{
+		"NotYet": {"the status is the former one", status(ready), status(ready), "", true, "record the pause"},
+		"Recorded": {"one module shows it", status(ready), status(paused, entry("keda", "PullFailed", "")), "", true,
+			"done"},
+		"OtherModule": {"another module is paused", status(ready), status(ready, entry("keda",
+			v1beta2.ReasonModulePaused, "Kim")), "sample", true, "record the pause"},
+		"NoModules": {"nothing can show it", status(), status(), "", true, "done"},
+		"Removing":  {"a deletion proceeds", status(removing), status(removing), "", true, "done"},
+		"Deleted":   {"the runtime was deleted", status(ready), nil, "", true, "done"},
+		"Resuming":  {"the status is the former one", status(paused), status(paused), "", false, "end the pause"},
+		"Resumed":   {"no module shows it", status(paused), status(ready), "", false, "done"},
+		"InRuntime": {"another pause is in force now", status(paused), status(entry("sample",
+			v1beta2.ReasonModulePaused, "ann")), "", false, "done"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			fixture.CheckProgress(t, c.reason, c.want, pauseProgress(c.now, c.module, &c.before.Status, c.isPaused))
+		})
+	}
+}
+
 func TestAddOptions(t *testing.T) {
 	valid := addOptions{name: "runtime-a", file: "f", channel: "regular"}
 	cases := map[string]struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,7 +24,7 @@ func runtimePauseCommand(a *console.App) *cobra.Command {
 	c := a.Command("pause RUNTIME… | -l SELECTOR --reason TEXT [--module MODULE]",
 		"stop all changes in runtimes, or of one of their modules, until they are resumed",
 		"Workloads keep running, and are neither updated nor repaired. Deletions still proceed. Before it pauses several "+
-			"runtimes, klm asks.", `
+			"runtimes, klm asks. With --wait, klm waits until the manager has recorded the pause in the status.", `
 klm runtime pause runtime-a --reason "migration of the database, ask Kim"
 klm runtime pause runtime-a --module sample --reason "2.0.0 is being investigated"
 klm runtime pause -l kyma-project.io/region=eu-central-1 --reason "outage of the region" --yes`,
@@ -42,7 +43,9 @@ func runtimeResumeCommand(a *console.App) *cobra.Command {
 	var module string
 	v := &fleetlist.Verb{Question: "Resume %s?"}
 	c := a.Command("resume RUNTIME… | -l SELECTOR [--module MODULE]",
-		"resume paused runtimes, or one of their modules", "Before it resumes several runtimes, klm asks.", `
+		"resume paused runtimes, or one of their modules",
+		"Before it resumes several runtimes, klm asks. With --wait, klm waits until the manager has recorded the end of "+
+			"the pause in the status.", `
 klm runtime resume runtime-a
 klm runtime resume runtime-a --module sample
 klm runtime resume runtime-a runtime-b --yes`,
@@ -55,6 +58,8 @@ klm runtime resume runtime-a runtime-b --yes`,
 
 func pauseFlags(a *console.App, c *cobra.Command, v *fleetlist.Verb, module *string) {
 	v.Register(a, c)
+	v.NoWait = true // a manager that does not work must not delay a pause
+	c.Flags().Lookup("no-wait").DefValue, c.Flags().Lookup("wait").DefValue = "true", "false"
 	c.Flags().StringVar(module, "module", "", "only this module")
 	console.CompleteFlag(c, "module", connection.ModulesOfRuntime(a))
 }
@@ -68,15 +73,15 @@ func setPause(ctx context.Context, a *console.App, v *fleetlist.Verb, names []st
 		return err
 	}
 	v.Plan = func(ctx context.Context, _ *console.App, c *connection.Cluster, name string) (fleetlist.Plan, error) {
-		return planPause(ctx, c, name, module, reason)
+		return planPause(ctx, c, name, module, reason, v.WaitFlags)
 	}
 	return v.Run(ctx, a, c, names)
 }
 
 // planPause checks whether a runtime or one of its modules can be paused. If the parameter reason is nil, planPause
 // checks whether the runtime or the module can be resumed.
-func planPause(ctx context.Context, c *connection.Cluster, name, module string, reason *string) (
-	p fleetlist.Plan, err error) {
+func planPause(ctx context.Context, c *connection.Cluster, name, module string, reason *string,
+	wait console.WaitFlags) (p fleetlist.Plan, err error) {
 	k, err := c.Kyma(ctx, name)
 	if err != nil {
 		return p, err
@@ -104,7 +109,8 @@ func planPause(ctx context.Context, c *connection.Cluster, name, module string, 
 	if reason == nil {
 		p.Would.Result = what + " would be resumed"
 	}
-	p.Do = func(ctx context.Context, _ *console.App) (console.Outcome, error) {
+	before := k.Status.DeepCopy()
+	p.Do = func(ctx context.Context, a *console.App) (console.Outcome, error) {
 		if err := c.Patch(ctx, k, client.RawPatch(types.MergePatchType, patch),
 			client.FieldOwner(connection.FieldOwner)); err != nil {
 			return console.Outcome{}, c.Explain(err, "annotating Kyma "+name)
@@ -115,7 +121,42 @@ func planPause(ctx context.Context, c *connection.Cluster, name, module string, 
 				done = fmt.Sprintf("%s: %s", what, channel.PauseBlocker(k, module).Message)
 			}
 		}
+		if !wait.NoWait {
+			if err := connection.WaitForKyma(ctx, a, c, name, wait.Timeout, func(k *v1beta2.Kyma) connection.Progress {
+				return pauseProgress(k, module, before, reason != nil)
+			}); err != nil {
+				return console.Outcome{}, err
+			}
+		}
 		return console.Outcome{Object: what, Result: done}, nil
 	}
 	return p, nil
+}
+
+// pauseProgress compares the status of the modules of a runtime, or of one of them, with their status before they were
+// paused or resumed. One module that shows the pause is sufficient: another one may show an error instead. A runtime
+// without modules shows no pause.
+func pauseProgress(k *v1beta2.Kyma, module string, before *v1beta2.KymaStatus, isPaused bool) connection.Progress {
+	if k == nil {
+		return connection.Progress{Done: true}
+	}
+	modules, shows, showsFormer := 0, false, false
+	for i := range k.Status.Modules {
+		m := &k.Status.Modules[i]
+		if module != "" && m.Name != module || m.State == v1beta2.StateDeleting {
+			continue
+		}
+		modules++
+		if m.Reason != v1beta2.ReasonKymaPaused && m.Reason != v1beta2.ReasonModulePaused {
+			continue
+		}
+		shows = true
+		showsFormer = showsFormer || slices.ContainsFunc(before.Modules, func(was v1beta2.ModuleStatus) bool {
+			return was.Name == m.Name && was.Reason == m.Reason && was.Message == m.Message
+		})
+	}
+	if isPaused {
+		return connection.Progress{Done: shows || modules == 0, Text: "waiting for the manager to record the pause"}
+	}
+	return connection.Progress{Done: !showsFormer, Text: "waiting for the manager to end the pause"}
 }
