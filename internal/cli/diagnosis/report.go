@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
@@ -435,12 +436,29 @@ func eventTime(e *corev1.Event) time.Time {
 	return t
 }
 
+// compareVersions compares two events by the order in which the API server has written them. The times of events in a
+// runtime have a precision of one second only. The result is 0 if the order is not known.
+func compareVersions(a, b *corev1.Event) int {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	if err != nil {
+		return 0
+	}
+	return order
+}
+
 // lastEvents returns at most limit events. The newest event is first. The manager records some events both for the Kyma
 // and for the Manifest of the module: the result contains such an event once.
 func (f *Facts) lastEvents(limit int) []eventLine {
-	all := []eventLine{}
+	events := make([]*corev1.Event, len(f.Events))
 	for i := range f.Events {
-		e := &f.Events[i]
+		events[i] = &f.Events[i]
+	}
+	slices.SortStableFunc(events, func(a, b *corev1.Event) int {
+		return cmp.Or(eventTime(b).Compare(eventTime(a)), compareVersions(b, a), strings.Compare(a.Reason, b.Reason),
+			strings.Compare(a.Message, b.Message))
+	})
+	all := []eventLine{}
+	for _, e := range events {
 		if of := e.InvolvedObject; of.Kind == "Kyma" && of.UID != f.Kyma.UID {
 			continue // the event is about an earlier Kyma with the same name
 		}
@@ -451,10 +469,6 @@ func (f *Facts) lastEvents(limit int) []eventLine {
 		all = append(all, eventLine{eventTime(e), count, e.Type, e.InvolvedObject.Kind + " " + e.InvolvedObject.Name,
 			e.Reason, e.Message})
 	}
-	slices.SortStableFunc(all, func(a, b eventLine) int {
-		return cmp.Or(b.Last.Compare(a.Last), strings.Compare(a.Reason, b.Reason),
-			strings.Compare(a.Message, b.Message))
-	})
 	seen := map[string]string{} // objects by reason and message
 	all = slices.DeleteFunc(all, func(e eventLine) bool {
 		first, found := seen[e.Reason+e.Message]

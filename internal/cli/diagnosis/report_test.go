@@ -162,3 +162,38 @@ func TestLastEvents(t *testing.T) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 }
+
+// TestEventsOfOneSecond checks that events with the same time are in the order in which they were written, if that is
+// known. Resource versions are compared as numbers.
+func TestEventsOfOneSecond(t *testing.T) {
+	event := func(reason, version string) corev1.Event {
+		return corev1.Event{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}, Reason: reason,
+			InvolvedObject: corev1.ObjectReference{Kind: "Manifest", Name: "a"},
+			LastTimestamp:  fixture.Ago(time.Minute)}
+	}
+	cases := map[string]struct {
+		reason string
+		events []corev1.Event
+		want   string
+	}{
+		"Numbers": {"the newest is first", []corev1.Event{event("Upgraded", "9"), event("Enabled", "8"),
+			event("Failed", "10")}, "Failed Upgraded Enabled"},
+		"Unknown": {"without versions, the order is always the same", []corev1.Event{event("Upgraded", ""),
+			event("Enabled", "")}, "Enabled Upgraded"},
+		"NoNumber": {"a server may have other versions", []corev1.Event{event("Upgraded", "b"), event("Enabled", "a")},
+			"Enabled Upgraded"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := fixture.Facts()["unreachable"]
+			f.Catalog, f.Now, f.Events = fixture.Catalog(), fixture.Noon, c.events
+			var got []string
+			for _, e := range f.Report("").Events {
+				got = append(got, e.Reason)
+			}
+			if text := strings.Join(got, " "); text != c.want {
+				t.Errorf("%s: %s, want %s", c.reason, text, c.want)
+			}
+		})
+	}
+}
