@@ -12,7 +12,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
@@ -238,6 +240,57 @@ func TestUnverified(t *testing.T) {
 	all := x.Snapshot().unverified(x.now())
 	if len(all) != maxSignatures || all[Version{"a", "1.0.0"}] != "r-004" || all[Version{"c", ""}] != "" {
 		t.Errorf("%d versions: %v", len(all), all)
+	}
+}
+
+// TestMandatorySignature checks that the finding about the version of a mandatory module is read from a runtime that
+// has this version, although the members do not contain mandatory modules.
+func TestMandatorySignature(t *testing.T) {
+	const component = "kyma-project.io/module/guard"
+	release := &v1beta2.ModuleReleaseMeta{}
+	release.Namespace, release.Name = v1beta2.ControlPlaneNamespace, "guard"
+	release.Spec = v1beta2.ModuleReleaseMetaSpec{ModuleName: "guard", OCMComponentName: component,
+		Mandatory: &v1beta2.MandatoryVersion{Version: "2.0.0"}}
+	release.Status.Channels = []v1beta2.ChannelStatus{{Channel: v1beta2.MandatoryChannel, Version: "1.0.0"}}
+	objects := []client.Object{release}
+	for runtime, version := range map[string]string{"runtime-a": "1.0.0", "runtime-b": "2.0.0"} {
+		kyma := fixture.Facts()["healthy"].Kyma
+		kyma.Name = runtime
+		m := fixture.Manifest(version, version)
+		m.Namespace, m.Name = v1beta2.ControlPlaneNamespace, v1beta2.ManifestName(runtime, component, "guard")
+		m.Status.Conditions = []metav1.Condition{fixture.Condition(v1beta2.ConditionSignature, "True",
+			"SignatureVerified", "signed for "+version)}
+		objects = append(objects, kyma, &m)
+	}
+	server := fixture.NewServer(t, objects...)
+	c, err := connection.ControlPlane(t.Context(), fixture.App(server.Kubeconfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for runtime, version := range map[string]string{"runtime-a": "1.0.0", "runtime-b": "2.0.0"} {
+		is, known, err := readSignature(t.Context(), c, release, Version{"guard", version}, runtime)
+		if err != nil || !known || !is.Verified || is.Message != "signed for "+version {
+			t.Errorf("%s: %+v, %t, %v", version, is, known, err)
+		}
+	}
+	for _, runtime := range []string{"runtime-a", "runtime-c"} {
+		is, known, err := readSignature(t.Context(), c, release, Version{"guard", "2.0.0"}, runtime)
+		if known || err != nil {
+			t.Errorf("%s does not have the version: %+v, %v", runtime, is, err)
+		}
+	}
+	s := &Snapshot{Members: []*fleetlist.Member{member("runtime-a", "1", "Ready"), member("runtime-b", "1", "Ready")},
+		Catalog: connection.NewCatalog([]v1beta2.ModuleReleaseMeta{*release}, nil)}
+	seen := map[string]bool{}
+	for round := range 2 {
+		wanted := s.unverified(fixture.Noon.Add(time.Duration(round) * signatureInterval))
+		seen[wanted[Version{"guard", "2.0.0"}]] = true
+		if wanted[Version{"guard", "1.0.0"}] == "" {
+			t.Errorf("the proven version is not read: %v", wanted)
+		}
+	}
+	if len(seen) != 2 || !s.IsUsed(Version{"guard", "1.0.0"}) || s.IsUsed(Version{"guard", "0.9.0"}) {
+		t.Errorf("the runtimes in two rounds are %v", seen)
 	}
 }
 

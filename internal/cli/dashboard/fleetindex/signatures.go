@@ -3,6 +3,7 @@ package fleetindex
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -50,12 +51,12 @@ func (x *Index) followSignatures(ctx context.Context, c *connection.Cluster) err
 		}
 		found := map[Version]Signature{}
 		for v, runtime := range s.unverified(x.now()) {
-			is, err := readSignature(ctx, c, v, runtime)
+			is, known, err := readSignature(ctx, c, s.Catalog.Releases[v.Module], v, runtime)
 			if console.ExitCode(c.Explain(err, "reading the signatures of "+v.Module)) == console.ExitForbidden {
 				delay = signatureAge // the user may not read Manifests
 				break
 			}
-			if err == nil {
+			if err == nil && known {
 				is.at = x.now()
 				found[v] = is
 			}
@@ -71,7 +72,8 @@ func (x *Index) followSignatures(ctx context.Context, c *connection.Cluster) err
 }
 
 // unverified returns at most maxSignatures versions whose signatures were not read within signatureAge. For each
-// version, the result has a runtime with this version. A runtime in which the version is Ready is preferred.
+// version, the result has a runtime with this version. A runtime in which the version is Ready is preferred. Which
+// runtimes have the version of a mandatory module is not known: the result has any runtime for such a version.
 func (s *Snapshot) unverified(now time.Time) map[Version]string {
 	all, isReady := map[Version]string{}, map[Version]bool{}
 	for _, m := range s.Members {
@@ -88,38 +90,79 @@ func (s *Snapshot) unverified(now time.Time) map[Version]string {
 			}
 		}
 	}
+	for v := range s.mandatory() {
+		if known, is := s.Signatures[v]; (!is || now.Sub(known.at) >= signatureAge) && len(s.Members) > 0 &&
+			len(all) < maxSignatures {
+			// Which runtimes have the version is not known, so another runtime is read in each round.
+			round := int(now.Unix() / int64(signatureInterval.Seconds()))
+			all[v] = s.Members[round%len(s.Members)].Metadata.Name
+		}
+	}
 	return all
 }
 
-// readSignature reads the finding of the manager about the signatures of a version in one runtime.
-func readSignature(ctx context.Context, c *connection.Cluster, v Version, runtime string) (is Signature, err error) {
+// mandatory returns the versions of mandatory modules that runtimes have: the one in the spec of the release, and the
+// proven one. The members do not contain mandatory modules.
+func (s *Snapshot) mandatory() map[Version]bool {
+	all := map[Version]bool{}
+	for name, release := range s.Catalog.Releases {
+		if !release.IsMandatory() {
+			continue
+		}
+		all[Version{name, release.Spec.Mandatory.Version}] = true
+		if is := release.ChannelStatus(v1beta2.MandatoryChannel); is != nil && is.Version != "" {
+			all[Version{name, is.Version}] = true
+		}
+	}
+	return all
+}
+
+// IsUsed reports whether runtimes have a version, as far as the members and the catalog show it.
+func (s *Snapshot) IsUsed(v Version) bool {
+	return s.mandatory()[v] || slices.ContainsFunc(s.Tally().Versions, func(n VersionCount) bool {
+		return n.Module == v.Module && n.Version == v.Version
+	})
+}
+
+// readSignature reads the finding of the manager about the signatures of a version in one runtime. known is false if
+// the runtime does not have this version of a mandatory module.
+func readSignature(ctx context.Context, c *connection.Cluster, release *v1beta2.ModuleReleaseMeta, v Version,
+	runtime string) (is Signature, known bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, onDemandTimeout)
 	defer cancel()
-	// two reads by name are cheap: an API server finds objects by their labels only by looking at all objects
-	k := &v1beta2.Kyma{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: runtime}, k); err != nil {
-		return is, err
-	}
 	is.Runtime = runtime
-	entry := k.ModuleStatus(v.Module)
-	if entry == nil || entry.Manifest == nil {
-		return is, nil
+	name, isMandatory := "", release.IsMandatory()
+	// reads by name are cheap: an API server finds objects by their labels only by looking at all objects
+	if isMandatory {
+		name = v1beta2.ManifestName(runtime, release.Spec.OCMComponentName, v.Module)
+	} else {
+		k := &v1beta2.Kyma{}
+		if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: runtime}, k); err != nil {
+			return is, false, err
+		}
+		entry := k.ModuleStatus(v.Module)
+		if entry == nil || entry.Manifest == nil {
+			return is, true, nil
+		}
+		name = entry.Manifest.Metadata.Name
 	}
 	m := &v1beta2.Manifest{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: entry.Manifest.Metadata.Name}, m); err != nil {
-		return is, client.IgnoreNotFound(err)
+	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, m); err != nil {
+		return is, !isMandatory, client.IgnoreNotFound(err)
 	}
+	hasVersion := m.Status.Version == v.Version && m.Spec.Version == v.Version
 	found := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionSignature)
-	if m.Status.Version == v.Version && m.Spec.Version == v.Version && found != nil {
+	if hasVersion && found != nil {
 		is.Verified, is.Message = found.Status == metav1.ConditionTrue, found.Message
 	}
-	return is, nil
+	return is, hasVersion || !isMandatory, nil
 }
 
 // LoadSignatures adds findings. Findings about versions that no runtime has are dropped.
 func (x *Index) LoadSignatures(found map[Version]Signature) {
-	used := map[Version]bool{}
-	for _, n := range x.Snapshot().Tally().Versions {
+	s := x.Snapshot()
+	used := s.mandatory()
+	for _, n := range s.Tally().Versions {
 		used[Version{n.Module, n.Version}] = true
 	}
 	x.mu.Lock()

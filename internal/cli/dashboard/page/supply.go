@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"net/url"
-	"slices"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
@@ -38,13 +37,11 @@ func (r *request) contentTable(name string) table {
 
 // verifiedCells show the finding of the manager about the signatures of a version, and its message.
 func (r *request) verifiedCells(module, version string) []cell {
-	is, found := r.fleet.Signatures[fleetindex.Version{Module: module, Version: version}]
-	isUsed := slices.ContainsFunc(r.fleet.Tally().Versions, func(n fleetindex.VersionCount) bool {
-		return n.Module == module && n.Version == version
-	})
+	v := fleetindex.Version{Module: module, Version: version}
+	is, found := r.fleet.Signatures[v]
 	at := "/runtimes/" + is.Runtime + "/" + module
 	switch {
-	case !found && isUsed:
+	case !found && r.fleet.IsUsed(v):
 		return []cell{{Text: "not known"}, {Text: "it was not read yet", Wide: true}}
 	case !found:
 		return []cell{{Text: "not known"}, {Text: "no runtime has this version", Wide: true}}
