@@ -699,7 +699,7 @@ func TestColumns(t *testing.T) {
 			map[string]any{"Name": "sample", "State": "Error", "Channel": "fast", "Modules": "1/2", "Age": nil,
 				"Versions": "keda@2.1.0 (fast), sample (fast, Error)", "Reason": "WorkloadFailed",
 				"Message": "it fails", "Changed": "2026-08-01T12:00:00Z", "Agent": true, "Paused": "ask Kim",
-				"Skip Windows": true, "Last Heartbeat": nil, "Kubernetes": "v1.34.2"}},
+				"Skip Windows": true, "Last Heartbeat": nil, "Kubernetes": "v1.34.2", "Created": nil}},
 		"Manifest": {"Manifest",
 			"{metadata: {name: m, labels: {operator.kyma-project.io/kyma-name: runtime-a, " +
 				"operator.kyma-project.io/module-name: keda}}, spec: {version: 1.1.0}, status: {state: Processing, " +

@@ -35,6 +35,7 @@ const NoChannel = "none"
 // +kubebuilder:printcolumn:name="Last Heartbeat",type=string,priority=1,JSONPath=`.status.agent.lastHeartbeat`,description="Time of the last heartbeat of an agent that is not connected"
 // +kubebuilder:printcolumn:name="Skip Windows",type=boolean,priority=1,JSONPath=`.spec.skipMaintenanceWindows`,description="Whether updates wait for no maintenance window"
 // +kubebuilder:printcolumn:name="Kubernetes",type=string,priority=1,JSONPath=`.status.kubernetesVersion`,description="Version of Kubernetes in the runtime"
+// +kubebuilder:printcolumn:name="Created",type=string,priority=1,JSONPath=`.metadata.creationTimestamp`,description="Time of the creation"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.metadata.name.size() <= 63",optionalOldSelf=true,fieldPath=".metadata",message="metadata.name must be at most 63 characters long, because it becomes the value of a label"
 type Kyma struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -58,7 +58,7 @@ klm runtime list -o custom-columns=NAME:.name,WHY:.reason --watch`,
 func listRuntimesOf(ctx context.Context, a *console.App, contexts []string, l *console.Listing) error {
 	lists := make([]runtimeList, len(contexts))
 	failed := connection.EachControlPlane(ctx, a, contexts, func(i int, c *connection.Cluster) error {
-		return fleetlist.ListFor(ctx, c, l, true, func(m *fleetlist.Member) {
+		return fleetlist.ListRows(ctx, c, l, func(m *fleetlist.Member) {
 			row := rowOf(m)
 			row.Context = c.Context
 			lists[i] = append(lists[i], row)
@@ -87,7 +87,7 @@ func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l 
 	all := runtimeList{}
 	if !l.Watch {
 		add := func(m *fleetlist.Member) { all = append(all, rowOf(m)) }
-		if err := fleetlist.ListFor(ctx, c, l, true, add); err != nil {
+		if err := fleetlist.ListRows(ctx, c, l, add); err != nil {
 			return err
 		}
 		all, err := arrange(l, all)

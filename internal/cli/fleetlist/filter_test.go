@@ -10,6 +10,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
+// listing returns a listing with the filters of some flags.
+func listing(t *testing.T, flags []string) *console.Listing {
+	t.Helper()
+	var l console.Listing
+	cmd := &cobra.Command{}
+	l.Register(cmd, append(slices.Clone(Filters), console.FilterKubernetes)...)
+	if err := cmd.ParseFlags(flags); err != nil {
+		t.Fatal(err)
+	}
+	return &l
+}
+
 func TestMatches(t *testing.T) {
 	m := &Member{}
 	m.Spec.Channel, m.Status.State = "regular", v1beta2.StateError
@@ -45,13 +57,7 @@ func TestMatches(t *testing.T) {
 		"ModuleReason":     {"and the reason", []string{"--module=keda", "--reason=WorkloadFailed"}, false},
 	}
 	for name, c := range cases {
-		var l console.Listing
-		cmd := &cobra.Command{}
-		l.Register(cmd, append(slices.Clone(Filters), console.FilterKubernetes)...)
-		if err := cmd.ParseFlags(c.args); err != nil {
-			t.Fatal(err)
-		}
-		if got := m.Matches(&l); got != c.want {
+		if got := m.Matches(listing(t, c.args)); got != c.want {
 			t.Errorf("%s: %s: %v, want %v", name, c.reason, got, c.want)
 		}
 	}

@@ -16,8 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// maxIncomplete is the maximum number of Kymas that ListBrief reads one by one, because their rows in the Table lack
-// data.
+// maxIncomplete is the maximum number of Kymas that are read one by one, because their rows in the Table lack data.
 const maxIncomplete = 200
 
 // ListFor calls the function each for every Kyma that the filters of a listing accept. ListFor lists the Kymas like
@@ -36,10 +35,53 @@ func ListFor(ctx context.Context, c *connection.Cluster, l *console.Listing, ful
 	return ListBrief(ctx, c, selector, accepted)
 }
 
+// ListRows calls the function each for every Kyma that the filters of a listing accept. The state, the reason, the
+// message, the agent and the other fields of a line of output are the same as with [List]. ListRows reads columns like
+// [ListBrief]. After that, ListRows reads only the Kymas whose messages are not in the columns: the Kymas that are not
+// Ready or have a reason. If these are many, ListRows lists whole Kymas like List.
+func ListRows(ctx context.Context, c *connection.Cluster, l *console.Listing, each func(*Member)) error {
+	full := func() error { return ListFor(ctx, c, l, true, each) }
+	if l.Value(console.FilterReason) != "" {
+		return full()
+	}
+	all, incomplete, err := readTables(ctx, c, l.Value(console.FilterLabels), "None")
+	if errors.Is(err, errNoColumns) {
+		return full()
+	}
+	if err != nil {
+		return err
+	}
+	var rows []*Member
+	for _, m := range all {
+		reason, _ := m.Blocker()
+		switch {
+		case m.Metadata.CreationTimestamp == "": // an older CRD
+			return full()
+		case !m.Matches(l):
+		case m.State() != v1beta2.StateReady || reason != "":
+			incomplete = append(incomplete, m.Metadata.Name)
+		default:
+			rows = append(rows, m)
+		}
+	}
+	if len(incomplete) > maxIncomplete {
+		return full()
+	}
+	read, err := Read(ctx, c, incomplete)
+	if err != nil {
+		return err
+	}
+	for _, m := range append(rows, read...) {
+		if m.Matches(l) {
+			each(m)
+		}
+	}
+	return nil
+}
+
 // ListBrief does the same as [List], but requests Kymas as Tables with the columns of kubectl get. An API server needs
-// a fraction of the time for Tables. The members have no creation time and no condition except Ready, and their modules
-// have no messages. If the CRD does not have the columns that klm needs, or if many rows lack data, ListBrief lists
-// whole Kymas like [List].
+// a fraction of the time for Tables. The members have no condition except Ready, and their modules have no messages. If
+// the CRD does not have the columns that klm needs, or if many rows lack data, ListBrief lists whole Kymas like [List].
 func ListBrief(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) error {
 	return listTables(ctx, c, selector, "None", each)
 }
@@ -150,6 +192,7 @@ const (
 	columnHeartbeat
 	columnSkipWindows
 	columnKubernetes
+	columnCreated
 )
 
 // optionalColumns is the first of the columns that an older CRD does not have.
@@ -159,7 +202,7 @@ const optionalColumns = columnHeartbeat
 var columnNames = []string{columnName: "Name", columnState: "State", columnChannel: "Channel", columnModules: "Modules",
 	columnVersions: "Versions", columnReason: "Reason", columnMessage: "Message", columnChanged: "Changed",
 	columnAgent: "Agent", columnPaused: "Paused", columnHeartbeat: "Last Heartbeat",
-	columnSkipWindows: "Skip Windows", columnKubernetes: "Kubernetes"}
+	columnSkipWindows: "Skip Windows", columnKubernetes: "Kubernetes", columnCreated: "Created"}
 
 // errNoColumns reports that the API server does not return the columns of columnNames.
 var errNoColumns = errors.New("the API server does not return the columns of this version of the CRD")
@@ -245,6 +288,7 @@ func memberOf(cell func(column int) any) (m *Member, ok bool) {
 	}
 	m = &Member{}
 	m.Metadata.Name, m.Spec.Channel = text(columnName), text(columnChannel)
+	m.Metadata.CreationTimestamp = text(columnCreated)
 	m.Spec.SkipWindows, _ = cell(columnSkipWindows).(bool)
 	if paused, isSet := cell(columnPaused).(string); isSet {
 		m.Metadata.Annotations.Paused = &paused

@@ -9,13 +9,17 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
@@ -26,7 +30,7 @@ func TestListBrief(t *testing.T) {
 	columns := slices.Clone(columnNames)
 	row := func(name, versions string) []any {
 		return []any{name, "Error", "regular", "1/2", versions, "WorkloadFailed", "it fails", "2026-08-01T12:00:00Z",
-			false, nil, "2026-08-01T11:00:00Z", nil, "v1.34.2"}
+			false, nil, "2026-08-01T11:00:00Z", nil, "v1.34.2", nil}
 	}
 	const summary = "keda@2.1.0 (fast), sample@1.0.0 (regular, Error, WorkloadFailed)"
 	page := func(columns []string, next string, rows ...[]any) string {
@@ -159,6 +163,118 @@ func TestListBrief(t *testing.T) {
 	}
 }
 
+// TestListRows checks that the line of each Kyma is the same as with List, and which Kymas are read for it.
+func TestListRows(t *testing.T) {
+	ready := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{
+		Name: "sample", Version: "1.0.0", Channel: "regular", State: v1beta2.StateReady})
+	ready.CreationTimestamp, ready.Status.KubernetesVersion = fixture.Ago(time.Hour), "v1.34.2"
+	ready.Status.Agent = &v1beta2.AgentStatus{Connected: true}
+	ready.Annotations = map[string]string{v1beta2.AnnotationPaused: "Kim"}
+	fails := ready.DeepCopy()
+	fails.Name, fails.Status.State = "fails", v1beta2.StateError
+	fails.Status.Modules[0].State, fails.Status.Modules[0].Reason = v1beta2.StateError, v1beta2.ReasonWorkloadFailed
+	fails.Status.Modules[0].Message = "Deployment sample has no replica"
+	fails.Status.Conditions = []metav1.Condition{fixture.Condition(v1beta2.ConditionReady, "False",
+		v1beta2.ReasonWorkloadFailed, "not ready: sample")}
+	waits := ready.DeepCopy()
+	waits.Name, waits.Status.Modules[0].Reason = "waits", v1beta2.ReasonWaitingForWindow
+	waits.Status.Modules[0].Message = "the window opens on Saturday"
+	kymas := []*v1beta2.Kyma{fails, ready, waits}
+	for _, k := range kymas {
+		k.Status.Summary, k.Status.ModulesReady = v1beta2.Summarize(k.Status.Modules), "1/1"
+	}
+	fails.Status.ModulesReady = "0/1"
+	cases := map[string]struct {
+		reason  string
+		args    []string
+		columns int
+		many    int    // further Kymas that fail
+		reads   string // the Kymas that are read one by one
+		lists   int    // lists of whole Kymas
+	}{
+		"All":     {"the messages are not in the columns", nil, len(columnNames), 0, "fails waits", 0},
+		"State":   {"only Kymas that are shown are read", []string{"--state=Error"}, len(columnNames), 0, "fails", 0},
+		"Version": {"as above", []string{"--version=3.0.0"}, len(columnNames), 0, "", 0},
+		"Reason":  {"any condition may have it", []string{"--reason=WorkloadFailed"}, len(columnNames), 0, "", 1},
+		"Older":   {"a CRD without the time of creation", nil, columnCreated, 0, "", 1},
+		"Oldest":  {"a CRD without the columns", nil, columnMessage, 0, "", 1},
+		"Many":    {"one list is faster than many reads", nil, len(columnNames), maxIncomplete, "", 1},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			all := slices.Clone(kymas)
+			for i := range c.many {
+				k := fails.DeepCopy()
+				k.Name = fmt.Sprint("more-", i)
+				all = append(all, k)
+			}
+			var mu sync.Mutex
+			var reads []string
+			lists := 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				var answer any = map[string]any{"items": all, "metadata": map[string]any{}}
+				name := path.Base(r.URL.Path)
+				at := slices.IndexFunc(all, func(k *v1beta2.Kyma) bool { return k.Name == name })
+				switch {
+				case at >= 0:
+					reads, answer = append(reads, name), all[at]
+				case strings.Contains(r.Header.Get("Accept"), "as=Table"):
+					answer = tableOf(all, c.columns)
+				default:
+					lists++
+				}
+				if err := json.NewEncoder(w).Encode(answer); err != nil {
+					t.Error(err)
+				}
+			}))
+			defer server.Close()
+			cluster, err := connection.New(&rest.Config{Host: server.URL}, "test", "kcp-system")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := listing(t, c.args)
+			line := func(m *Member) string {
+				reason, message := m.Blocker()
+				return fmt.Sprint(m.Metadata.Name, m.State(), m.Spec.Channel, m.Status.ModulesReady, m.IsPaused(),
+					m.Metadata.CreationTimestamp, m.Status.KubernetesVersion, m.Status.Agent.Heard, reason, message)
+			}
+			var got, want []string
+			err = ListRows(t.Context(), cluster, l, func(m *Member) { got = append(got, line(m)) })
+			slices.Sort(reads)
+			if names := strings.Join(reads, " "); err != nil || names != c.reads || lists != c.lists {
+				t.Errorf("%s: %v, read %q and %d lists, want %q and %d", c.reason, err, names, lists, c.reads, c.lists)
+			}
+			err = ListFor(t.Context(), cluster, l, true, func(m *Member) { want = append(want, line(m)) })
+			slices.Sort(got)
+			slices.Sort(want)
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Errorf("%s: %v, lines (-List +ListRows):\n%s", c.reason, err, diff)
+			}
+		})
+	}
+}
+
+// tableOf returns the first columns of some Kymas as a Table.
+func tableOf(all []*v1beta2.Kyma, columns int) any {
+	answer := table{}
+	for _, name := range columnNames[:columns] {
+		answer.ColumnDefinitions = append(answer.ColumnDefinitions, columnDefinition{name})
+	}
+	for _, k := range all {
+		reason := "Ready"
+		if len(k.Status.Conditions) > 0 {
+			reason = k.Status.Conditions[0].Reason
+		}
+		cells := []any{k.Name, k.Status.State, k.Spec.Channel, k.Status.ModulesReady, k.Status.Summary, reason, "text",
+			nil, k.Status.Agent.Connected, k.Annotations[v1beta2.AnnotationPaused], nil, nil,
+			k.Status.KubernetesVersion, k.CreationTimestamp}
+		answer.Rows = append(answer.Rows, tableRow{Cells: cells[:columns]})
+	}
+	return answer
+}
+
 // TestRefresh checks that members are replaced by whole Kymas, unless their state has changed.
 func TestRefresh(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -190,11 +306,11 @@ func TestListLabelled(t *testing.T) {
 		}
 		const cells = `"Ready","regular","1/1","sample@1.0.0 (regular)","","","2026-08-01T12:00:00Z",true,null,null`
 		fmt.Fprintf(w, `{"kind":"Table","metadata":{},"columnDefinitions":[%s],"rows":[
-			{"cells":["a",%s,true,"v1.34.2"],"object":{"metadata":{"name":"a","labels":{"x":"y"},"annotations":{
+			{"cells":["a",%s,true,"v1.34.2","2026-08-01T12:00:00Z"],"object":{"metadata":{"name":"a","labels":{"x":"y"},"annotations":{
 				"operator.kyma-project.io/not-before":"2026-12-24","operator.kyma-project.io/paused":"Kim",
 				"not-before.operator.kyma-project.io/sample":"2026-12-25","other":"1",
 				"operator.kyma-project.io/last-wish":"{\"channel\":\"fast\",\"deferrals\":{}}"}}}},
-			{"cells":["b",%[2]s,null,null],"object":{"metadata":{"name":"b","annotations":{
+			{"cells":["b",%[2]s,null,null,null],"object":{"metadata":{"name":"b","annotations":{
 				"operator.kyma-project.io/last-wish":"{\"channel\":\"fast\"}"}}}}]}`, strings.Join(definitions, ","), cells)
 	}))
 	defer server.Close()
