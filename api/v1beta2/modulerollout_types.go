@@ -326,7 +326,7 @@ type ModuleRolloutStatus struct {
 
 	// template is the digest of the fields of the ModuleTemplate that decide what a runtime gets, as they were when the
 	// content was verified. If these fields change, the content is verified again, and no runtime is admitted
-	// meanwhile. Absent: the content was not verified yet.
+	// meanwhile. If template is absent, the content was not verified yet.
 	// +optional
 	Template string `json:"template,omitempty"`
 
