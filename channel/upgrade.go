@@ -23,7 +23,7 @@ func IsWithdrawn(t *v1beta2.ModuleTemplate) (is bool, reason string) {
 }
 
 // GoesBack returns nil if the version of a module declares that a downgrade to the version in the parameter to is safe.
-// Otherwise GoesBack returns an error that explains the reason to users.
+// If going back is not safe, GoesBack returns an error that explains the reason to users.
 func (c *Catalog) GoesBack(module, version, to string) error {
 	newer := c.Template(TemplateName(module, version))
 	object := "ModuleTemplate " + TemplateName(module, version)

@@ -5,8 +5,9 @@
 // are embedded in the binary, so a manager always has the CRDs of its own version.
 //
 // Kyma, Manifest and ModuleTemplate also have v1alpha1, which is not served: without a conversion webhook, an API
-// server would store such objects as v1beta2 and drop unknown fields. So installing these files is safe at any time. A
-// manager with --enable-webhooks enables v1alpha1 in the CRDs, and enables it again after the files were reinstalled.
+// server would store such objects as v1beta2 and drop unknown fields. Therefore it is safe to install the CRDs at any
+// time. A manager with --enable-webhooks enables v1alpha1 in the CRDs, and enables it again after the files were
+// reinstalled.
 //
 // The package sends no request to a cluster.
 package crds

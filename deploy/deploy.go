@@ -51,7 +51,7 @@ var written embed.FS
 type Options struct {
 	// Flavour is ControlPlaneFlavour (default) or InClusterFlavour. Flavour overrides the value "flavour" of the chart.
 	Flavour string
-	// Namespace is the namespace of the manager. Default: kcp-system, or kyma-system for InClusterFlavour.
+	// Namespace is the namespace of the manager. The default is kcp-system, or kyma-system for InClusterFlavour.
 	Namespace string
 	// Values is a YAML document that overrides values in the file values.yaml of the chart. Default none.
 	Values []byte

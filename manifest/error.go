@@ -28,7 +28,7 @@ const (
 	RepositoryUnauthorized = "RepositoryUnauthorized"
 )
 
-// Error states what failed, why it failed, and how to fix it. Its text is one line without credentials.
+// Error states what failed, why it failed, and how to fix it. The text of an Error is one line without credentials.
 type Error struct {
 	reason  string
 	doing   string

@@ -35,10 +35,10 @@
 // custom resource after it has created it: from then on the user owns the custom resource.
 //
 // The inventory is the list of applied objects. The inventory is stored in a ConfigMap in the namespace of the release.
-// An object is added to the inventory before the object is created. So UninstallChart needs neither the chart nor its
-// repository; of an InstallInfo, it reads only the cluster, the name of the release and the namespace. The inventory
-// contains only names of objects, and no values. If you want to store the inventory elsewhere, use packages render and
-// apply directly; this package mainly calls them.
+// An object is added to the inventory before the object is created. UninstallChart therefore needs neither the chart
+// nor its repository; of an InstallInfo, it reads only the cluster, the name of the release and the namespace. The
+// inventory contains only names of objects, and no values. If you want to store the inventory elsewhere, use packages
+// render and apply directly; this package mainly calls them.
 //
 // UninstallChart deletes the CustomResources first and waits until they are deleted, because their operator has to
 // clean up before it is deleted. When the CustomResources are deleted, UninstallChart deletes all other objects:

@@ -71,8 +71,8 @@ type WithdrawnVersion struct {
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
-	// runtimes is the number of runtimes that have the version, or are about to get it. These runtimes keep the
-	// withdrawn version until their channel moves to another one. The runtimes are counted every ten minutes, and at
+	// runtimes is the number of runtimes that have the version, or are about to get it. Runtimes with the withdrawn
+	// version keep it until their channel moves to another version. The runtimes are counted every ten minutes, and at
 	// once when the version is withdrawn.
 	// +optional
 	Runtimes int32 `json:"runtimes,omitempty"`

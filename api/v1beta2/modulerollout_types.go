@@ -383,8 +383,8 @@ type ModuleRolloutStatus struct {
 	Starts []RolloutStarts `json:"starts,omitempty"`
 
 	// eta is the time at which the last runtime is expected to have the version. The forecast takes maintenance
-	// windows, freezes, soak times and limits into account. It assumes that nothing fails and that gates pass at once.
-	// If eta is absent, the rollout does not continue by itself, or the time is not known.
+	// windows, freezes, soak times and limits into account. The forecast assumes that nothing fails and that gates pass
+	// at once. If eta is absent, the rollout does not continue by itself, or the time is not known.
 	// +optional
 	ETA metav1.Time `json:"eta,omitzero"`
 
@@ -501,8 +501,8 @@ type RolloutCounts struct {
 	// lost is the number of runtimes that cannot be reached since their update began.
 	// +optional
 	Lost int32 `json:"lost"`
-	// excused is the number of updated runtimes that did not work before the update. Their results prove nothing about
-	// the version.
+	// excused is the number of updated runtimes that did not work before the update. The results of excused runtimes
+	// prove nothing about the version.
 	// +optional
 	Excused int32 `json:"excused"`
 }

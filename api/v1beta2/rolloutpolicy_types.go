@@ -98,7 +98,7 @@ type RolloutPolicySpec struct {
 	// person decides. TakeBackFailed means that the version is withdrawn, and the runtimes in which it has failed are
 	// taken back to the former version. TakeBack means that the version is withdrawn, and all runtimes that have it are
 	// taken back to the former version. Runtimes are taken back only if the version declares that this is safe
-	// (spec.upgrade.back). Otherwise the rollout is held with DowngradeUnsafe. Default: Hold.
+	// (spec.upgrade.back). Without this declaration, the rollout is held with DowngradeUnsafe. Default: Hold.
 	// +optional
 	// +kubebuilder:default:=Hold
 	OnHalt HaltAction `json:"onHalt,omitempty"`
@@ -120,8 +120,8 @@ type RolloutPolicySpec struct {
 	Defaults RolloutDefaults `json:"defaults,omitzero"`
 
 	// hotfix defines how a rollout with urgency Hotfix is shortened. If hotfix is empty, a rollout with urgency Hotfix
-	// has the usual stages and soaks. Such a rollout differs from others only in freezes that have an exception for
-	// hotfixes.
+	// has the usual stages and soaks. A rollout with urgency Hotfix then differs from others only in freezes that have
+	// an exception for hotfixes.
 	// +optional
 	Hotfix *RolloutHotfix `json:"hotfix,omitempty"`
 
@@ -187,8 +187,8 @@ type PromotionConditions struct {
 	// +kubebuilder:validation:Minimum:=1
 	MinRuntimes int32 `json:"minRuntimes,omitempty"`
 
-	// maxFailures is the number of runtimes in which the version may be in state Error. It is a number, or a percent of
-	// the runtimes that have the version, rounded down. Default: 0.
+	// maxFailures is the number of runtimes in which the version may be in state Error. The value is a number, or a
+	// percent of the runtimes that have the version, rounded down. Default: 0.
 	// +optional
 	// +kubebuilder:default:=0
 	// +kubebuilder:validation:XIntOrString
@@ -313,8 +313,8 @@ type RolloutStage struct {
 	// +optional
 	Spread *RolloutSpread `json:"spread,omitempty"`
 
-	// maxConcurrency is the largest number of runtimes of the stage that are updated at the same time. It is a number,
-	// or a percent of the runtimes of the stage, rounded up. Default: 10%.
+	// maxConcurrency is the largest number of runtimes of the stage that are updated at the same time. The value is a
+	// number, or a percent of the runtimes of the stage, rounded up. Default: 10%.
 	// +optional
 	// +kubebuilder:default:="10%"
 	// +kubebuilder:validation:XIntOrString
@@ -328,8 +328,8 @@ type RolloutStage struct {
 	// +kubebuilder:validation:Minimum:=1
 	MaxStartsPerMinute int32 `json:"maxStartsPerMinute,omitempty"`
 
-	// maxFailures is the number of runtimes that may fail because of the version before the rollout is halted. It is a
-	// number, or a percent of the runtimes of the stage, rounded down. Default: 0.
+	// maxFailures is the number of runtimes that may fail because of the version before the rollout is halted. The
+	// value is a number, or a percent of the runtimes of the stage, rounded down. Default: 0.
 	// +optional
 	// +kubebuilder:default:=0
 	// +kubebuilder:validation:XIntOrString

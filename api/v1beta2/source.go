@@ -106,8 +106,8 @@ func (i InstallInfo) Decode() (Source, error) {
 }
 
 // DecodeSource parses the source of an entry of spec.installs of a Manifest. DecodeSource returns a *SourceError if the
-// source is not a JSON object or its type is unknown. The same applies if a field is not defined for the type or has a
-// wrong type, or if a required field is missing. Field names are case-sensitive.
+// source is not a JSON object or its type is unknown. DecodeSource also returns a *SourceError if a field is not
+// defined for the type or has a wrong type, or if a required field is missing. Field names are case-sensitive.
 func DecodeSource(source runtime.RawExtension) (Source, error) {
 	raw := source.Raw
 	if len(raw) == 0 {

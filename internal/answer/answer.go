@@ -8,10 +8,10 @@
 // # How it works
 //
 // Transport passes requests through unchanged. While the caller reads the body of an answer, Transport counts the bytes
-// and the JSON values in it, and fails the read as soon as a limit is exceeded. So an answer that is too large is
-// refused before structs are made from it. A value of three bytes may need a struct of 300 bytes, so each value counts
-// as 100 bytes. In metadata, values below the seventh level count only with the bytes of their text: they are managed
-// fields, which are not decoded. These are the limits:
+// and the JSON values in it, and fails the read as soon as a limit is exceeded. An answer that is too large is
+// therefore refused before structs are made from it. A value of three bytes may need a struct of 300 bytes, so each
+// value counts as 100 bytes. In metadata, values below the seventh level count only with the bytes of their text: they
+// are managed fields, which are not decoded. These are the limits:
 //
 //	an answer                          at most 3/4 of Memory, with 512 levels of objects and lists
 //	an event of a watch                at most Memory/8

@@ -164,8 +164,8 @@ type Upgrade struct {
 type Risk struct {
 	// Name identifies the risk.
 	Name string `yaml:"name" doc:"required"`
-	// When is a CEL expression that is true for the runtimes with the risk. Its variables are labels, region,
-	// platformRegion, plan, provider, k8s.major, k8s.minor, kyma, channel and installed.
+	// When is a CEL expression that is true for the runtimes with the risk. The variables of the expression are labels,
+	// region, platformRegion, plan, provider, k8s.major, k8s.minor, kyma, channel and installed.
 	When string `yaml:"when" doc:"required"`
 	// Message describes the effects of the risk to users.
 	Message string `yaml:"message" doc:"required"`

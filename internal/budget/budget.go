@@ -39,8 +39,8 @@ type bucket struct {
 	updated time.Time // when left was last increased
 }
 
-// New returns a Budget. burst is how often something may happen in a row, at least once. After that, it may happen once
-// more per interval.
+// New returns a Budget. burst is how often something may happen in a row, at least once. After the burst, it may happen
+// once more per interval.
 func New(burst int, interval time.Duration) *Budget {
 	return &Budget{burst: burst, interval: interval, buckets: map[string]*bucket{}}
 }

@@ -9,12 +9,12 @@
 //
 // A change is about one version of a module: it begins when the manager writes the version into the Manifest, and it
 // ends when the module is Ready or Warning with this version for the first time. If this version fails, the failure is
-// the outcome of the change, even if the module fails after the end of the change. So only the last change is needed to
+// the outcome of the change, even if the module fails after the end of the change. Only the last change is needed to
 // find events: an event is the difference between the last change in the saved status and the last change in the next
 // saved status. If the manager restarts or a reconcile is repeated, there is no difference, and no event is recorded.
 //
-// A change is written with the state of the module, which changes at the same time. So recording a change costs no
-// additional write.
+// A change is written with the state of the module, which changes at the same time. Recording a change therefore costs
+// no additional write.
 //
 // Every function of the package is pure.
 //
@@ -91,10 +91,10 @@ func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta
 }
 
 // CatchUp adds the last change of a module's Manifest to the changes of the module if the change is complete and is
-// missing there. This happens if the change began and ended while the manager was not running, or if it began before
-// the status of the Kyma was saved. If the changes of the module contain the change without its end, CatchUp adds the
-// end: the next version may have been written into the Manifest before a reconcile of the Kyma observed the end of the
-// change.
+// missing there. The change can be missing if it began and ended while the manager was not running, or if it began
+// before the status of the Kyma was saved. If the changes of the module contain the change without its end, CatchUp
+// adds the end: the next version may have been written into the Manifest before a reconcile of the Kyma observed the
+// end of the change.
 func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) []v1beta2.ModuleChange {
 	if ofManifest == nil || ofManifest.Started.IsZero() || ofManifest.Ended.IsZero() {
 		return changes

@@ -30,9 +30,9 @@ const (
 	maxNamed  = 10
 )
 
-// Fold replaces events with the same reason by one event if they are about more than foldAbove modules. This event has
-// the number of the modules, some of their names, and the note of the first replaced event. Fold does not change the
-// order of the reasons.
+// Fold replaces events with the same reason by one event if they are about more than foldAbove modules. The combined
+// event has the number of the modules, some of their names, and the note of the first replaced event. Fold does not
+// change the order of the reasons.
 func Fold(all []Event) []Event {
 	type key struct{ kind, reason string }
 	names := map[key][]string{}

@@ -28,18 +28,19 @@ type Agent struct {
 	// KCPContract is the first segment of the URL paths of the listener, such as v2. KCPContract is mandatory. Default
 	// $KCP_CONTRACT.
 	KCPContract string
-	// WebhookPort is the port of the admission webhook. Default: $WEBHOOK_PORT if its value is a valid port, else 8443.
+	// WebhookPort is the port of the admission webhook. The default is $WEBHOOK_PORT if its value is a valid port, else
+	// 8443.
 	WebhookPort int
-	// MetricsPort is the port of the metrics and health endpoints. Default: $METRICS_PORT if its value is a valid port,
-	// else 2112.
+	// MetricsPort is the port of the metrics and health endpoints. The default is $METRICS_PORT if its value is a valid
+	// port, else 2112.
 	MetricsPort int
 	// BindAddress is the IP address on which the webhook port and the metrics port listen. Default: $POD_IP, else all
 	// addresses.
 	BindAddress string
 	// PodName is the name of the pod. PodName is used only in the log. Default $POD_NAME.
 	PodName string
-	// Kubeconfig is the path of the kubeconfig of the watched runtime. Default: $KUBECONFIG, else the service account
-	// of the pod.
+	// Kubeconfig is the path of the kubeconfig of the watched runtime. The default is $KUBECONFIG, else the service
+	// account of the pod.
 	Kubeconfig string
 	// Watchlist is the namespace/name of the ConfigMap that contains the watch list. Default
 	// kyma-system/skr-webhook-watches.

@@ -2,7 +2,8 @@
 // fields are flags of [pflag]. The program validates this struct before it starts anything.
 //
 // To use the package, create the struct with its defaults ([NewManager]), add its flags with Register, and parse the
-// command line. After that, call Validate and show its error to the user. No other package reads environment variables.
+// command line. After parsing, call Validate and show its error to the user. No other package reads environment
+// variables.
 //
 // The name of a flag is the kebab-case form of the name of its field. If the lifecycle-manager of the Kyma project has
 // a flag with the same purpose, this project uses the same name and the same values. A renamed flag is also accepted
@@ -28,8 +29,8 @@ import (
 const (
 	// ModeControlPlane is the mode in which the manager manages runtimes that it reaches with access Secrets.
 	ModeControlPlane = "control-plane"
-	// ModeInCluster is the mode in which the manager manages the cluster on which it runs. This mode needs no access
-	// Secret.
+	// ModeInCluster is the mode in which the manager manages the cluster on which it runs. In-cluster mode needs no
+	// access Secret.
 	ModeInCluster = "in-cluster"
 )
 
@@ -53,15 +54,15 @@ const AllShards = 64
 type Manager struct {
 	// Mode is ModeControlPlane (default) or ModeInCluster.
 	Mode string
-	// Namespace is the namespace of Kymas, Manifests, templates and access Secrets. Default: kcp-system, or kyma-system
-	// with ModeInCluster.
+	// Namespace is the namespace of Kymas, Manifests, templates and access Secrets. The default is kcp-system, or
+	// kyma-system with ModeInCluster.
 	Namespace string
 	// WatchNamespaces are further namespaces that the manager serves like Namespace, each with its own Kymas, catalog
 	// and access Secrets. Each limit applies to every namespace separately. The runtimes in these namespaces have no
 	// agents. Default none.
 	WatchNamespaces []string
-	// Kubeconfig is the path of the kubeconfig for the cluster with the Kymas. Default: $KUBECONFIG, else the service
-	// account of the pod.
+	// Kubeconfig is the path of the kubeconfig for the cluster with the Kymas. The default is $KUBECONFIG, else the
+	// service account of the pod.
 	Kubeconfig string
 	// LogLevel is the verbosity of the log. 0 (default) logs changes and errors. 1 also logs why a reconcile waits. 2
 	// logs everything.
@@ -69,7 +70,7 @@ type Manager struct {
 	// LogRuntimeLimit is the maximum number of log lines per minute about one runtime. 0 means no limit. Default 60.
 	LogRuntimeLimit int
 	// OTLPEndpoint is the collector that receives the traces of reconciles by OTLP over gRPC: http://HOST:PORT or
-	// https://HOST:PORT. Default empty: the manager sends no traces.
+	// https://HOST:PORT. If OTLPEndpoint is empty, which is the default, the manager sends no traces.
 	OTLPEndpoint string
 	// TraceRatio is the fraction of reconciles that are traced, from 0 to 1. Default 1.
 	TraceRatio float64
@@ -110,8 +111,8 @@ type Manager struct {
 	// LeaderElect enables leader election among the replicas. Default true.
 	LeaderElect bool
 	// LeaderElectionLeaseDuration, LeaderElectionRenewDeadline and LeaderElectionRetryPeriod configure leader election,
-	// as in controller-runtime. The manager releases the Lease when it exits. So the three durations matter only after
-	// the manager was killed. Defaults 15 s, 10 s, 2 s.
+	// as in controller-runtime. The manager releases the Lease when it exits. The three durations of leader election
+	// therefore matter only after the manager was killed. Defaults 15 s, 10 s, 2 s.
 	LeaderElectionLeaseDuration time.Duration
 	LeaderElectionRenewDeadline time.Duration
 	LeaderElectionRetryPeriod   time.Duration
@@ -125,8 +126,8 @@ type Manager struct {
 	// 12 s.
 	ShardLeaseDuration time.Duration
 
-	// MaxConcurrentKymaReconciles is the maximum number of Kymas that are reconciled at the same time. Default 64,
-	// because a reconcile mostly waits for responses.
+	// MaxConcurrentKymaReconciles is the maximum number of Kymas that are reconciled at the same time. The default is
+	// 64, because a reconcile mostly waits for responses.
 	MaxConcurrentKymaReconciles int
 	// MaxConcurrentManifestReconciles is the maximum number of Manifests that are reconciled at the same time. Default
 	// 128.
@@ -162,7 +163,8 @@ type Manager struct {
 	// RegistryCacheBytes is the maximum size of the cache for artefacts, in bytes. Default 256 MiB.
 	RegistryCacheBytes int64
 	// TrustPolicy is the path of the trust policy, which lists the modules that must be signed and the keys for them.
-	// The manager reads the file again when the file changes. Default empty: no module must be signed.
+	// The manager reads the file again when the file changes. If TrustPolicy is empty, which is the default, no module
+	// must be signed.
 	TrustPolicy string
 
 	// EgressAllow are networks in CIDR notation, or addresses, in which registries and chart repositories of modules
@@ -191,8 +193,8 @@ type Manager struct {
 	// BundleCacheBytes is the maximum size of the cache for rendered modules, in bytes. All runtimes share this cache.
 	// Default 128 MiB.
 	BundleCacheBytes int64
-	// LocalSources is the path of a folder. Manifests may use its subfolders as sources of type kustomize. Default
-	// empty: Manifests cannot use such sources.
+	// LocalSources is the path of a folder. Manifests may use its subfolders as sources of type kustomize. If
+	// LocalSources is empty, which is the default, Manifests cannot use local sources.
 	LocalSources string
 	// SKRImagePullSecret is the name of a Secret in Namespace. The manager copies it to every runtime, and workloads of
 	// modules use it to pull images. Default empty: no Secret.
@@ -206,16 +208,18 @@ type Manager struct {
 	AdoptionPolicy string
 
 	// ControlPlaneServiceAccount is the name of a ServiceAccount in Namespace. Modules with target control-plane are
-	// installed on the control plane with the rights of this ServiceAccount, which the manager impersonates. This
-	// applies only to Kymas in Namespace, not to those in WatchNamespaces. ControlPlaneServiceAccount is not allowed
-	// with ModeInCluster. Default empty: such modules are not installed.
+	// installed on the control plane with the rights of this ServiceAccount, which the manager impersonates. Modules
+	// with target control-plane are installed only for Kymas in Namespace, not for Kymas in WatchNamespaces.
+	// ControlPlaneServiceAccount is not allowed with ModeInCluster. If ControlPlaneServiceAccount is empty, which is
+	// the default, modules with target control-plane are not installed.
 	ControlPlaneServiceAccount string
 
 	// RestrictedDefaultModules are the names of modules that are installed only for selected Kymas. The field
 	// spec.kymaSelector of the ModuleReleaseMeta selects these Kymas. Default none.
 	RestrictedDefaultModules []string
 	// MaintenancePolicyConfigmap is the name of a ConfigMap in Namespace. The key policy.json of the ConfigMap contains
-	// the maintenance policy. Default empty: the manager reads MaintenancePolicyFile instead.
+	// the maintenance policy. If MaintenancePolicyConfigmap is empty, which is the default, the manager reads
+	// MaintenancePolicyFile instead.
 	MaintenancePolicyConfigmap string
 	// MaintenancePolicyFile is the path of the file with the maintenance policy. The manager reads the file again when
 	// the file changes. Without the file, updates with a downtime wait until a user requests an immediate start.
@@ -230,8 +234,8 @@ type Manager struct {
 	// workers is available for them. Default 30 s.
 	CatalogSpread time.Duration
 
-	// PurgeGracePeriod is the time limit for the deletion of modules when a Kyma is deleted. This period starts with
-	// the deletion of the modules. After this period, the manager purges the remaining objects from the runtime,
+	// PurgeGracePeriod is the time limit for the deletion of modules when a Kyma is deleted. The grace period starts
+	// with the deletion of the modules. After this period, the manager purges the remaining objects from the runtime,
 	// including custom resources of users. 0 (default) means that the manager never purges, so the deletion waits.
 	PurgeGracePeriod time.Duration
 	// DeletionDeadline is the maximum time for which an unreachable runtime delays the deletion of its Kyma; at least 1
@@ -249,7 +253,8 @@ type Manager struct {
 	// the manager only reports orphaned objects.
 	OrphanCleanup bool
 
-	// WatchMode is WatchAgent, WatchHub or WatchPoll. Default: WatchAgent if ListenerAddress is set, else WatchHub.
+	// WatchMode is WatchAgent, WatchHub or WatchPoll. The default is WatchAgent if ListenerAddress is set, else
+	// WatchHub.
 	WatchMode string
 	// PollInterval is the interval at which a runtime is reconciled if it is not watched or if its agent is not
 	// connected. Default 1 m.
@@ -266,8 +271,8 @@ type Manager struct {
 	// over the interval. Default 1 h.
 	AuditInterval time.Duration
 	// WatchedAuditInterval is the interval of audits in a runtime that is watched or whose agent is connected. An audit
-	// sends one request for each object. Default 12 h: with five modules of ten objects each, the manager sends about
-	// 50 requests in 12 h.
+	// sends one request for each object. The default is 12 h: with five modules of ten objects each, the manager sends
+	// about 50 requests in 12 h.
 	WatchedAuditInterval time.Duration
 	// RuntimeTimeout is the timeout of one request to a runtime. Default 15 s.
 	RuntimeTimeout time.Duration
@@ -298,8 +303,8 @@ type Manager struct {
 	// HeartbeatBudget is the maximum number of heartbeats per second that one replica receives from agents of runtimes
 	// without changes. If there are too many runtimes for the budget, the manager instructs these agents to send
 	// heartbeats less often, but at least one per hour, and to close the connection after each heartbeat. Such an agent
-	// counts as disconnected if its next heartbeat is late by three HeartbeatIntervals. 0 means no limit. Default 12:
-	// with 10,000 runtimes, each agent sends one heartbeat every 833 s.
+	// counts as disconnected if its next heartbeat is late by three HeartbeatIntervals. 0 means no limit. The default
+	// is 12: with 10,000 runtimes, each agent sends one heartbeat every 833 s.
 	HeartbeatBudget int
 	// IstioGatewayNamespace is the namespace of the Istio gateways that Watchers select. Default: the value of
 	// Namespace. Any other namespace needs additional permissions.
@@ -335,7 +340,7 @@ type Manager struct {
 
 	// ExitAfterStep is a hidden setting for tests that end the process at a certain point. The form of this setting is
 	// CONTROLLER/STEP[:N], where the controller is kyma or manifest. The process exits at once, as after SIGKILL, when
-	// the step has run N times (default 1). Default empty: the process does not exit.
+	// the step has run N times (default 1). If ExitAfterStep is empty, which is the default, the process does not exit.
 	ExitAfterStep string
 }
 

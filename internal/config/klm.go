@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// These are the output formats of klm, which are the values of --output.
+// The following output formats of klm are the values of --output.
 const (
 	// FormatTable is a table for human readers.
 	FormatTable = "table"
@@ -26,7 +26,7 @@ const (
 // Formats contains all output formats of klm that have no template.
 var Formats = []string{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatName}
 
-// These are the output formats with a template; the template follows in the value of --output, as in kubectl.
+// The following output formats have a template, which follows in the value of --output, as in kubectl.
 const (
 	// FormatJSONPath prints the fields of a JSONPath template.
 	FormatJSONPath = "jsonpath="

@@ -117,7 +117,7 @@ func convert(raw []byte, to string) ([]byte, error) {
 }
 
 // convertTyped converts one object. If up is true, convertTyped converts from the old version to the stored version.
-// Otherwise convertTyped converts from the stored version to the old version.
+// Any other object is converted from the stored version to the old version.
 func convertTyped[Old, Stored any](raw []byte, up bool, to, from func(*Old, *Stored) error) ([]byte, error) {
 	old, stored := new(Old), new(Stored)
 	if up {

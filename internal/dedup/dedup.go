@@ -33,7 +33,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Transform returns a function that transforms each object in the cache of the control plane. This function removes the
+// Transform returns a function that transforms each object in the cache of the control plane. The transform removes the
 // managedFields of the object. The function also replaces values in Manifests and Kymas by equal values that are
 // shared. The caller must not change objects from such a cache.
 func Transform() toolscache.TransformFunc {

@@ -8,9 +8,9 @@
 //
 // # How it works
 //
-// The Transport resolves the host of a location and checks each address when it is dialled. So a name cannot avoid the
-// check by resolving to another address the second time. The first rule that applies decides whether an address is
-// allowed:
+// The Transport resolves the host of a location and checks each address when it is dialled. A host name therefore
+// cannot avoid the check by resolving to another address the second time. The first rule that applies decides whether
+// an address is allowed:
 //
 //  1. an address in Options.Allow           is allowed
 //  2. the host and port of a proxy, or of   is allowed if it is loopback or in Options.Deny
@@ -24,7 +24,7 @@
 // A redirect from https to another scheme gives an error. A redirect that would send the body of a request to another
 // host gives an error, too, because the body may contain a credential.
 //
-// If the environment names a proxy ($HTTPS_PROXY, $HTTP_PROXY, $NO_PROXY), the Transport uses it. In this case, the
+// If the environment names a proxy ($HTTPS_PROXY, $HTTP_PROXY, $NO_PROXY), the Transport uses it. With a proxy, the
 // proxy resolves the host and connects to it. The Transport itself checks only hosts that are IP addresses; the proxy
 // has to check all other hosts.
 //

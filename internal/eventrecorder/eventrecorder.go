@@ -9,8 +9,8 @@
 //
 // The recorder of client-go merges two events if they are about the same object, have the same reason and action, and
 // occur within six minutes. When it merges two events, it drops the note of the second event. Therefore Recorder adds a
-// hash of the note to the action. So events with the same note are merged and counted, and an event with another note
-// is recorded separately.
+// hash of the note to the action. Events with the same note are therefore merged and counted, and an event with another
+// note is recorded separately.
 //
 // The content of a runtime could cause any number of events. Therefore the number of events about the objects of a
 // runtime (its Kyma and its Manifests) is limited: at most [Burst] events at once, and after that one event per

@@ -6,8 +6,8 @@ import (
 )
 
 // PollDelay returns the delay before the next check for a change that has been awaited since the given time. The delay
-// is a quarter of the time already waited, at least 200 ms and at most 30 s. So a change that happens fast is detected
-// soon, and while a change takes an hour, there are only two checks a minute. No counter of the checks is needed.
+// is a quarter of the time already waited, at least 200 ms and at most 30 s. A fast change is therefore detected soon,
+// and a change that takes an hour causes only two checks a minute. No counter of the checks is needed.
 //
 // If the parameter since is the zero time, it means the present time. If a clock was set back, the parameter since may
 // be in the future. A time in the future is replaced by the time that is equally far in the past. Without this
@@ -20,7 +20,7 @@ func PollDelay(now, since time.Time) time.Duration {
 }
 
 // Spread returns an interval between 7/8 and 9/8 of the given interval. The result depends only on the given interval
-// and the name. So objects of a fleet that have the same interval are not all reconciled at the same time.
+// and the name. Objects of a fleet that have the same interval are therefore not all reconciled at the same time.
 func Spread(interval time.Duration, name string) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // never fails

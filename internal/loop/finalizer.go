@@ -20,8 +20,8 @@ import (
 
 // AddFinalizers adds finalizers to an object of the control plane. AddFinalizers sends one request, or none if the
 // object has all these finalizers. If another writer has changed the object since it was read, AddFinalizers returns
-// the conflict error of the API server, and the runner reconciles the object again. So a finalizer that another writer
-// has added is not lost.
+// the conflict error of the API server, and the runner reconciles the object again. A finalizer that another writer has
+// added is therefore not lost.
 func AddFinalizers(ctx context.Context, c client.Client, o client.Object, finalizers ...string) error {
 	return PatchMetadata(ctx, c, o, func(m *metav1.ObjectMeta) { AppendFinalizers(m, finalizers...) })
 }

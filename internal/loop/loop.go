@@ -28,14 +28,14 @@
 //
 // # How it works
 //
-// The runner copies the object before the first step and runs the steps in order until one step stops it. After that,
-// the runner calls Report, which derives the status from the results of the steps. The runner shortens the texts in the
-// status that are too long, and sends the difference as one merge patch. If there is no difference, the runner sends no
-// request.
+// The runner copies the object before the first step and runs the steps in order until one step stops it. After the
+// steps, the runner calls Report, which derives the status from the results of the steps. The runner shortens the texts
+// in the status that are too long, and sends the difference as one merge patch. If there is no difference, the runner
+// sends no request.
 //
-// If a step has Save set, the runner saves the status before the next step starts. So an inventory is saved before the
-// objects in it are created. Report is called in every reconcile, even if a step has failed. So the status never shows
-// a problem that no longer exists.
+// If a step has Save set, the runner saves the status before the next step starts. An inventory is therefore saved
+// before the objects in it are created. Report is called in every reconcile, even if a step has failed. So the status
+// never shows a problem that no longer exists.
 //
 // # What it does not do
 //
@@ -67,7 +67,7 @@ import (
 
 // Step is one step of a reconciler.
 type Step struct {
-	// Name is a verb. It is the name of the step in metrics and in the log.
+	// Name is a verb. Name is the name of the step in metrics and in the log.
 	Name string
 	// Do executes the step. The package comment explains what the error of Do means.
 	Do func(context.Context) error
@@ -99,8 +99,8 @@ type Options struct {
 	Saves   *budget.Budget
 	Runtime string
 	// BeforeSave, if set, is called each time before a changed status is saved. BeforeSave sets fields of the status
-	// that are derived from others, and that alone are no reason for a patch. So a new version of the manager that sets
-	// a new field does not patch all objects at once.
+	// that are derived from others, and that alone are no reason for a patch. A new version of the manager that sets a
+	// new status field therefore does not patch all objects at once.
 	BeforeSave func()
 	// AfterSave, if set, is called each time after the status was saved, with the object as it was saved before.
 	// If the object no longer exists, AfterSave is called, too. In this case it is the last call.

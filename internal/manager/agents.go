@@ -189,8 +189,8 @@ func (a *agents) forKymas() agentdelivery.Options {
 	}
 }
 
-// reissueOnNewRoots returns a task that calls enqueueAll when the trusted roots change. After that, every runtime gets
-// a new certificate.
+// reissueOnNewRoots returns a task that calls enqueueAll when the trusted roots change. After the rotation of the root,
+// every runtime gets a new certificate.
 func (a *agents) reissueOnNewRoots(enqueueAll func(context.Context)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {

@@ -77,7 +77,8 @@ func newControllers(ctx context.Context, f foundation, pool, controlPlane *runti
 		}
 	}
 	if c.Mode != config.ModeInCluster {
-		// This cache is needed even without --deletion-deadline: tombstones may be left from a time with that flag.
+		// The cache of tombstones is needed even without --deletion-deadline, because tombstones may be left from a
+		// time with this flag.
 		tombstones, err = newOwnCache(mgr, c.Namespace, "tombstones", cache.Options{
 			DefaultLabelSelector: labels.SelectorFromSet(labels.Set{v1beta2.LabelTombstone: v1beta2.ValueTrue}),
 			DefaultTransform:     cache.TransformStripManagedFields(),

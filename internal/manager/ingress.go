@@ -21,8 +21,8 @@ const ingressSecretName = "klm-istio-gateway"
 // ingressCheckInterval is the interval between two checks of the Secret with this name.
 const ingressCheckInterval = time.Minute
 
-// ingressSecret maintains a Secret with the certificate for an ingress that terminates TLS. Such a certificate is
-// needed because agents trust only our own authority.
+// ingressSecret maintains a Secret with the certificate for an ingress that terminates TLS. The gateway needs such a
+// certificate, because agents trust only the manager's own certificate authority.
 type ingressSecret struct {
 	authority *authority.Authority
 	client    client.Client

@@ -66,8 +66,8 @@ func egressOptions(c *config.Manager, host string) egress.Options {
 		Hint: "correct the location, or allow the address with --egress-allow"}
 }
 
-// keychain reads the Secret with the credentials for each login, so that changed credentials are used at once. This is
-// cheap: there are few logins, because artefacts are cached.
+// keychain reads the Secret with the credentials for each login, so that changed credentials are used at once. Reading
+// the Secret for each login is cheap, because artefacts are cached and logins are rare.
 type keychain struct {
 	reader client.Reader
 	key    client.ObjectKey

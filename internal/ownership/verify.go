@@ -92,8 +92,8 @@ func (k KymasIn) WhyCRDsStay(server string) string {
 		clip(k.Other) + " exists there"
 }
 
-// WithoutCRDs returns the given objects without the CRDs of this project's API group. These CRDs must not be deleted
-// while other Kymas exist, because the deletion of a CRD deletes all objects of its kind.
+// WithoutCRDs returns the given objects without the CRDs of this project's API group. The CRDs of Lifecycle Manager
+// must not be deleted while other Kymas exist, because the deletion of a CRD deletes all objects of its kind.
 func WithoutCRDs(objects []v1beta2.Resource) []v1beta2.Resource {
 	return slices.DeleteFunc(slices.Clone(objects), func(r v1beta2.Resource) bool {
 		return r.Kind == "CustomResourceDefinition" && strings.HasSuffix(r.Name, "."+v1beta2.GroupVersion.Group)

@@ -62,7 +62,7 @@ func ParseWatchlist(data []byte) (Watchlist, error) {
 }
 
 var (
-	// These patterns define the syntax of groups, versions, resources and namespaces.
+	// The following patterns define the syntax of groups, versions, resources and namespaces.
 	word    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 	object  = regexp.MustCompile(`^[^/%\s]{1,253}$`)                                // names that the API server accepts
 	kind    = regexp.MustCompile(`^[A-Za-z]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)      // kinds in events

@@ -32,7 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// These are the size limits of messages. The limit for an event is that of the Kyma project's listener.
+// The following constants limit the size of messages. The limit for an event is that of the Kyma project's listener.
 const (
 	// MaxEventBytes is the maximum size of the body of an event.
 	MaxEventBytes = 16384
@@ -44,7 +44,7 @@ const (
 	MaxHeartbeatBytes = 1024
 )
 
-// These names are used by both the agent and the listener.
+// The agent and the listener use the following names.
 const (
 	// ManagerName is the name of the lifecycle manager in URL paths.
 	ManagerName = "lifecycle-manager"
@@ -82,7 +82,7 @@ type Event struct {
 	// Resource is the plural name of the resource of the object.
 	Resource string `json:"resource,omitempty"`
 	// WatchStarted means that the agent has started to watch Resource, or has missed changes of Resource. After such an
-	// event, any object of Resource may have changed. Such an event has no Watched and no Object.
+	// event, any object of Resource may have changed. An event about missed changes has no Watched and no Object.
 	WatchStarted bool `json:"began,omitempty"`
 	// ObjectsComplete means that Objects has all objects of Resource that match the watch, as they were when the watch
 	// started. ObjectsComplete is only used together with WatchStarted. A receiver that knows the former state of these

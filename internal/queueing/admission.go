@@ -11,8 +11,8 @@ import (
 // runtime.
 const AdmissionTimeout = time.Minute
 
-// Admission limits how many runtimes do the same kind of work at the same time. The other runtimes wait in the order of
-// their first call of Admit. An Admission is safe for concurrent use.
+// Admission limits how many runtimes do the same kind of work at the same time. Runtimes that are not admitted wait in
+// the order of their first call of Admit. An Admission is safe for concurrent use.
 //
 // Without this limit, all runtimes of a fleet would be worked on at the same time, and none of them would be finished
 // early. Each runtime would occupy its connection and its memory until the end. A rollout would occupy all workers, and
@@ -30,7 +30,7 @@ type Admission struct {
 
 // NewAdmission returns an Admission that admits at most limit runtimes at the same time. 0 means that there is no
 // limit. When a waiting runtime is admitted, the function admit is called with the name of the runtime, without a lock.
-// This function has to start the work, usually by adding a request to a queue.
+// The function admit has to start the work, usually by adding a request to a queue.
 func NewAdmission(limit int, admit func(name string)) *Admission {
 	return &Admission{limit: limit, admit: admit, admitted: map[string]time.Time{}, isWaiting: map[string]bool{}}
 }

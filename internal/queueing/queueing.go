@@ -65,7 +65,7 @@ import (
 // Class is the reason why a request was added to a queue; see the package comment.
 type Class int
 
-// These are the classes, from the most urgent to the least urgent.
+// The following classes of requests are ordered from the most urgent to the least urgent.
 const (
 	Person Class = iota
 	Event

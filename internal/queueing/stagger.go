@@ -6,8 +6,8 @@ import "time"
 const staggerInterval = 10 * time.Millisecond
 
 // Stagger calls the function add with each item, in order. The interval between two calls is 10 ms. If all calls
-// together would take longer than limit, the interval is shorter. So a change that concerns thousands of runtimes does
-// not enqueue all of them at once. Stagger does not wait: another goroutine makes the calls.
+// together would take longer than limit, the interval is shorter. A change that concerns thousands of runtimes
+// therefore does not enqueue all of them at once. Stagger does not wait: another goroutine makes the calls.
 func Stagger[T any](items []T, limit time.Duration, add func(T)) {
 	total := min(limit, time.Duration(len(items))*staggerInterval)
 	for i, item := range items {

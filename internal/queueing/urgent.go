@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// UrgentTimeout is the maximum time for which a runtime is urgent. This limit is needed because a runtime that never
-// becomes ready must not delay other runtimes forever.
+// UrgentTimeout is the maximum time for which a runtime is urgent. The time for which a runtime is urgent is limited,
+// because a runtime that never becomes ready must not delay other runtimes forever.
 const UrgentTimeout = 2 * time.Minute
 
 // Urgent is the set of urgent runtimes: the runtimes for which a person waits. Work on urgent runtimes comes before
@@ -88,7 +88,7 @@ func IsUrgent(ctx context.Context) bool {
 
 // RequeuePriority returns the priority with which a request is requeued after a reconcile, for use in
 // [reconcile.Result]. Without it, controller-runtime would keep the former priority of the request. A request in the
-// queue keeps the highest priority with which it was added. So a runtime that a person has changed once would be
+// queue keeps the highest priority with which it was added. A runtime that a person has changed once would then be
 // preferred to other runtimes forever.
 func (u *Urgent) RequeuePriority(kyma string) *int {
 	if u.Is(kyma) {

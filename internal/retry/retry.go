@@ -9,10 +9,10 @@
 // # How it works
 //
 // A person requests a retry with a new value of the annotation [v1beta2.AnnotationRetry]. An event handler compares the
-// annotation of the object before and after a change. So each value causes one retry, and the package need not store
-// it. The package writes nothing to the object. A manager that has just started has no delays and no remembered
-// failures, so it need not know earlier values. The handler resets the back-off of the object, and enqueues the object
-// with the priority of an event.
+// annotation of the object before and after a change. Each value of the annotation therefore causes one retry, and the
+// package need not store the value. The package writes nothing to the object. A manager that has just started has no
+// delays and no remembered failures, so it need not know earlier values. The handler resets the back-off of the object,
+// and enqueues the object with the priority of an event.
 //
 // For the time keepPeriod after the request, the contexts of the object's reconciles contain the time of the request.
 // With such a context, caches do not return failures, credentials and digests of tags that were stored before the

@@ -57,8 +57,8 @@ type Options struct {
 	Log logr.Logger
 }
 
-// validPeriod returns the time for which a replica may act after a renewal of its Lease. This time is measured from the
-// start of the last renewal that succeeded.
+// validPeriod returns the time for which a replica may act after a renewal of its Lease. The valid period is measured
+// from the start of the last renewal that succeeded.
 func (o *Options) validPeriod() time.Duration { return o.Duration * 2 / 3 }
 
 // requestTimeout returns the timeout of all requests except renewals. A renewal may take as long as the Lease is valid.
@@ -161,7 +161,7 @@ func (k *Keeper) OnOpened(f func(shard int)) {
 	k.onOpened = append(k.onOpened, f)
 }
 
-// Start runs until ctx ends: it acquires and releases shards. After that, Start releases all shards. Start may be
+// Start runs until ctx ends: it acquires and releases shards. When ctx ends, Start releases all shards. Start may be
 // called only once.
 func (k *Keeper) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
@@ -260,8 +260,9 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 			t.closing = true
 			tasks.Go(func() { k.release(membership, t) })
 		case t == nil && assigned != me && holderOf(lease) == me && !k.isClearedLocked(shard, lease):
-			// This happens if this replica has written itself into the Lease, the answer was lost, and by now the shard
-			// is assigned to another replica. The other replica waits until this replica releases the shard.
+			// This replica can hold a shard without having acquired it: it has written itself into the Lease, the
+			// answer was lost, and by now the shard is assigned to another replica. The other replica waits until this
+			// replica releases the shard.
 			t = k.newHoldingLocked(membership, shard)
 			t.lease, t.closing = lease, true
 			close(t.acquired)

@@ -156,8 +156,8 @@ func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
 
 // newerLease returns the newer one of two versions of a Lease.
 func newerLease(a, b *coordinationv1.Lease) *coordinationv1.Lease {
-	// A resourceVersion is a decimal number without leading zeros. So of two resourceVersions, the one with more digits
-	// is larger.
+	// A resourceVersion is a decimal number without leading zeros. Of two resourceVersions, the one with more digits is
+	// therefore larger.
 	order := cmp.Or(cmp.Compare(len(a.ResourceVersion), len(b.ResourceVersion)),
 		cmp.Compare(a.ResourceVersion, b.ResourceVersion))
 	if order > 0 {
@@ -166,7 +166,8 @@ func newerLease(a, b *coordinationv1.Lease) *coordinationv1.Lease {
 	return b
 }
 
-// deleteReplicaLease deletes the Lease of this replica. After that, no replica holds the shards of this replica.
+// deleteReplicaLease deletes the Lease of this replica. After the Lease is deleted, no replica holds the shards of this
+// replica.
 func (k *Keeper) deleteReplicaLease(ctx context.Context) {
 	k.renewedAt.Store(nil)
 	k.mu.Lock()

@@ -22,8 +22,8 @@ import (
 //	                 Lease, and then checks that the leader is a replica with shards (ShardedLeaderGate).
 //	without shards   A replica cannot become leader while there are replicas with shards (UnshardedLeaderLock).
 //
-// So the replicas of the new kind wait until the replicas of the old kind have ended: the leader without shards, or all
-// replicas with shards.
+// The replicas of the new kind therefore wait until the replicas of the old kind have ended: the leader without shards,
+// or all replicas with shards.
 
 // shardedLeaderPrefix is the prefix of the leader election identity of replicas with shards.
 const shardedLeaderPrefix = "shards_"

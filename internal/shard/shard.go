@@ -20,8 +20,8 @@
 //	lifecycle-manager-replica-…   one for each replica, which renews it. It contains the address of the replica's listener
 //	lifecycle-manager-shard-NN    one for each shard, with its holder. It is written when the holder changes, and is never renewed
 //
-// The Lease of a replica covers all shards that the replica holds. So a replica whose shards do not change writes once
-// in a third of Duration. The number of shards of the replica does not matter. These are the rules:
+// The Lease of a replica covers all shards that the replica holds. A replica whose shards do not change therefore
+// writes once in a third of Duration. The number of shards of the replica does not matter. These are the rules:
 //
 //	a replica may act             for two thirds of Duration after the start of its last successful renewal, by its own monotonic clock
 //	a replica is considered dead  when its Lease has not changed for Duration, by the clock of the observer. The first observer deletes the
@@ -43,15 +43,15 @@
 // A shard moves to another replica in two steps. First, its holder starts no more reconciles, cancels the running
 // reconciles, waits until they have ended, drops the cache of the shard, and removes itself from the Lease of the
 // shard. Second, the next holder receives this change, writes itself into the Lease, and fills its cache. A replica
-// that shuts down ends its reconciles in the same way. After that, the replica deletes its own Lease, which frees all
-// its shards at once.
+// that shuts down ends its reconciles in the same way. After the reconciles have ended, the replica deletes its own
+// Lease, which frees all its shards at once.
 //
 // Package shardcache limits the caches and clients of a controller-runtime manager to the shards of its replica.
 //
 // # What it does not do
 //
 // Assign does not balance the load: all runtimes have the same weight. If the process is suspended, the package cannot
-// withdraw a request that was sent before. Such a request does no harm, because it was sent while the Lease was valid.
+// withdraw a request that was sent before. A request that was sent while the Lease was valid does no harm.
 package shard
 
 import (
@@ -94,10 +94,10 @@ func maxShards(n int) int { return (Count*5 + 4*n - 1) / (4 * n) }
 // Assign returns the replica of each shard, or "" if there are no replicas. The result depends only on the set of
 // names.
 //
-// Hashing gives each replica a weight for each shard. Assign gives a shard to the replica with the largest weight. So
-// when a replica starts or ends, only the shards of that replica move. Weights alone would give some replicas twice as
-// many shards as others. Therefore no replica gets more than maxShards. A shard beyond that limit goes to the replica
-// with the next largest weight. Because of this limit, a few more shards move.
+// Hashing gives each replica a weight for each shard. Assign gives a shard to the replica with the largest weight. When
+// a replica starts or ends, only the shards of this replica therefore move. Weights alone would give some replicas
+// twice as many shards as others. Therefore no replica gets more than maxShards. A shard beyond that limit goes to the
+// replica with the next largest weight. Because of this limit, a few more shards move.
 func Assign(replicas []string) (holders [Count]string) {
 	replicas = slices.Compact(slices.Sorted(slices.Values(replicas)))
 	if len(replicas) == 0 {
@@ -105,8 +105,8 @@ func Assign(replicas []string) (holders [Count]string) {
 	}
 	limit, held := maxShards(len(replicas)), make([]int, len(replicas))
 	for s := range holders {
-		// Shards are assigned in a mixed but fixed order. Otherwise shards with neighbouring numbers would always be
-		// the last ones.
+		// Shards are assigned in a mixed but fixed order. In the order of their numbers, shards with neighbouring
+		// numbers would always be the last ones.
 		s = int(bits.Reverse8(uint8(s)) >> 2)
 		name, best, chosen := strconv.Itoa(s), uint64(0), -1
 		for i, replica := range replicas {

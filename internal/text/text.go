@@ -55,9 +55,9 @@ func Fold(text string, limit int) string {
 }
 
 // cut returns the beginning of a text, cut so that cleaning it leaves at most limit bytes. The result isCut is true if
-// the beginning is only a part of the text. This is needed because the text may have any size, and cleaning a text
-// costs more than cutting it. The returned part may be longer than limit, because escape sequences are longer than what
-// is left of them.
+// the beginning is only a part of the text. A text is cut before it is cleaned, because the text may have any size, and
+// cleaning a text costs more than cutting it. The returned part may be longer than limit, because escape sequences are
+// longer than what is left of them.
 func cut(text string, limit int) (part string, isCut bool) {
 	const mostPerByte = 16
 	if most := mostPerByte * limit; len(text) > most {

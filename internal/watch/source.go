@@ -15,8 +15,8 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 )
 
-// errUnreadable is the error about an event that cannot be read. Such an event is lost, so the watch cannot be resumed
-// after it.
+// errUnreadable is the error about an event that cannot be read. An event that cannot be read is lost, so the watch
+// cannot be resumed after it.
 var errUnreadable = errors.New("reading an event of a watch")
 
 // errNoList is the error about a list that has no resourceVersion.
@@ -26,9 +26,9 @@ var errNoList = errors.New("reading a list: the answer is not that of an API ser
 type Source[T any] struct {
 	// List returns one page of the collection.
 	List func(ctx context.Context, o metav1.ListOptions) (Page[T], error)
-	// Watch opens a watch and calls opened when it is open. After that, Watch calls receive for each event until the
-	// watch ends. The returned error is nil if the API server ended the watch or the connection broke. If the watch
-	// ended with an ERROR event, the returned error is the API error in that event.
+	// Watch opens a watch and calls opened when it is open. After the request was accepted, Watch calls receive for
+	// each event until the watch ends. The returned error is nil if the API server ended the watch or the connection
+	// broke. If the watch ended with an ERROR event, the returned error is the API error in that event.
 	Watch func(ctx context.Context, o metav1.ListOptions, opened func(), receive func(Received[T])) error
 }
 

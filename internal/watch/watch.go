@@ -24,8 +24,8 @@
 // If a watch was open for at least HealthyAfter, it resets the back-off. The next watch then starts without a delay,
 // unless the former watch ended with an error. An error counts as a failure. A watch that ends before HealthyAfter
 // counts as a failure, too, even if there was no error. After a failure, Run waits for a random delay between half of a
-// maximum and all of it. This maximum begins with MinDelay and doubles with each failure up to MaxDelay. Bookmarks
-// update the stored resourceVersion and are not reported.
+// maximum and all of it. The maximum of the delay begins with MinDelay and doubles with each failure up to MaxDelay.
+// Bookmarks update the stored resourceVersion and are not reported.
 //
 // Lists are read in pages. A list that exceeds MaxPages or MaxObjects is cut off and reported as incomplete.
 //
@@ -75,8 +75,8 @@ type Options[T any] struct {
 	HealthyAfter time.Duration
 	// Retry is a channel: when Run receives a value from it, Run ends the current delay.
 	Retry <-chan struct{}
-	// IsUnsent reports whether an error occurred before a request was sent. Such a failure costs no request, so the
-	// next delay is not longer.
+	// IsUnsent reports whether an error occurred before a request was sent. A failure without a request does not make
+	// the next delay longer.
 	IsUnsent func(error) bool
 
 	// IsTooLarge reports whether an error means that the objects of a page together are too large for one answer. After
@@ -250,8 +250,8 @@ func (w *watcher[T]) watch(ctx context.Context) (lifetime time.Duration, err err
 	return time.Since(opened), err
 }
 
-// needsList reports whether an error means that the watch cannot resume. In that case, only a list can show what has
-// changed since the watch ended.
+// needsList reports whether an error means that the watch cannot resume. If the resourceVersion is too old, only a list
+// can show what has changed since the watch ended.
 func needsList(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) ||

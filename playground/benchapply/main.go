@@ -16,9 +16,9 @@
 //	kubectl   kubectl apply --server-side -f FILE, in this process, with a filled discovery cache
 //	helm      Helm's install action with a chart that has the objects as templates, in this process, without waiting, with a filled discovery cache
 //
-// The command prints a table of medians and ratios, and the numbers of requests that the API server counted. It writes
-// the same numbers as JSON. The benchmark fails if the library takes more than 1.15 times the loop's time, or sends
-// more than three requests more than the loop.
+// The command prints a table of medians and ratios, and the numbers of requests that the API server counted. The
+// command writes the same numbers as JSON. The benchmark fails if the library takes more than 1.15 times the loop's
+// time, or sends more than three requests more than the loop.
 //
 // The benchmark does not measure upgrades, drift, readiness or teardown, nor the start of a kubectl or helm process. On
 // a machine that also does other work, the times of single runs differ by a factor of five. The ratios of medians over

@@ -57,15 +57,15 @@ const (
 	gapVersion
 )
 
-// label is a label of an object. If gap is -1, value is the value of the label. Otherwise the value is the object's
-// vars[gap].
+// label is a label of an object. If gap is -1, value is the value of the label. If gap is not -1, the value of the
+// label is the object's vars[gap].
 type label struct {
 	key, value string
 	gap        int
 }
 
-// owner is an owner of an object. If gap is -1, uid is the UID of the owner. Otherwise the UID is the object's
-// vars[gap].
+// owner is an owner of an object. If gap is -1, uid is the UID of the owner. If gap is not -1, the UID of the owner is
+// the object's vars[gap].
 type owner struct {
 	uid  string
 	gap  int

@@ -104,8 +104,8 @@ type oneObject struct {
 
 var errOneObject = errors.New("this storage has one object and cannot do that")
 
-// transactionOf returns the transaction in ctx if it is for the resource of s. Otherwise transactionOf returns an empty
-// transaction.
+// transactionOf returns the transaction in ctx if it is for the resource of s. If ctx has no such transaction,
+// transactionOf returns an empty transaction.
 func (s *oneObject) transactionOf(ctx context.Context) *transaction {
 	if t, ok := ctx.Value(transactionKey{}).(*transaction); ok && t.resource == s.resource {
 		return t

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// race measures, for each cluster, the time from a start to a finish. Several goroutines may call its methods at the
-// same time.
+// race measures, for each cluster, the time from a start to a finish. Several goroutines may call the methods of a race
+// at the same time.
 type race struct {
 	mu    sync.Mutex
 	began []time.Time // zero: the cluster does not take part; guarded by mu, as all following fields

@@ -38,10 +38,10 @@ const forwardedCertificate = "X-Forwarded-Client-Cert"
 const eventsService = "klm-controller-manager-events.kcp-system.svc.cluster.local:8082"
 
 // ingress has those features of a service mesh's ingress gateway that the manager depends on. ingress terminates TLS
-// and verifies client certificates with the roots of the manager. It forwards a request, with the certificate in a
-// header, to the destination in the VirtualServices of the control plane. The certificate of the gateway is in a Secret
-// that the manager maintains. Services have no address in this landscape, so the backend of each Service is registered
-// with the gateway.
+// and verifies client certificates with the roots of the manager. The gateway forwards a request, with the certificate
+// in a header, to the destination in the VirtualServices of the control plane. The certificate of the gateway is in a
+// Secret that the manager maintains. Services have no address in this landscape, so the backend of each Service is
+// registered with the gateway.
 type ingress struct {
 	land   *Landscape
 	server *httptest.Server

@@ -45,14 +45,15 @@ type CacheOptions struct {
 	Base cache.Cache
 	// Scheme contains all kinds that the Cache reads.
 	Scheme *runtime.Scheme
-	// NewShardCache makes the cache of one shard. This cache contains only the objects with the label of the shard.
+	// NewShardCache makes the cache of one shard. The cache of a shard contains only the objects with the label of the
+	// shard.
 	NewShardCache func(n int) (cache.Cache, error)
 	// NewShardClient makes a client that reads from the cache of one shard.
 	NewShardClient func(cache.Cache) (client.Client, error)
 	// ShardedKinds are the kinds that are divided into shards. Each element is an empty object of such a kind.
 	ShardedKinds []client.Object
 	// ReplayedKinds are kinds in Base whose handlers have to handle some objects again when a shard is opened or
-	// closed. These objects are those whose label v1beta2.LabelKymaName names a Kyma of that shard.
+	// closed. The replayed objects are those whose label v1beta2.LabelKymaName names a Kyma of this shard.
 	ReplayedKinds []client.Object
 }
 
@@ -321,8 +322,8 @@ func (c *Cache) Opened(n int) {
 	c.replay(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
 }
 
-// Close removes the cache of a shard, so that reads no longer find the objects of the shard. After that, Close reports
-// these objects to all handlers as deleted. Options.Close describes when Close is called.
+// Close removes the cache of a shard, so that reads no longer find the objects of the shard. After the removal, Close
+// reports these objects to all handlers as deleted. Options.Close describes when Close is called.
 func (c *Cache) Close(n int) {
 	c.mu.Lock()
 	p := c.shardCaches[n]

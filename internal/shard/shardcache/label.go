@@ -29,8 +29,8 @@ func Selector(n int) labels.Selector {
 	return labels.SelectorFromSet(labels.Set{v1beta2.LabelShard: strconv.Itoa(n)})
 }
 
-// UnassignedSelector returns a label selector that matches the objects that belong to no shard. These objects have no
-// shard label, or an invalid one.
+// UnassignedSelector returns a label selector that matches the objects that belong to no shard. Objects that belong to
+// no shard have no shard label, or an invalid one.
 func UnassignedSelector() (labels.Selector, error) {
 	values := make([]string, shard.Count)
 	for n := range values {
@@ -60,8 +60,8 @@ type LabelerOptions struct {
 
 // Labeler writes the shard label on Kymas and Manifests that have no shard label or a wrong one. The replica that holds
 // the shard of a Kyma labels the Kyma. If the label is wrong, the replica that holds the wrongly named shard corrects
-// it. Labeler labels the Manifests of a Kyma before the Kyma. So when the Kyma is reconciled, all its Manifests are in
-// the cache.
+// it. Labeler labels the Manifests of a Kyma before the Kyma. When the Kyma is reconciled, all its Manifests are
+// therefore in the cache.
 type Labeler struct {
 	LabelerOptions
 	queue workqueue.TypedRateLimitingInterface[labelTask]
