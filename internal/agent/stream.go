@@ -268,7 +268,7 @@ func (i *introduction) add(o *metav1.ObjectMeta) {
 	}
 	trimmed := protocol.TrimMetadata(o)
 	trimmed.Namespace, trimmed.Name = o.Namespace, o.Name
-	i.bytes += 200 + size(trimmed)
+	i.bytes += 200 + estimateMetadataSize(trimmed)
 	if i.tooLarge = i.bytes > maxMetadataBytes; i.tooLarge {
 		i.objects = nil
 		return
@@ -397,14 +397,15 @@ func (s *stream) addresseeLocked(t target) addressee {
 
 // ifSmall returns metadata if it fits into an event, and nil if it is larger.
 func ifSmall(o *metav1.ObjectMeta) *metav1.ObjectMeta {
-	if size(o) > maxMetadataBytes {
+	if estimateMetadataSize(o) > maxMetadataBytes {
 		return nil
 	}
 	return o
 }
 
-// size estimates how many bytes the labels, annotations and managedFields of an object take in an event.
-func size(o *metav1.ObjectMeta) int {
+// estimateMetadataSize estimates how many bytes the labels, annotations and managedFields of an object take in an
+// event.
+func estimateMetadataSize(o *metav1.ObjectMeta) int {
 	bytes := 150 * len(o.ManagedFields)
 	for _, texts := range []map[string]string{o.Labels, o.Annotations} {
 		for key, value := range texts {

@@ -102,7 +102,7 @@ func Inspect(ctx context.Context, s Source) (*Module, error) {
 	m.Images, m.Findings = images, append(m.Findings, more...)
 	m.ClusterScoped = m.isClusterScoped()
 	m.findSource(s.Commit)
-	m.Template, err = m.template()
+	m.Template, err = m.encodeTemplate()
 	return m, err
 }
 
@@ -170,7 +170,7 @@ func (m *Module) readDefaultCR(ctx context.Context) error {
 func readFileOrURL(ctx context.Context, c *Config, name string) ([]byte, error) {
 	const timeout = 20 * time.Second
 	if !strings.Contains(name, "://") {
-		return os.ReadFile(c.path(name)) // the path is from the user's config
+		return os.ReadFile(c.resolvePath(name)) // the path is from the user's config
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

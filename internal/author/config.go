@@ -184,9 +184,9 @@ func (c *Config) Where(key string) string {
 	return c.file
 }
 
-// path returns the path of a file that the config refers to. A relative path in the config is relative to the folder of
-// the config.
-func (c *Config) path(name string) string {
+// resolvePath returns the path of a file that the config refers to. A relative path in the config is relative to the
+// folder of the config.
+func (c *Config) resolvePath(name string) string {
 	if filepath.IsAbs(name) {
 		return name
 	}

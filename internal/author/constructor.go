@@ -63,7 +63,7 @@ func (m *Module) WriteConstructor(file, template string) error {
 	if len(c.Sources) > 0 {
 		component = append(component, field{"sources", c.Sources})
 	}
-	if text, err = encode(fields{{"components", []any{component}}}); err != nil {
+	if text, err = encodeYAML(fields{{"components", []any{component}}}); err != nil {
 		return err
 	}
 	return writeBeside(file, text)
@@ -74,9 +74,9 @@ func (m *Module) resourceInput(resource, file, template string) (fields, error) 
 	path, text := template, m.Template
 	switch resource {
 	case v1beta2.RawManifest:
-		path, text = m.Config.path(m.Config.Manifest), m.Manifest
+		path, text = m.Config.resolvePath(m.Config.Manifest), m.Manifest
 	case v1beta2.LayerDefaultCR:
-		path, text = m.Config.path(m.Config.DefaultCR), m.defaultCR
+		path, text = m.Config.resolvePath(m.Config.DefaultCR), m.defaultCR
 	}
 	//nolint:gosec // the path is from the user's config
 	if there, err := os.ReadFile(path); err != nil || !bytes.Equal(there, text) {

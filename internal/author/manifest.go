@@ -32,7 +32,7 @@ func (m *Module) readManifest(ctx context.Context, root string) error {
 	}
 	m.fromURL = strings.Contains(c.Manifest, "://")
 	m.manifestFile = filepath.Base(c.Manifest)
-	info, err := os.Stat(c.path(c.Manifest))
+	info, err := os.Stat(c.resolvePath(c.Manifest))
 	if m.fromURL || err == nil && !info.IsDir() {
 		if m.Manifest, err = readFileOrURL(ctx, c, c.Manifest); err != nil {
 			return problem(err)
@@ -58,7 +58,7 @@ func Outputs(ctx context.Context, s Source) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info, err := os.Stat(c.path(c.Manifest)); err != nil || !info.IsDir() {
+	if info, err := os.Stat(c.resolvePath(c.Manifest)); err != nil || !info.IsDir() {
 		return nil, nil //nolint:nilerr // a manifest that does not exist is not a chart
 	}
 	a, settings, err := c.loadArtefact(s.Root)
@@ -138,7 +138,7 @@ func (c *Config) loadArtefact(root string) (*render.Artefact, render.Settings, e
 // is the Git repository that contains the config, or the folder of the config if there is no Git repository. If the
 // manifest is not in that folder, the result root is the path of the manifest itself.
 func (c *Config) rootOf(given string) (root, folder string, err error) {
-	manifest, err := filepath.Abs(c.path(c.Manifest))
+	manifest, err := filepath.Abs(c.resolvePath(c.Manifest))
 	if err == nil {
 		root, err = filepath.Abs(cmp.Or(given, filepath.Dir(c.file)))
 	}
@@ -169,7 +169,7 @@ func (c *Config) chartSettings() (s render.Settings, err error) {
 	s.CreateNamespace = c.Chart.CreateNamespace && s.Namespace != v1beta2.RuntimeNamespace
 	s.DisableHooks = c.Chart.DisableHooks
 	if c.Chart.Values != "" {
-		if s.Values, err = os.ReadFile(c.path(c.Chart.Values)); err != nil {
+		if s.Values, err = os.ReadFile(c.resolvePath(c.Chart.Values)); err != nil {
 			return s, fmt.Errorf("reading the values of the chart: %w", err)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// template returns the ModuleTemplate as YAML. The keys of the YAML have an order that is easy to read.
-func (m *Module) template() ([]byte, error) {
+// encodeTemplate returns the ModuleTemplate as YAML. The keys of the YAML have an order that is easy to read.
+func (m *Module) encodeTemplate() ([]byte, error) {
 	c := m.Config
 	labels := maps.Clone(c.Labels)
 	if labels == nil {
@@ -68,7 +68,7 @@ func (m *Module) template() ([]byte, error) {
 	if resources := m.resources(); len(resources) > 0 {
 		spec = append(spec, field{"resources", linksAsJSON(resources)})
 	}
-	return encode(fields{
+	return encodeYAML(fields{
 		{"apiVersion", v1beta2.GroupVersion.String()}, {"kind", v1beta2.KindModuleTemplate},
 		{"metadata", fields{
 			{"name", v1beta2.ModuleTemplateName(c.ShortName(), c.Version)},
@@ -151,7 +151,7 @@ func yamlOf(o *unstructured.Unstructured) ([]byte, error) {
 	return data, nil
 }
 
-func encode(f fields) ([]byte, error) {
+func encodeYAML(f fields) ([]byte, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)

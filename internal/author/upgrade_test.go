@@ -80,7 +80,7 @@ func TestLintDowngrade(t *testing.T) {
 	m := moduleOf(t, "1.0.0", definition)
 	m.Config = &Config{Name: m.Name, Version: m.Version, Upgrade: Upgrade{From: ">=0.9.0 <1.0.0", Back: "0.9.x",
 		Risks: []Risk{{Name: "old", When: "true", Message: "it stops", URL: "https://example.com"}}}}
-	text, err := m.template()
+	text, err := m.encodeTemplate()
 	const want = "  upgrade:\n    from: '>=0.9.0 <1.0.0'\n    back: 0.9.x\n    risks:\n      - name: old\n"
 	if err != nil || !strings.Contains(string(text), want) {
 		t.Errorf("the ModuleTemplate is\n%s\n%v, want it to contain\n%s", text, err, want)

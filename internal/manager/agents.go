@@ -144,7 +144,7 @@ func listenerOptions(ctx context.Context, f foundation, pool *runtimes.Pool, fro
 		Peers:         append([]string{protocol.ManagerName}, c.ListenerPeers...),
 		Roots:         from.Roots, Certificate: from.Serving,
 		Lookup:  identities.lookup,
-		Deliver: func(kyma string, e protocol.Event) { publish(pool, f.queues, kyma, e) },
+		Deliver: func(kyma string, e protocol.Event) { publishEvent(pool, f.queues, kyma, e) },
 		Missed:  func(kyma string) { pool.Publish(kyma, runtimes.Event{Missed: true}) },
 		Changed: f.queues.review,
 		Route: func(manager string) (string, bool) {
@@ -155,7 +155,7 @@ func listenerOptions(ctx context.Context, f foundation, pool *runtimes.Pool, fro
 			if f.keeper != nil {
 				return f.keeper.HolderAddress(kyma)
 			}
-			return leader.find()
+			return leader.findListener()
 		},
 		HeartbeatTimeout: beats.timeout(), NextHeartbeat: beats.nextInterval,
 		RuntimeMetrics: c.RuntimeMetrics, Log: f.manager.GetLogger().WithName("listener"),
@@ -205,8 +205,8 @@ func (a *agents) reissueOnNewRoots(enqueueAll func(context.Context)) func(contex
 	}
 }
 
-// publish passes an event of an agent to the subscribers of the runtime.
-func publish(pool *runtimes.Pool, queues kymaQueues, kyma string, e protocol.Event) {
+// publishEvent passes an event of an agent to the subscribers of the runtime.
+func publishEvent(pool *runtimes.Pool, queues kymaQueues, kyma string, e protocol.Event) {
 	i := runtimes.Interest{Kind: e.WatchedGVK.Kind}
 	i.Resource.Group, i.Resource.Version, i.Resource.Resource = e.WatchedGVK.Group, e.WatchedGVK.Version, e.Resource
 	switch {

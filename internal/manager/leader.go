@@ -65,8 +65,8 @@ func newLeaderAddress(ctx context.Context, f foundation) *leaderAddress {
 // of reading the Lease.
 const leaseValidPeriod = 2 * time.Second
 
-// find returns the address of the leader's listener, or "" if it is not known. me is true on the leader itself.
-func (l *leaderAddress) find() (address string, me bool) {
+// findListener returns the address of the leader's listener, or "" if it is not known. me is true on the leader itself.
+func (l *leaderAddress) findListener() (address string, me bool) {
 	select {
 	case <-l.elected:
 		return "", true

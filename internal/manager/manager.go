@@ -63,14 +63,14 @@ import (
 func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (Managers, error) {
 	memory.Adjust(ctx, c.MemoryTarget)
 	served := append([]string{c.Namespace}, c.WatchNamespaces...)
-	first, err := build(ctx, c, cfg, process{registerer: ctrlmetrics.Registry, manyNames: len(served) > 1,
+	first, err := buildParts(ctx, c, cfg, process{registerer: ctrlmetrics.Registry, manyNames: len(served) > 1,
 		served: served})
 	if err != nil {
 		return nil, err
 	}
 	all := Managers{first.manager}
 	for _, name := range c.WatchNamespaces {
-		further, err := build(ctx, c.ForNamespace(name), cfg, process{manyNames: true, artefacts: first.artefacts})
+		further, err := buildParts(ctx, c.ForNamespace(name), cfg, process{manyNames: true, artefacts: first.artefacts})
 		if err != nil {
 			return nil, fmt.Errorf("serving namespace %s: %w", name, err)
 		}
@@ -123,8 +123,8 @@ type parts struct {
 	controllers controllers
 }
 
-// build makes the parts in the order that the package comment describes.
-func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process) (parts, error) {
+// buildParts makes the parts in the order that the package comment describes.
+func buildParts(ctx context.Context, c *config.Manager, cfg *rest.Config, one process) (parts, error) {
 	urgent := queueing.NewUrgent()
 	cfg = controlPlaneConfig(c, cfg, urgent)
 	options, err := managerOptions(ctx, c, one.manyNames)

@@ -153,7 +153,8 @@ func TestBuild(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
 			configured := newConfig(t, c.edit)
-			p, err := build(t.Context(), configured, startDiscovery(t), process{registerer: registry, manyNames: true})
+			p, err := buildParts(t.Context(), configured, startDiscovery(t), process{registerer: registry,
+				manyNames: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,12 +192,12 @@ func TestBuild(t *testing.T) {
 func TestBuildFurther(t *testing.T) {
 	c := newConfig(t, func(c *config.Manager) { c.WatchNamespaces = []string{"default"} })
 	discovery := startDiscovery(t)
-	first, err := build(t.Context(), c, discovery, process{registerer: prometheus.NewRegistry(), manyNames: true,
+	first, err := buildParts(t.Context(), c, discovery, process{registerer: prometheus.NewRegistry(), manyNames: true,
 		served: []string{"kcp-system", "default"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	further, err := build(t.Context(), c.ForNamespace("default"), discovery,
+	further, err := buildParts(t.Context(), c.ForNamespace("default"), discovery,
 		process{manyNames: true, artefacts: first.artefacts})
 	if err != nil {
 		t.Fatal(err)

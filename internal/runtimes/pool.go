@@ -334,7 +334,7 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 	var review func() *Error
 	if p.opts.Agents {
 		rt.reviews = &reviews{breaker: b, changed: func() { p.notifyOne(kyma, credentialKey) }}
-		review = rt.reviews.review
+		review = rt.reviews.reviewRights
 	}
 	b.checkCredential(rt.lifetime.Ends, checkInterval, review)
 	if p.opts.Watch {

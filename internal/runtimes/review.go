@@ -64,10 +64,10 @@ type reviews struct {
 	stopped bool
 }
 
-// review sends one request and records the rights in the answer. If the runtime cannot be reconciled, review returns
-// the reason, and otherwise nil. If the answer contains no list of rights, because the API server does not allow
-// reviews, the recorded rights stay unchanged.
-func (r *reviews) review() *Error {
+// reviewRights sends one request and records the rights in the answer. If the runtime cannot be reconciled,
+// reviewRights returns the reason, and otherwise nil. If the answer contains no list of rights, because the API server
+// does not allow reviews, the recorded rights stay unchanged.
+func (r *reviews) reviewRights() *Error {
 	r.sending.Lock()
 	defer r.sending.Unlock()
 	answer, bad := r.breaker.send("POST", reviewPath, reviewBody)
@@ -98,7 +98,7 @@ func (r *reviews) sendFirstReview() {
 		return
 	}
 	r.breaker.checkPeriodically(0, func() *Error {
-		bad := r.review()
+		bad := r.reviewRights()
 		r.mu.Lock()
 		r.begun = bad == nil
 		r.mu.Unlock()
@@ -131,12 +131,12 @@ func (r *reviews) reviewAfter(delay time.Duration) {
 	}
 	r.number++
 	number := r.number
-	r.due, r.timer = due, time.AfterFunc(due.Sub(now), func() { r.run(number) })
+	r.due, r.timer = due, time.AfterFunc(due.Sub(now), func() { r.reviewNumbered(number) })
 }
 
 // A timer calls run to send a review. The parameter number identifies the timer: if the timer is still the newest one,
-// run clears the field timer, and otherwise the field belongs to a newer timer.
-func (r *reviews) run(number int) {
+// reviewNumbered clears the field timer, and otherwise the field belongs to a newer timer.
+func (r *reviews) reviewNumbered(number int) {
 	r.mu.Lock()
 	if r.number == number {
 		r.timer = nil
@@ -144,7 +144,7 @@ func (r *reviews) run(number int) {
 	stopped := r.stopped
 	r.mu.Unlock()
 	if !stopped {
-		r.breaker.checkPeriodically(0, r.review)
+		r.breaker.checkPeriodically(0, r.reviewRights)
 	}
 }
 

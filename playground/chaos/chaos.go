@@ -305,7 +305,7 @@ func (r *run) runRound(ctx context.Context, n uint64, empty picture) error {
 		if err != nil {
 			return err.Error()
 		}
-		return difference(want, got)
+		return pictureDifference(want, got)
 	}); err != nil {
 		return fmt.Errorf("the state does not become that of the run without faults: %w", err)
 	}
@@ -349,7 +349,7 @@ func (r *run) runWithFaults(ctx context.Context, p plan) error {
 	}
 	group.Go(func() { note(r.makeRequests(limit, begin, p.requests)) })
 	for _, e := range p.faults {
-		group.Go(func() { note(r.inject(limit, begin, e)) })
+		group.Go(func() { note(r.injectFault(limit, begin, e)) })
 	}
 	group.Wait()
 	return errors.Join(problems...)
@@ -361,8 +361,8 @@ const retryDelay = 250 * time.Millisecond
 // sayInterval is the interval between two messages about an operation that takes long.
 const sayInterval = 30 * time.Second
 
-// inject waits for the time of a fault, injects it, and ends it.
-func (r *run) inject(ctx context.Context, begin time.Time, e event) error {
+// injectFault waits for the time of a fault, injects it, and ends it.
+func (r *run) injectFault(ctx context.Context, begin time.Time, e event) error {
 	f, err := faultNamed(e.What)
 	if err != nil {
 		return err

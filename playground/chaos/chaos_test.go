@@ -164,11 +164,11 @@ func TestDifference(t *testing.T) {
 		"missing":   {"b": map[string]any{"x": "1"}},
 		"differs":   {"a": nil, "b": map[string]any{"x": "2"}},
 	} {
-		if difference(want, got) == "" {
+		if pictureDifference(want, got) == "" {
 			t.Errorf("%s: not noticed", name)
 		}
 	}
-	if diff := difference(want, picture{"a": nil, "b": map[string]any{"x": "1"}}); diff != "" {
+	if diff := pictureDifference(want, picture{"a": nil, "b": map[string]any{"x": "1"}}); diff != "" {
 		t.Errorf("equal pictures: got %s", diff)
 	}
 	if names := clusterParts([]string{"r"}); !slices.Equal(names, []string{"control-plane", "r"}) {

@@ -127,8 +127,8 @@ func steadyParts(v any) any {
 	return v
 }
 
-// difference returns the differences between two pictures as text, at most a few of them.
-func difference(want, got picture) string {
+// pictureDifference returns the differences between two pictures as text, at most a few of them.
+func pictureDifference(want, got picture) string {
 	const most = 8
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(got)) {

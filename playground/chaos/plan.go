@@ -70,13 +70,13 @@ func newPlan(seed, round uint64, span time.Duration, runtimes []string, pace flo
 		m.channels[module] = []int{1, 1, 2}
 	}
 	for _, name := range runtimes {
-		m.register(name)
+		m.addRuntime(name)
 	}
 	r := rand.New(rand.NewPCG(seed, 2*round))
 	var p plan
 	gap := time.Duration(float64(4*time.Second) / pace)
 	for at := gap / 4; at < span; at += gap/2 + time.Duration(r.Int64N(int64(gap))) {
-		p.requests = append(p.requests, m.request(r, at, runtimes)...)
+		p.requests = append(p.requests, m.randomRequest(r, at, runtimes)...)
 	}
 	p.faults = planFaults(rand.New(rand.NewPCG(seed, 2*round+1)), span, runtimes, pace)
 	return p
@@ -92,26 +92,26 @@ func initialRequests(runtimes []string) []event {
 			change: &change{channels: m.channelVersions(module), want: map[string]map[string]int{}}})
 	}
 	for _, name := range runtimes {
-		m.register(name)
+		m.addRuntime(name)
 		all = append(all, event{What: "create", Target: name,
 			change: &change{create: true, modules: m.requestedModules(name), want: m.wantedVersions()}})
 	}
 	return all
 }
 
-func (m *model) register(name string) {
+func (m *model) addRuntime(name string) {
 	m.runtimes[name] = map[string]v1beta2.Module{steady: {Name: steady}}
 }
 
-// request returns the next random request of a user. Some requests of a person consist of two requests to the API
+// randomRequest returns the next random request of a user. Some requests of a person consist of two requests to the API
 // server.
-func (m *model) request(r *rand.Rand, at time.Duration, runtimes []string) []event {
+func (m *model) randomRequest(r *rand.Rand, at time.Duration, runtimes []string) []event {
 	name := runtimes[r.IntN(len(runtimes))]
 	module := varied[r.IntN(len(varied))]
 	enabled, is := m.runtimes[name][module]
 	switch draw := r.IntN(10); {
 	case m.runtimes[name] == nil:
-		m.register(name)
+		m.addRuntime(name)
 		for _, other := range varied {
 			delete(m.fastest, name+"/"+other)
 			delete(m.ignored, name+"/"+other)

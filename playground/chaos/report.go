@@ -170,7 +170,7 @@ func (r *run) checkIdle(ctx context.Context, want picture, before usage) error {
 	if err != nil {
 		return err
 	}
-	if diff := difference(want, got); diff != "" {
+	if diff := pictureDifference(want, got); diff != "" {
 		return fmt.Errorf("the state does not stay that of the run without faults: %s", diff)
 	}
 	after, err := r.readUsage(ctx)

@@ -52,19 +52,19 @@ func (r *run) tryRequest(ctx context.Context, e event) error {
 	case c.channels != nil:
 		return r.land.Assign(ctx, e.Target, componentName(e.Target), c.channels)
 	case c.remove:
-		return client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, r.kyma(e.Target)))
+		return client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, r.newKyma(e.Target)))
 	case c.create:
-		if err := r.register(ctx, e.Target); err != nil {
+		if err := r.registerRuntime(ctx, e.Target); err != nil {
 			return err
 		}
 	}
 	return r.land.Edit(ctx, e.Target, func(s *v1beta2.KymaSpec) { s.Modules = c.modules })
 }
 
-// register creates the access Secret and the Kyma of a runtime unless they exist. register waits for the deletion of a
-// former Kyma.
-func (r *run) register(ctx context.Context, name string) error {
-	k := r.kyma(name)
+// registerRuntime creates the access Secret and the Kyma of a runtime unless they exist. registerRuntime waits for the
+// deletion of a former Kyma.
+func (r *run) registerRuntime(ctx context.Context, name string) error {
+	k := r.newKyma(name)
 	err := r.land.Clients[landscape.ControlPlane].Get(ctx, client.ObjectKeyFromObject(k), k)
 	switch {
 	case err == nil && k.DeletionTimestamp != nil:
@@ -78,7 +78,7 @@ func (r *run) register(ctx context.Context, name string) error {
 	return r.land.Register(ctx, name, v1beta2.DefaultChannel)
 }
 
-func (r *run) kyma(name string) *v1beta2.Kyma {
+func (r *run) newKyma(name string) *v1beta2.Kyma {
 	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: r.land.Namespace()}}
 }
 
@@ -165,6 +165,6 @@ func (r *run) removeAllKymas(ctx context.Context, empty picture) error {
 		if err != nil {
 			return err.Error()
 		}
-		return difference(empty, got)
+		return pictureDifference(empty, got)
 	})
 }

@@ -17,7 +17,7 @@ import (
 // the answer. Ask sends a request that bypasses the network, credentials, faults and counters. uri is a path and a
 // query. Ask does not support watches and discovery.
 func (c *Cluster) Ask(method, uri, contentType, agent string, body []byte) (code int, answer []byte, err error) {
-	r, err := c.do(c.fleet.life, method, uri, contentType, agent, body)
+	r, err := c.sendRequest(c.fleet.life, method, uri, contentType, agent, body)
 	if r == nil {
 		return 0, nil, err
 	}
@@ -100,7 +100,7 @@ func (c *Cluster) Apply(o *unstructured.Unstructured, manager string) error {
 	}
 	data, err := json.Marshal(o.Object)
 	if err == nil {
-		_, err = c.do(c.fleet.life, http.MethodPatch,
+		_, err = c.sendRequest(c.fleet.life, http.MethodPatch,
 			k.path(o.GetNamespace(), o.GetName(), "")+"?force=true&fieldManager="+manager,
 			string(types.ApplyPatchType), manager, data)
 	}
@@ -144,7 +144,8 @@ func (c *Cluster) editOnce(resource schema.GroupVersionResource, subresource, na
 		return fmt.Errorf("encoding it: %w", err)
 	}
 	k := c.kindOf(kindKey{resource.Group, resource.Version, resource.Resource})
-	_, err = c.do(c.fleet.life, http.MethodPut, k.path(namespace, name, subresource), jsonType, "kubectl-edit", data)
+	_, err = c.sendRequest(c.fleet.life, http.MethodPut, k.path(namespace, name, subresource), jsonType, "kubectl-edit",
+		data)
 	return err
 }
 
@@ -154,7 +155,8 @@ func (c *Cluster) Delete(resource schema.GroupVersionResource, namespace, name s
 	if k == nil {
 		return nil
 	}
-	_, err := c.do(c.fleet.life, http.MethodDelete, k.path(namespace, name, ""), jsonType, "kubectl", inBackground)
+	_, err := c.sendRequest(c.fleet.life, http.MethodDelete, k.path(namespace, name, ""), jsonType, "kubectl",
+		inBackground)
 	if err != nil && !isNotFound(err) {
 		return fmt.Errorf("deleting %s %s of %s: %w", resource.Resource, name, c.Name(), err)
 	}

@@ -336,7 +336,7 @@ func (f *Fleet) extractGaps(v *body, text []byte, headed int) *shape {
 	v.text, v.rest = b.String(), headed
 	v.times, v.vars = len(s.times), len(s.vars)
 	f.readFields(v, text, s)
-	s.body = f.bodies.intern(v)
+	s.body = f.bodies.shareEqual(v)
 	return s
 }
 
@@ -433,8 +433,8 @@ type bodies struct {
 
 func (s *bodies) init() { s.all = map[[sha256.Size]byte]weak.Pointer[body]{} }
 
-// intern returns the body that has the same content as v. intern adds v if there is no such body.
-func (s *bodies) intern(v *body) *body {
+// shareEqual returns the body that has the same content as v. shareEqual adds v if there is no such body.
+func (s *bodies) shareEqual(v *body) *body {
 	h := sha256.New()
 	h.Write([]byte(v.text))
 	for _, g := range v.gaps {

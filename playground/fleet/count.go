@@ -116,7 +116,7 @@ func (c *counters) setMark() {
 	c.marked, c.markIn, c.markOut = slices.Clone(c.requests), c.in.Load(), c.out.Load()
 }
 
-func (c *counters) counts(s *sorts, since bool) Counts {
+func (c *counters) countsSince(s *sorts, since bool) Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.mu.RLock()
@@ -146,7 +146,7 @@ func (c *Cluster) count(verb, resource string) {
 }
 
 // Counts returns the counts of the cluster since the fleet was opened.
-func (c *Cluster) Counts() Counts { return c.counts.counts(&c.fleet.sorts, false) }
+func (c *Cluster) Counts() Counts { return c.counts.countsSince(&c.fleet.sorts, false) }
 
 // Requests returns the number of requests to the cluster since the fleet was opened, without those that were refused
 // with 401. Requests is cheaper than Counts.
@@ -158,13 +158,13 @@ func (c *Cluster) Requests() int {
 func (c *Cluster) Mark() { c.counts.setMark() }
 
 // Since returns the counts of the cluster since the last call of Mark.
-func (c *Cluster) Since() Counts { return c.counts.counts(&c.fleet.sorts, true) }
+func (c *Cluster) Since() Counts { return c.counts.countsSince(&c.fleet.sorts, true) }
 
 // Counts returns the counts of all clusters since the fleet was opened.
-func (f *Fleet) Counts() Counts { return f.total.counts(&f.sorts, false) }
+func (f *Fleet) Counts() Counts { return f.total.countsSince(&f.sorts, false) }
 
 // Mark starts a new period for Since of the fleet. The periods of the clusters do not change.
 func (f *Fleet) Mark() { f.total.setMark() }
 
 // Since returns the counts of all clusters since the last call of Mark of the fleet.
-func (f *Fleet) Since() Counts { return f.total.counts(&f.sorts, true) }
+func (f *Fleet) Since() Counts { return f.total.countsSince(&f.sorts, true) }

@@ -151,7 +151,7 @@ func (t *activeFault) applyTo(c *Cluster, w http.ResponseWriter, r *http.Request
 	case roll < t.Cut+t.TooMany:
 		c.count("", "throttled")
 		w.Header().Set("Retry-After", strconv.Itoa(max(1, int(t.RetryAfter/time.Second))))
-		c.send(w, failureReply(metav1.Status{Code: http.StatusTooManyRequests,
+		c.writeReply(w, failureReply(metav1.Status{Code: http.StatusTooManyRequests,
 			Reason:  metav1.StatusReasonTooManyRequests,
 			Message: "too many requests, please try again later",
 			//nolint:gosec // seconds
@@ -168,7 +168,7 @@ func (t *activeFault) applyTo(c *Cluster, w http.ResponseWriter, r *http.Request
 		if code == http.StatusServiceUnavailable {
 			reason = metav1.StatusReasonServiceUnavailable
 		}
-		c.send(w, failureReply(metav1.Status{Code: int32(code), Reason: reason,
+		c.writeReply(w, failureReply(metav1.Status{Code: int32(code), Reason: reason,
 			Message: "an error on the server has prevented the request from succeeding"}), jsonType)
 		return true
 	}

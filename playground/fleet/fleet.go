@@ -221,7 +221,7 @@ func (f *Fleet) populate() error {
 		f.clusters[i] = c
 		for _, name := range []string{"default", "kube-node-lease", "kube-public", "kube-system"} {
 			body := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + name + `"}}`
-			if _, err := c.do(f.life, http.MethodPost, "/api/v1/namespaces", jsonType, "kube-apiserver",
+			if _, err := c.sendRequest(f.life, http.MethodPost, "/api/v1/namespaces", jsonType, "kube-apiserver",
 				[]byte(body)); err != nil {
 				return fmt.Errorf("making namespace %s of %s: %w", name, c.Name(), err)
 			}

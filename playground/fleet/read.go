@@ -180,7 +180,7 @@ func (c *Cluster) serveList(w http.ResponseWriter, r *http.Request, k *kind, p p
 	query := r.URL.Query()
 	s, refusal := selectionOf(k, p, query)
 	if refusal != nil {
-		c.send(w, refusal, jsonType)
+		c.writeReply(w, refusal, jsonType)
 		return
 	}
 	limit, _ := strconv.Atoi(query.Get("limit"))
@@ -188,7 +188,7 @@ func (c *Cluster) serveList(w http.ResponseWriter, r *http.Request, k *kind, p p
 	if text := query.Get("continue"); text != "" {
 		key, version, err := storage.DecodeContinue(text, "/")
 		if err != nil {
-			c.send(w, badRequest("invalid continue token: "+err.Error()), jsonType)
+			c.writeReply(w, badRequest("invalid continue token: "+err.Error()), jsonType)
 			return
 		}
 		after = page{strings.TrimPrefix(key, "/"), version}
@@ -200,7 +200,7 @@ func (c *Cluster) serveList(w http.ResponseWriter, r *http.Request, k *kind, p p
 		status := expiredStatus("The provided continue parameter is too old to display a consistent list result. You can " +
 			"start a new list without the continue parameter, or use the continue token in this response to retrieve " +
 			"the remainder of the results.")
-		c.send(w, failureReply(status), jsonType)
+		c.writeReply(w, failureReply(status), jsonType)
 		return
 	}
 	b := buffers.Get().(*bytes.Buffer)
@@ -297,12 +297,12 @@ func (c *Cluster) appendList(dst []byte, k *kind, l list, metadata bool) []byte 
 func (c *Cluster) serveDeleteCollection(w http.ResponseWriter, r *http.Request, k *kind, p place) {
 	s, refusal := selectionOf(k, p, r.URL.Query())
 	if refusal != nil {
-		c.send(w, refusal, jsonType)
+		c.writeReply(w, refusal, jsonType)
 		return
 	}
 	body, err := readBody(r)
 	if err != nil {
-		c.send(w, badRequest(err.Error()), jsonType)
+		c.writeReply(w, badRequest(err.Error()), jsonType)
 		return
 	}
 	contentType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")

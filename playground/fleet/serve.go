@@ -63,7 +63,8 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !c.authenticated(r) {
 		c.count("", "unauthorized")
-		c.send(w, failureReply(metav1.Status{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized,
+		c.writeReply(w, failureReply(metav1.Status{Code: http.StatusUnauthorized,
+			Reason:  metav1.StatusReasonUnauthorized,
 			Message: "Unauthorized"}), jsonType)
 		return
 	}
@@ -75,7 +76,7 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k := c.kindOf(p.key)
 	if k != nil && k.custom && p.subresource != "" && !hasSubresource(k, p.subresource) {
 		c.count("", "unknown")
-		c.send(w, notFound(k, p.name), jsonType)
+		c.writeReply(w, notFound(k, p.name), jsonType)
 		return
 	}
 	if k == nil || p.namespace != "" && !k.namespaced || p.subresource != "" && !hasSubresource(k, p.subresource) {
@@ -191,7 +192,7 @@ func (c *Cluster) serveResource(w http.ResponseWriter, r *http.Request, k *kind,
 		return
 	case r.Method == http.MethodGet && p.subresource != "scale":
 		c.count("get", k.name())
-		c.send(w, c.get(r.Context(), k, p), r.Header.Get("Accept"))
+		c.writeReply(w, c.get(r.Context(), k, p), r.Header.Get("Accept"))
 		return
 	case r.Method == http.MethodDelete && collection:
 		c.count("deletecollection", k.name())
@@ -200,7 +201,7 @@ func (c *Cluster) serveResource(w http.ResponseWriter, r *http.Request, k *kind,
 	}
 	body, err := readBody(r)
 	if err != nil {
-		c.send(w, failureReply(metav1.Status{Code: http.StatusRequestEntityTooLarge,
+		c.writeReply(w, failureReply(metav1.Status{Code: http.StatusRequestEntityTooLarge,
 			Reason: metav1.StatusReasonRequestEntityTooLarge, Message: err.Error()}), jsonType)
 		return
 	}
@@ -214,7 +215,7 @@ func (c *Cluster) serveResource(w http.ResponseWriter, r *http.Request, k *kind,
 			Reason:  metav1.StatusReasonInternalError,
 			Message: err.Error()})
 	}
-	c.send(w, answer, r.Header.Get("Accept"))
+	c.writeReply(w, answer, r.Header.Get("Accept"))
 }
 
 func isWatch(r *http.Request) bool {
@@ -275,8 +276,9 @@ func (c *Cluster) handle(ctx context.Context, r *request) (*reply, error) {
 	return c.writeLocked(ctx, r)
 }
 
-// do runs a request without the network, credentials, faults and counters.
-func (c *Cluster) do(ctx context.Context, method, uri, contentType, agent string, body []byte) (*reply, error) {
+// sendRequest runs a request without the network, credentials, faults and counters.
+func (c *Cluster) sendRequest(ctx context.Context, method, uri, contentType, agent string, body []byte) (*reply,
+	error) {
 	path, _, _ := strings.Cut(uri, "?")
 	p, ok := parsePath(path)
 	if !ok {
@@ -333,8 +335,8 @@ func nameIn(body []byte, contentType string) string {
 	return o.Metadata.Name
 }
 
-// send writes a reply in the form that the header Accept requests.
-func (c *Cluster) send(w http.ResponseWriter, r *reply, accept string) {
+// writeReply writes a reply in the form that the header Accept requests.
+func (c *Cluster) writeReply(w http.ResponseWriter, r *reply, accept string) {
 	for _, text := range r.warnings {
 		w.Header().Add("Warning", text)
 	}

@@ -30,13 +30,13 @@ func (c *Cluster) serveWatch(w http.ResponseWriter, r *http.Request, k *kind, p 
 	query := r.URL.Query()
 	s, refusal := selectionOf(k, p, query)
 	if refusal != nil {
-		c.send(w, refusal, jsonType)
+		c.writeReply(w, refusal, jsonType)
 		return
 	}
 	flush := func() { _ = http.NewResponseController(w).Flush() } // the client may have disconnected
 	version, err := strconv.ParseUint("0"+query.Get("resourceVersion"), 10, 32)
 	if err != nil {
-		c.send(w, badRequest("invalid resource version: "+err.Error()), jsonType)
+		c.writeReply(w, badRequest("invalid resource version: "+err.Error()), jsonType)
 		return
 	}
 	v := &watcher{Cluster: c, selection: s, w: w, flush: flush, at: uint32(version),
@@ -84,7 +84,7 @@ func (v *watcher) sendInitial(ctx context.Context, query url.Values) bool {
 	if initial {
 		v.bookmark(`,"annotations":{"k8s.io/initial-events-end":"true"}`)
 	}
-	return v.send()
+	return v.flushEvents()
 }
 
 // run sends each event when it occurs.
@@ -110,7 +110,7 @@ func (v *watcher) run(ctx context.Context) {
 		}
 		changed := v.changed
 		v.mu.Unlock()
-		if !v.send() {
+		if !v.flushEvents() {
 			return
 		}
 		select {
@@ -123,7 +123,7 @@ func (v *watcher) run(ctx context.Context) {
 		case <-ctx.Done():
 			if v.bookmarks && ctx.Err() == context.DeadlineExceeded {
 				v.bookmark("")
-				v.send()
+				v.flushEvents()
 			}
 			return
 		}
@@ -176,13 +176,13 @@ func (v *watcher) tooOld(forgotten uint32) bool {
 	status, err := json.Marshal(expiredStatus(fmt.Sprintf("too old resource version: %d (%d)", v.at, forgotten)))
 	if err == nil {
 		v.buffer = fmt.Appendf(v.buffer, `{"type":"ERROR","object":%s}`+"\n", status)
-		v.send()
+		v.flushEvents()
 	}
 	return false
 }
 
-// send writes the buffer to the client. send reports whether the client is still connected.
-func (v *watcher) send() bool {
+// flushEvents writes the buffer to the client. flushEvents reports whether the client is still connected.
+func (v *watcher) flushEvents() bool {
 	if len(v.buffer) == 0 {
 		return true
 	}

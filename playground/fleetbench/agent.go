@@ -268,7 +268,7 @@ func (a *agent) sendDue(ctx context.Context) time.Time {
 		if e.due.After(now) {
 			continue
 		}
-		if !a.deliver(ctx, about, e) {
+		if !a.deliverEvent(ctx, about, e) {
 			return a.retryAt
 		}
 	}

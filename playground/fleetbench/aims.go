@@ -101,8 +101,8 @@ var growing = []aim{
 	{"live heap for one runtime at 10,000 clusters", 1.2, "times that at 1,000", 0, valueOf("idle", heapPerRuntime)},
 }
 
-// judge compares each aim with the run of the largest size that measured its figure.
-func judge(runs []Run) []Aim {
+// judgeAims compares each aim with the run of the largest size that measured its figure.
+func judgeAims(runs []Run) []Aim {
 	if len(runs) == 0 {
 		return nil
 	}
@@ -127,7 +127,7 @@ func judge(runs []Run) []Aim {
 			result.Value, result.Note = v, fmt.Sprintf("with %d clusters; says nothing with less than %d", clusters,
 				a.least)
 		default:
-			result.decide(v, fmt.Sprintf("%d clusters", clusters))
+			result.setVerdict(v, fmt.Sprintf("%d clusters", clusters))
 		}
 		all = append(all, result)
 	}
@@ -139,7 +139,7 @@ func judge(runs []Run) []Aim {
 			s, first := a.value(small)
 			l, second := a.value(large)
 			if first && second && s > 0 {
-				result.decide(l/s, fmt.Sprintf("%s, then %s", formatNumber(s), formatNumber(l)))
+				result.setVerdict(l/s, fmt.Sprintf("%s, then %s", formatNumber(s), formatNumber(l)))
 			}
 		}
 		all = append(all, result)
@@ -147,7 +147,7 @@ func judge(runs []Run) []Aim {
 	return all
 }
 
-func (a *Aim) decide(value float64, note string) {
+func (a *Aim) setVerdict(value float64, note string) {
 	a.Value, a.Verdict, a.Note = value, Met, note
 	if value > a.Limit {
 		a.Verdict = Missed

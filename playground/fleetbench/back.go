@@ -38,14 +38,14 @@ func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched 
 	}
 	stop := r.changes.listenApplied(func(i int) {
 		if bad.failing[i] && r.isApplied(i, m, version) {
-			r.fleet.Cluster(i).Operate(m.operator().Kind, "")
+			r.fleet.Cluster(i).Operate(m.simulatedOperator().Kind, "")
 		}
 	})
 	defer stop()
 	seen := r.followRollouts(ctx)
 	defer seen.stop()
 	begin := time.Now()
-	if err := m.assign(ctx, r.plane.client, version); err != nil {
+	if err := m.moveChannel(ctx, r.plane.client, version); err != nil {
 		return err
 	}
 	name, err := r.rolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.TakingBack == bad.version })
@@ -60,7 +60,7 @@ func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched 
 		}
 		return done
 	}
-	r.stage.set(func() string {
+	r.stage.setText(func() string {
 		return fmt.Sprintf("%s: %d of %d are back", seen.stateOf(name), back(), len(bad.holders))
 	})
 	if err := poll(ctx, r.waitTimeout(), name+" to complete", func() (bool, error) {

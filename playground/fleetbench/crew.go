@@ -113,17 +113,17 @@ func (c crew) readMetrics(ctx context.Context) (total inside, err error) {
 	return total, nil
 }
 
-// kill kills all processes of the manager at once.
-func (c crew) kill() error {
+// killAll kills all processes of the manager at once.
+func (c crew) killAll() error {
 	var errs []error
 	for _, m := range c {
-		errs = append(errs, m.kill())
+		errs = append(errs, m.killAndWait())
 	}
 	return errors.Join(errs...)
 }
 
-// stop asks all processes of the manager to end, and waits for their end.
-func (c crew) stop() error {
+// stopAll asks all processes of the manager to end, and waits for their end.
+func (c crew) stopAll() error {
 	var errs []error
 	for _, m := range c {
 		errs = append(errs, m.stop())

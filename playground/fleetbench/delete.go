@@ -12,26 +12,26 @@ const (
 	connectionsLeft = "connections to runtimes that are left open"
 )
 
-// remove deletes all Kymas. remove waits until the Kymas, and the objects that the manager installed for them in the
-// clusters, are deleted.
-func remove(ctx context.Context, r *rig, s *Scenario) error {
+// measureDeletion deletes all Kymas. measureDeletion waits until the Kymas, and the objects that the manager installed
+// for them in the clusters, are deleted.
+func measureDeletion(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
 	before, goneAt := r.fleet.Counts(), newRace(r.clusters)
 	stop := r.kymas.onKymaChange(func(i int, k shown) {
 		if !k.there {
-			goneAt.finish(i)
+			goneAt.markFinished(i)
 		}
 	})
 	defer stop()
-	r.stage.set(func() string {
+	r.stage.setText(func() string {
 		started, done := goneAt.startedAndFinished()
 		return fmt.Sprintf("%d deleted, %d of them gone", started, done)
 	})
 	begin := time.Now()
 	err := inParallel(ctx, r.clusters, func(i int) error {
-		goneAt.start(i)
+		goneAt.markStarted(i)
 		return r.unregister(ctx, i)
 	})
 	if err != nil {

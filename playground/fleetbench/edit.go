@@ -16,9 +16,9 @@ import (
 // slowest is the maximum time of an edit. A longer edit is an error.
 const slowest = 10 * time.Minute
 
-// edit simulates admins who add a module to the Kyma in their cluster, one after the other. First the fleet is quiet.
-// Then the admins remove the module, and add it again while all clusters upgrade another module.
-func edit(ctx context.Context, r *rig, s *Scenario) error {
+// measureEdits simulates admins who add a module to the Kyma in their cluster, one after the other. First the fleet is
+// quiet. Then the admins remove the module, and add it again while all clusters upgrade another module.
+func measureEdits(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func edit(ctx context.Context, r *rig, s *Scenario) error {
 	}
 	s.Latencies[editsApplied], s.Latencies["ready during upgrade"] = latencyOf(busy.appliedAt.times()),
 		latencyOf(busy.readyAt.times())
-	r.stage.set(o.String)
+	r.stage.setText(o.String)
 	if err := r.awaitRollout(ctx, o); err != nil {
 		return err
 	}
@@ -108,16 +108,16 @@ func moduleWrites(counts map[string]int) int {
 func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rollout, error) {
 	n := min(r.Edits, r.clusters)
 	o := &rollout{module: r.extra, version: first, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
-	r.stage.set(func() string { return fmt.Sprintf("edits, %s: %s", when, o) })
+	r.stage.setText(func() string { return fmt.Sprintf("edits, %s: %s", when, o) })
 	stopChanges := r.changes.listenApplied(func(i int) {
 		if o.appliedAt.isRunning(i) && r.isApplied(i, o.module, o.version) {
-			o.appliedAt.finish(i)
+			o.appliedAt.markFinished(i)
 		}
 	})
 	defer stopChanges()
 	stopKymas := r.kymas.onKymaChange(func(i int, k shown) {
 		if k.ready(o.module.name, o.version) {
-			o.readyAt.finish(i)
+			o.readyAt.markFinished(i)
 		}
 	})
 	defer stopKymas()
@@ -126,8 +126,8 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 			break
 		}
 		i := spreadIndex(k, n, r.clusters)
-		o.appliedAt.start(i)
-		o.readyAt.start(i)
+		o.appliedAt.markStarted(i)
+		o.readyAt.markStarted(i)
 		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,
 			func(u *unstructured.Unstructured) {
 				modules, _, _ := unstructured.NestedSlice(u.Object, "spec", "modules")
@@ -157,13 +157,13 @@ func spreadIndex(k, n, all int) int {
 // takeBack removes the extra module again, and waits until it is removed from the cluster and the Kyma.
 func (r *rig) takeBack(ctx context.Context, o *rollout) error {
 	gone := newRace(r.clusters)
-	r.stage.set(func() string {
+	r.stage.setText(func() string {
 		all, done := gone.startedAndFinished()
 		return fmt.Sprintf("taking the extra module back: %d of %d are done", done, all)
 	})
 	stop := r.kymas.onKymaChange(func(i int, k shown) {
 		if _, there := k.modules[r.extra.name]; !there {
-			gone.finish(i)
+			gone.markFinished(i)
 		}
 	})
 	defer stop()
@@ -171,7 +171,7 @@ func (r *rig) takeBack(ctx context.Context, o *rollout) error {
 		if !o.appliedAt.started(i) {
 			continue
 		}
-		gone.start(i)
+		gone.markStarted(i)
 		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,
 			func(u *unstructured.Unstructured) {
 				modules, _, _ := unstructured.NestedSlice(u.Object, "spec", "modules")

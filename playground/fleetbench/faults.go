@@ -23,10 +23,10 @@ const (
 	probesPerDead = "connections to a dead cluster a minute"
 )
 
-// faults makes some clusters dead and some slow. All faulty clusters that are not dead refuse some requests. During the
-// faults, the channel of a module points to a new version. When the faults end, the affected clusters get the new
-// version.
-func faults(ctx context.Context, r *rig, s *Scenario) error {
+// measureFaults makes some clusters dead and some slow. All faulty clusters that are not dead refuse some requests.
+// During the faults, the channel of a module points to a new version. When the faults end, the affected clusters get
+// the new version.
+func measureFaults(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
@@ -40,10 +40,10 @@ func faults(ctx context.Context, r *rig, s *Scenario) error {
 	defer o.stop()
 	for i, how := range sick {
 		if how == slow {
-			o.readyAt.start(i)
+			o.readyAt.markStarted(i)
 		}
 	}
-	r.stage.set(func() string { return "faults: " + o.String() })
+	r.stage.setText(func() string { return "faults: " + o.String() })
 	if err := r.await(ctx, o.readyAt, "healthy and slow clusters to be upgraded"); err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sic
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	r.stage.set(func() string { return fmt.Sprintf("%d dead clusters, watched for %v", len(dead), r.watched) })
+	r.stage.setText(func() string { return fmt.Sprintf("%d dead clusters, watched for %v", len(dead), r.watched) })
 	attempts := func() (n int) {
 		for _, i := range dead {
 			counts := r.fleet.Cluster(i).Counts().Requests
@@ -154,10 +154,10 @@ func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sic
 	s.Values[probesPerDead] = float64(attempts()-before) / float64(len(dead)) / time.Since(begin).Minutes()
 	caught := time.Now()
 	for _, i := range dead {
-		o.readyAt.start(i)
+		o.readyAt.markStarted(i)
 	}
 	r.endFaults()
-	r.stage.set(func() string { return "healed: " + o.String() })
+	r.stage.setText(func() string { return "healed: " + o.String() })
 	if r.Brief { // new credentials make the manager try at once, without waiting for the next probe
 		for _, i := range dead {
 			r.fleet.Cluster(i).Rotate()

@@ -18,9 +18,9 @@ const (
 	requestsPerFive      = "requests per runtime in five minutes"
 )
 
-// idle measures a manager without work. idle waits until the manager is quiet, and then for the time --idle. Then idle
-// makes the manager collect garbage, so that only live memory is left.
-func idle(ctx context.Context, r *rig, s *Scenario) error {
+// measureIdle measures a manager without work. measureIdle waits until the manager is quiet, and then for the time
+// --idle. Then idle makes the manager collect garbage, so that only live memory is left.
+func measureIdle(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func idle(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	begin := time.Now()
-	r.stage.set(func() string { return fmt.Sprintf("nothing, for %v", r.Idle) })
+	r.stage.setText(func() string { return fmt.Sprintf("nothing, for %v", r.Idle) })
 	if err := pause(ctx, r.Idle); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (r *rig) disconnect(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
 	}
-	r.stage.set(func() string { return "waiting until connections that are not needed are closed" })
+	r.stage.setText(func() string { return "waiting until connections that are not needed are closed" })
 	return poll(ctx, 2*time.Minute, "the manager to close connections that it does not need", func() (bool, error) {
 		return r.fleet.Stats().Connections <= 1+r.clusters/100, nil
 	})
@@ -113,7 +113,7 @@ const (
 // a tenth of a core, plus the share for heartbeats. settle records the time until then.
 func (r *rig) settle(ctx context.Context, s *Scenario) error {
 	begin := time.Now()
-	r.stage.set(func() string { return "waiting until the manager is quiet" })
+	r.stage.setText(func() string { return "waiting until the manager is quiet" })
 	calm, last, lastAt := time.Now(), time.Duration(-1), time.Now()
 	share := calmShare + heardShare*float64(r.clusters)
 	tick := time.NewTicker(500 * time.Millisecond)

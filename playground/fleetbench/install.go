@@ -10,30 +10,31 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// install registers all clusters, as fast as the control plane accepts them. install waits until all modules are Ready.
-func install(ctx context.Context, r *rig, s *Scenario) error {
+// measureInstallation registers all clusters, as fast as the control plane accepts them. measureInstallation waits
+// until all modules are Ready.
+func measureInstallation(ctx context.Context, r *rig, s *Scenario) error {
 	appliedAt, readyAt := newRace(r.clusters), newRace(r.clusters)
 	stop := r.changes.listenApplied(func(i int) {
 		if appliedAt.isRunning(i) && r.appliedAll(i) {
-			appliedAt.finish(i)
+			appliedAt.markFinished(i)
 		}
 	})
 	defer stop()
 	stop = r.kymas.onKymaChange(func(i int, k shown) {
 		if r.allReady(&k) {
-			readyAt.finish(i)
+			readyAt.markFinished(i)
 		}
 	})
 	defer stop()
-	r.stage.set(func() string {
+	r.stage.setText(func() string {
 		started, done := readyAt.startedAndFinished()
 		_, applied := appliedAt.startedAndFinished()
 		return fmt.Sprintf("%d registered, %d applied, %d Ready", started, applied, done)
 	})
 	begin := time.Now()
 	err := inParallel(ctx, r.clusters, func(i int) error {
-		appliedAt.start(i)
-		readyAt.start(i)
+		appliedAt.markStarted(i)
+		readyAt.markStarted(i)
 		return r.register(ctx, i)
 	})
 	if err != nil {

@@ -152,7 +152,7 @@ func run(ctx context.Context, o *options) error {
 			break
 		}
 	}
-	result.Aims = judge(withOneReplica(result.Runs))
+	result.Aims = judgeAims(withOneReplica(result.Runs))
 	result.print(os.Stdout)
 	if writeErr := result.write(o.Out); err == nil {
 		err = writeErr

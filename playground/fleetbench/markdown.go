@@ -83,7 +83,7 @@ func readResults(files []string) (*Result, error) {
 	slices.SortStableFunc(all.Runs, func(a, b Run) int {
 		return cmp.Or(cmp.Compare(a.Clusters, b.Clusters), cmp.Compare(a.Replicas, b.Replicas))
 	})
-	all.Aims = judge(withOneReplica(all.Runs))
+	all.Aims = judgeAims(withOneReplica(all.Runs))
 	return all, nil
 }
 

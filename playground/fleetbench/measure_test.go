@@ -163,11 +163,11 @@ func TestCounts(t *testing.T) {
 
 func TestRace(t *testing.T) {
 	r := newRace(3)
-	r.finish(0) // it has not started
-	r.start(0)
-	r.start(1)
-	r.finish(1)
-	r.finish(1)
+	r.markFinished(0) // it has not started
+	r.markStarted(0)
+	r.markStarted(1)
+	r.markFinished(1)
+	r.markFinished(1)
 	if started, finished := r.startedAndFinished(); started != 2 || finished != 1 || r.isRunning(1) ||
 		!r.isRunning(0) || r.started(2) {
 		t.Errorf("%d started, %d finished", started, finished)
@@ -175,7 +175,7 @@ func TestRace(t *testing.T) {
 	if late := r.unfinished(5); !cmp.Equal(late, []int{0}) {
 		t.Errorf("late are %v", late)
 	}
-	r.finish(0)
+	r.markFinished(0)
 	if err := r.waitForAll(t.Context()); err != nil || len(r.times()) != 2 || len(r.finishTimes()) != 2 {
 		t.Errorf("waiting: %v; times %v", err, r.times())
 	}

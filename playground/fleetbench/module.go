@@ -49,28 +49,29 @@ func newModules(n, objects int) []*module {
 	return all
 }
 
-func (m *module) component() string  { return "kyma-project.io/module/" + m.name }
-func (m *module) group() string      { return m.name + ".example.com" }
-func (m *module) deployment() string { return m.name + "-operator" }
+func (m *module) componentName() string  { return "kyma-project.io/module/" + m.name }
+func (m *module) apiGroup() string       { return m.name + ".example.com" }
+func (m *module) deploymentName() string { return m.name + "-operator" }
 
-// operator returns the simulated operator that sets the status of the module's custom resource.
-func (m *module) operator() fleet.Operator {
+// simulatedOperator returns the simulated operator that sets the status of the module's custom resource.
+func (m *module) simulatedOperator() fleet.Operator {
 	return fleet.Operator{
-		Kind: schema.GroupKind{Group: m.group(), Kind: "Thing"}, Namespace: v1beta2.RuntimeNamespace,
-		Deployment: m.deployment(), After: operatorDelay,
+		Kind: schema.GroupKind{Group: m.apiGroup(), Kind: "Thing"}, Namespace: v1beta2.RuntimeNamespace,
+		Deployment: m.deploymentName(), After: operatorDelay,
 	}
 }
 
-// resource returns the custom resource that activates the module. The custom resource is not one of the module's
-// objects.
-func (m *module) resource() []byte {
+// customResourceYAML returns the custom resource that activates the module. The custom customResourceYAML is not one of
+// the module's objects.
+func (m *module) customResourceYAML() []byte {
 	return fmt.Appendf(nil, "apiVersion: %s/v1\nkind: Thing\nmetadata: {name: default, namespace: %s}\nspec: "+
-		"{size: 1}\n", m.group(), v1beta2.RuntimeNamespace)
+		"{size: 1}\n", m.apiGroup(), v1beta2.RuntimeNamespace)
 }
 
-// manifest returns the objects of a version as YAML. manifest always contains the CRD, the service account and the
-// Deployment. The manifest gets further parts as long as the number of objects allows, and ConfigMaps fill the rest.
-func (m *module) manifest(version string) []byte {
+// manifestYAML returns the objects of a version as YAML. manifestYAML always contains the CRD, the service account and
+// the Deployment. The manifest gets further parts as long as the number of objects allows, and ConfigMaps fill the
+// rest.
+func (m *module) manifestYAML(version string) []byte {
 	parts := []string{definitionPart, accountPart, deploymentPart, clusterRolePart, clusterRoleBindingPart, servicePart,
 		rolePart, roleBindingPart, policyPart, budgetPart}
 	parts = parts[:min(len(parts), m.objects)]
@@ -83,8 +84,8 @@ func (m *module) manifest(version string) []byte {
 	var b strings.Builder
 	for i, part := range parts {
 		b.WriteString("---\n" + strings.NewReplacer("NAMESPACE", v1beta2.RuntimeNamespace, "NUMBER",
-			fmt.Sprint(i), "GROUP", m.group(),
-			"NAME", m.deployment(), "VERSION", version).Replace(part) + "\n")
+			fmt.Sprint(i), "GROUP", m.apiGroup(),
+			"NAME", m.deploymentName(), "VERSION", version).Replace(part) + "\n")
 	}
 	return []byte(b.String())
 }
@@ -186,8 +187,8 @@ spec:
 // publish pushes a version to the registry and creates its ModuleTemplate.
 func (m *module) publish(ctx context.Context, r *registry.Registry, c client.Client, version string) error {
 	if _, err := r.Push(ctx, ocm.Archive{
-		Name: m.component(), Version: version, RawManifest: m.manifest(version),
-		ManifestFile: m.name + ".yaml", DefaultCR: m.resource(),
+		Name: m.componentName(), Version: version, RawManifest: m.manifestYAML(version),
+		ManifestFile: m.name + ".yaml", DefaultCR: m.customResourceYAML(),
 	}); err != nil {
 		return fmt.Errorf("publishing %s %s: %w", m.name, version, err)
 	}
@@ -200,13 +201,13 @@ func (m *module) publish(ctx context.Context, r *registry.Registry, c client.Cli
 			ModuleName: m.name, Version: version, Descriptor: runtime.RawExtension{Raw: []byte("{}")},
 			Data: &unstructured.Unstructured{},
 			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment",
-				Namespace: v1beta2.RuntimeNamespace, Name: m.deployment()},
+				Namespace: v1beta2.RuntimeNamespace, Name: m.deploymentName()},
 		},
 	}
 	if m.back != "" {
 		t.Spec.Upgrade = &v1beta2.ModuleUpgrade{Back: m.back}
 	}
-	if err := yaml.Unmarshal(m.resource(), &t.Spec.Data.Object); err != nil {
+	if err := yaml.Unmarshal(m.customResourceYAML(), &t.Spec.Data.Object); err != nil {
 		return fmt.Errorf("reading the custom resource of %s: %w", m.name, err)
 	}
 	if err := c.Create(ctx, t); err != nil {
@@ -215,12 +216,12 @@ func (m *module) publish(ctx context.Context, r *registry.Registry, c client.Cli
 	return nil
 }
 
-// assign makes the channel point to a version.
-func (m *module) assign(ctx context.Context, c client.Client, version string) error {
+// moveChannel makes the channel point to a version.
+func (m *module) moveChannel(ctx context.Context, c client.Client, version string) error {
 	r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: m.name,
 		Namespace: v1beta2.ControlPlaneNamespace}}
 	_, err := controllerutil.CreateOrUpdate(ctx, c, r, func() error {
-		r.Spec.ModuleName, r.Spec.OCMComponentName = m.name, m.component()
+		r.Spec.ModuleName, r.Spec.OCMComponentName = m.name, m.componentName()
 		r.Spec.Channels = []v1beta2.ChannelVersion{{Channel: benchChannel, Version: version}}
 		return nil
 	})

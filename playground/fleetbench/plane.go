@@ -155,7 +155,7 @@ func (p *plane) close() error {
 	select {
 	case <-p.done:
 	case <-time.After(30 * time.Second):
-		return errors.Join(errors.New("the control plane did not stop in 30 s"), p.kill())
+		return errors.Join(errors.New("the control plane did not stop in 30 s"), p.killAndWait())
 	}
 	return errors.Join(p.err, p.log.Close())
 }

@@ -60,12 +60,12 @@ func (c *child) stop() error {
 	case <-c.done:
 		return nil
 	case <-time.After(20 * time.Second):
-		return errors.Join(fmt.Errorf("process %d did not stop in 20 s", c.pid()), c.kill())
+		return errors.Join(fmt.Errorf("process %d did not stop in 20 s", c.pid()), c.killAndWait())
 	}
 }
 
-// kill kills the process, as a crash would, and waits for its end.
-func (c *child) kill() error {
+// killAndWait kills the process, as a crash would, and waits for its end.
+func (c *child) killAndWait() error {
 	c.stopping.Store(true)
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("killing process %d: %w", c.pid(), err)

@@ -20,7 +20,7 @@ type stage struct {
 	text func() string // guarded by mu
 }
 
-func (s *stage) set(text func() string) {
+func (s *stage) setText(text func() string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.text = text
@@ -40,7 +40,7 @@ func (s *stage) String() string {
 func (r *rig) showProgress(ctx context.Context, name string) *progress {
 	ctx, end := context.WithCancel(ctx)
 	p := &progress{end: end, done: make(chan struct{})}
-	r.stage.set(nil)
+	r.stage.setText(nil)
 	interval, form := 10*time.Second, "%s\n"
 	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 		interval, form = time.Second, "\r\033[K%s"

@@ -20,8 +20,8 @@ func newRace(n int) *race {
 	return &race{began: make([]time.Time, n), ended: make([]time.Time, n), over: make(chan struct{}, 1)}
 }
 
-// start starts the measurement of a cluster, or starts it again.
-func (r *race) start(i int) {
+// markStarted starts the measurement of a cluster, or starts it again.
+func (r *race) markStarted(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.began[i].IsZero() || !r.ended[i].IsZero() {
@@ -37,8 +37,8 @@ func (r *race) isRunning(i int) bool {
 	return !r.began[i].IsZero() && r.ended[i].IsZero()
 }
 
-// finish records that a cluster has finished, if it is running.
-func (r *race) finish(i int) {
+// markFinished records that a cluster has finished, if it is running.
+func (r *race) markFinished(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.began[i].IsZero() || !r.ended[i].IsZero() {

@@ -86,7 +86,7 @@ func TestJudge(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			for _, a := range judge(c.runs) {
+			for _, a := range judgeAims(c.runs) {
 				if a.What == c.what {
 					if a.Verdict != c.want {
 						t.Errorf("%s: %q is %s, want %s", c.reason, a.What, a.Verdict, c.want)
@@ -97,7 +97,7 @@ func TestJudge(t *testing.T) {
 			t.Errorf("there is no aim %q", c.what)
 		})
 	}
-	if judge(nil) != nil {
+	if judgeAims(nil) != nil {
 		t.Error("without runs there is nothing to judge")
 	}
 }
@@ -105,7 +105,7 @@ func TestJudge(t *testing.T) {
 func TestReport(t *testing.T) {
 	r := Result{Machine: Machine{Processor: "a processor", CPUs: 2},
 		Runs: []Run{example(100, 50, 4), example(1000, 40, 3)}}
-	r.Aims = judge(r.Runs)
+	r.Aims = judgeAims(r.Runs)
 	var b bytes.Buffer
 	r.print(&b)
 	for _, want := range []string{"a processor", "failed", "install: time, s", "MISSED", "AIM"} {
@@ -171,7 +171,7 @@ func TestModule(t *testing.T) {
 	for _, objects := range []int{3, 4, 9, 10, 11, 25} {
 		m := newModules(30, objects)[28]
 		seen := map[string]bool{}
-		for document := range strings.SplitSeq(string(m.manifest("1.2.3")), "---\n") {
+		for document := range strings.SplitSeq(string(m.manifestYAML("1.2.3")), "---\n") {
 			var o struct {
 				Kind     string
 				Metadata struct {

@@ -18,8 +18,9 @@ const (
 	requestsPerRuntime = "requests per runtime"
 )
 
-// restart kills the manager and starts it again. restart waits until the manager is quiet, that is, has no more work.
-func restart(ctx context.Context, r *rig, s *Scenario) error {
+// measureRestart kills the manager and starts it again. measureRestart waits until the manager is quiet, that is, has
+// no more work.
+func measureRestart(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func (r *rig) waitUntilNothingToRepeat(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
 	}
-	r.stage.set(func() string { return fmt.Sprintf("waiting until no agent has told anything for %v", r.remember) })
+	r.stage.setText(func() string { return fmt.Sprintf("waiting until no agent has told anything for %v", r.remember) })
 	return poll(ctx, r.remember+time.Minute, "the agents to have nothing to tell",
 		func() (bool, error) { return r.agents.isQuiet(), nil })
 }
@@ -70,7 +71,7 @@ func (r *rig) calmDown(ctx context.Context, s *Scenario, begin time.Time, before
 
 // allHeard waits until all agents have sent a heartbeat and the Kymas show the agents as connected.
 func (r *rig) allHeard(ctx context.Context, s *Scenario, begin time.Time) error {
-	r.stage.set(func() string {
+	r.stage.setText(func() string {
 		return fmt.Sprintf("%d agents have sent a heartbeat, %d are heard", r.agents.countHeartbeatsAfter(begin),
 			r.kymas.countKymas(func(k *shown) bool { return k.heard }))
 	})
@@ -82,9 +83,9 @@ func (r *rig) allHeard(ctx context.Context, s *Scenario, begin time.Time) error 
 	return err
 }
 
-// failover kills the leader, and waits until a second replica, which was already running, has taken over and all is
-// quiet. If all replicas work, failover kills the last replica, and the other replicas take over its shards.
-func failover(ctx context.Context, r *rig, s *Scenario) error {
+// measureFailover kills the leader, and waits until a second replica, which was already running, has taken over and all
+// is quiet. If all replicas work, failover kills the last replica, and the other replicas take over its shards.
+func measureFailover(ctx context.Context, r *rig, s *Scenario) error {
 	last := len(r.crew) - 1
 	former, others := r.crew[last:], r.crew[:last:last]
 	if len(others) == 0 {
@@ -94,11 +95,11 @@ func failover(ctx context.Context, r *rig, s *Scenario) error {
 		}
 		others = crew{second}
 		if err := second.ready(ctx); err != nil {
-			return errors.Join(err, second.kill())
+			return errors.Join(err, second.killAndWait())
 		}
 		in, err := second.readMetrics(ctx)
 		if err != nil {
-			return errors.Join(err, second.kill())
+			return errors.Join(err, second.killAndWait())
 		}
 		s.Values["live heap of the one that waits, MiB"] = in.Live / mega
 	}
@@ -112,7 +113,7 @@ func failover(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	r.connectAgents()
-	r.stage.set(func() string { return "the work of the one that was killed lies idle" })
+	r.stage.setText(func() string { return "the work of the one that was killed lies idle" })
 	if err := r.crew.waitUntilWorking(ctx, r.sharded()); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func openRig(ctx context.Context, o *options, clusters int, fail context.CancelC
 	r.modules, r.extra = all[:o.Modules], all[o.Modules]
 	var operators []fleet.Operator
 	for _, m := range all {
-		operators = append(operators, m.operator())
+		operators = append(operators, m.simulatedOperator())
 	}
 	r.changes = newChanges()
 	if r.fleet, err = fleet.Open(ctx, fleet.Options{Clusters: clusters, Seed: 1, Operators: operators,
@@ -92,7 +92,7 @@ func openRig(ctx context.Context, o *options, clusters int, fail context.CancelC
 		if err := m.publish(ctx, r.artefacts, r.plane.client, first); err != nil {
 			return r, err
 		}
-		if err := m.assign(ctx, r.plane.client, first); err != nil {
+		if err := m.moveChannel(ctx, r.plane.client, first); err != nil {
 			return r, err
 		}
 	}
@@ -107,7 +107,7 @@ func openRig(ctx context.Context, o *options, clusters int, fail context.CancelC
 // close stops everything and removes temporary files.
 func (r *rig) close() error {
 	var errs []error
-	errs = append(errs, r.crew.stop())
+	errs = append(errs, r.crew.stopAll())
 	if r.end != nil {
 		r.end()
 	}
@@ -189,7 +189,7 @@ var (
 // isApplied reports whether a version of a module is applied to a cluster. The module need not run yet. isApplied
 // checks the workload, because the workload is the last object that is applied.
 func (r *rig) isApplied(i int, m *module, version string) bool {
-	d, err := r.fleet.Cluster(i).Get(deployments, v1beta2.RuntimeNamespace, m.deployment())
+	d, err := r.fleet.Cluster(i).Get(deployments, v1beta2.RuntimeNamespace, m.deploymentName())
 	return err == nil && d != nil && d.GetLabels()[versionLabel] == version
 }
 
@@ -200,7 +200,7 @@ func (r *rig) appliedAll(i int) bool {
 		there[name] = true
 	}
 	for _, m := range r.modules {
-		if !there[types.NamespacedName{Namespace: v1beta2.RuntimeNamespace, Name: m.deployment()}.String()] {
+		if !there[types.NamespacedName{Namespace: v1beta2.RuntimeNamespace, Name: m.deploymentName()}.String()] {
 			return false
 		}
 	}

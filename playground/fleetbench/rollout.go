@@ -23,22 +23,22 @@ func (r *rig) publishNext(ctx context.Context, m *module, version string, counts
 	o := &rollout{module: m, version: version, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
 	stopChanges := r.changes.listenApplied(func(i int) {
 		if o.appliedAt.isRunning(i) && r.isApplied(i, m, version) {
-			o.appliedAt.finish(i)
+			o.appliedAt.markFinished(i)
 		}
 	})
 	stopKymas := r.kymas.onKymaChange(func(i int, k shown) {
 		if k.ready(m.name, version) {
-			o.readyAt.finish(i)
+			o.readyAt.markFinished(i)
 		}
 	})
 	o.stop = func() { stopChanges(); stopKymas() }
 	for i := range r.clusters {
 		if counts(i) {
-			o.appliedAt.start(i)
-			o.readyAt.start(i)
+			o.appliedAt.markStarted(i)
+			o.readyAt.markStarted(i)
 		}
 	}
-	if err := m.assign(ctx, r.plane.client, version); err != nil {
+	if err := m.moveChannel(ctx, r.plane.client, version); err != nil {
 		o.stop()
 		return nil, err
 	}
@@ -61,15 +61,15 @@ func (r *rig) awaitRollout(ctx context.Context, o *rollout) error {
 	return r.await(ctx, o.appliedAt, what+"applied")
 }
 
-// upgrade points the channel of one module to a new version, for all runtimes.
-func upgrade(ctx context.Context, r *rig, s *Scenario) error {
+// measureUpgrade points the channel of one module to a new version, for all runtimes.
+func measureUpgrade(ctx context.Context, r *rig, s *Scenario) error {
 	begin := time.Now()
 	o, err := r.publishNext(ctx, r.modules[0], "1.1.0", allClusters)
 	if err != nil {
 		return err
 	}
 	defer o.stop()
-	r.stage.set(o.String)
+	r.stage.setText(o.String)
 	if err := r.awaitRollout(ctx, o); err != nil {
 		return err
 	}

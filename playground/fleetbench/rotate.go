@@ -17,16 +17,16 @@ func (r *rig) metricsWithoutConnections(ctx context.Context) (inside, error) {
 	if err := r.disconnect(ctx); err != nil {
 		return inside{}, err
 	}
-	r.stage.set(func() string { return "waiting until connections that were closed are forgotten" })
+	r.stage.setText(func() string { return "waiting until connections that were closed are forgotten" })
 	if err := pause(ctx, idleTimeout+time.Second); err != nil {
 		return inside{}, err
 	}
 	return r.metricsAfterGC(ctx)
 }
 
-// rotate replaces the credentials of all clusters, as fast as the control plane accepts the new Secrets. rotate waits
-// until the manager has used all new credentials.
-func rotate(ctx context.Context, r *rig, s *Scenario) error {
+// measureRotation replaces the credentials of all clusters, as fast as the control plane accepts the new Secrets.
+// measureRotation waits until the manager has used all new credentials.
+func measureRotation(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func rotate(ctx context.Context, r *rig, s *Scenario) error {
 	}
 	r.fleet.Mark()
 	begin, used := time.Now(), newRace(r.clusters)
-	r.stage.set(func() string {
+	r.stage.setText(func() string {
 		all, done := used.startedAndFinished()
 		return fmt.Sprintf("%d rotated, %d of the new credentials used", all, done)
 	})
@@ -45,7 +45,7 @@ func rotate(ctx context.Context, r *rig, s *Scenario) error {
 		c := r.fleet.Cluster(i)
 		c.Rotate()
 		marks[i] = c.Requests()
-		used.start(i)
+		used.markStarted(i)
 		return r.renewAccess(ctx, i)
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *rig) useCredentials(ctx context.Context, used *race, marks []int) error
 	look := func() (done bool) {
 		for _, i := range used.unfinished(r.clusters) {
 			if r.fleet.Cluster(i).Requests() > marks[i] {
-				used.finish(i)
+				used.markFinished(i)
 			}
 		}
 		return len(used.unfinished(1)) == 0

@@ -24,16 +24,16 @@ type scenario struct {
 
 // scenarios lists all scenarios in the order in which they run.
 var scenarios = []scenario{
-	{"install", install},
-	{"idle", idle},
-	{"edit", edit},
-	{"upgrade", upgrade},
-	{"restart", restart},
-	{"failover", failover},
-	{"rotate", rotate},
-	{"faults", faults},
-	{"rollout", staged},
-	{"delete", remove},
+	{"install", measureInstallation},
+	{"idle", measureIdle},
+	{"edit", measureEdits},
+	{"upgrade", measureUpgrade},
+	{"restart", measureRestart},
+	{"failover", measureFailover},
+	{"rotate", measureRotation},
+	{"faults", measureFaults},
+	{"rollout", measureStagedRollout},
+	{"delete", measureDeletion},
 }
 
 // parseScenarioNames returns the scenarios in a list of names, in the order of scenarios. install is always included,
@@ -208,7 +208,7 @@ func (r *rig) stopReplicas(c crew) error {
 		return err
 	}
 	r.retired.cpu += u.cpu
-	return c.kill()
+	return c.killAll()
 }
 
 // countDifferences returns the increase of each counter from before to after.

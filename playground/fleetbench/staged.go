@@ -41,10 +41,10 @@ const (
 	waitersWrites     = "of these, writes"
 )
 
-// staged moves the channel of a module twice through stages. The first version works. Some clusters fail for other
-// reasons before and during the rollout, and some are dead; the rollout must reach all other clusters. The second
-// version fails in some clusters. The rollout must halt, and the clusters with this version must go back.
-func staged(ctx context.Context, r *rig, s *Scenario) error {
+// measureStagedRollout moves the channel of a module twice through stages. The first version works. Some clusters fail
+// for other reasons before and during the rollout, and some are dead; the rollout must reach all other clusters. The
+// second version fails in some clusters. The rollout must halt, and the clusters with this version must go back.
+func measureStagedRollout(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.prepareStages(ctx); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]boo
 	if err != nil {
 		return nil, err
 	}
-	r.stage.set(func() string { return fmt.Sprintf("%s: %s", seen.stateOf(name), o) })
+	r.stage.setText(func() string { return fmt.Sprintf("%s: %s", seen.stateOf(name), o) })
 	if err := poll(ctx, r.waitTimeout(), name+" to reach all clusters", func() (bool, error) {
 		return through(), nil
 	}); err != nil {
@@ -189,7 +189,7 @@ func (r *rig) breakBefore(ctx context.Context, m *module, dead map[int]bool, bro
 		r.fleet.Cluster(i).Fault(fleet.Fault{Dead: fleet.Refused})
 	}
 	for _, i := range broken {
-		r.fleet.Cluster(i).Operate(m.operator().Kind, string(v1beta2.StateError))
+		r.fleet.Cluster(i).Operate(m.simulatedOperator().Kind, string(v1beta2.StateError))
 	}
 	for i := range dead { // a change of the Kyma makes the manager try at once
 		if err := r.label(ctx, i, "bench", "dead"); err != nil {
@@ -217,10 +217,10 @@ func (r *rig) failAtRandom(ctx context.Context, m *module, which []int) (stop fu
 	for n, i := range which {
 		go func() {
 			if pause(ctx, time.Duration(n+1)*time.Minute/time.Duration(len(which))) == nil {
-				r.fleet.Cluster(i).Operate(m.operator().Kind, string(v1beta2.StateError))
+				r.fleet.Cluster(i).Operate(m.simulatedOperator().Kind, string(v1beta2.StateError))
 				_ = pause(ctx, failingTime) // canceled: it ends now
 			}
-			r.fleet.Cluster(i).Operate(m.operator().Kind, "")
+			r.fleet.Cluster(i).Operate(m.simulatedOperator().Kind, "")
 		}()
 	}
 	return stop
@@ -229,8 +229,8 @@ func (r *rig) failAtRandom(ctx context.Context, m *module, which []int) (stop fu
 // healAndAwait ends the faults of goodRollout, and waits until the affected clusters have the version.
 func (r *rig) healAndAwait(ctx context.Context, m *module, dead map[int]bool, broken []int, edits, o *rollout) error {
 	for _, i := range broken {
-		r.fleet.Cluster(i).Operate(m.operator().Kind, "")
-		o.readyAt.start(i)
+		r.fleet.Cluster(i).Operate(m.simulatedOperator().Kind, "")
+		o.readyAt.markStarted(i)
 	}
 	for i := range dead {
 		r.fleet.Cluster(i).Rotate()
@@ -238,7 +238,7 @@ func (r *rig) healAndAwait(ctx context.Context, m *module, dead map[int]bool, br
 		if err := r.renewAccess(ctx, i); err != nil {
 			return err
 		}
-		o.readyAt.start(i)
+		o.readyAt.markStarted(i)
 	}
 	if err := r.await(ctx, o.readyAt, "dead and failing clusters to follow"); err != nil {
 		return err
@@ -290,7 +290,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 		}
 		for k := range works {
 			failures = append(failures, time.Now())
-			r.fleet.Cluster(k).Operate(m.operator().Kind, string(v1beta2.StateError))
+			r.fleet.Cluster(k).Operate(m.simulatedOperator().Kind, string(v1beta2.StateError))
 		}
 		clear(works)
 	})
@@ -298,14 +298,14 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	holders := func() int { mu.Lock(); defer mu.Unlock(); return len(has) }
 	seen := r.followRollouts(ctx)
 	defer seen.stop()
-	if err := m.assign(ctx, r.plane.client, version); err != nil {
+	if err := m.moveChannel(ctx, r.plane.client, version); err != nil {
 		return badVersion{}, err
 	}
 	name, err := r.rolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.Target == version })
 	if err != nil {
 		return badVersion{}, err
 	}
-	r.stage.set(func() string {
+	r.stage.setText(func() string {
 		return fmt.Sprintf("%s: %d clusters have the bad version", seen.stateOf(name), holders())
 	})
 	if err := poll(ctx, r.waitTimeout(), name+" to halt", func() (bool, error) {

@@ -166,8 +166,9 @@ func (a *agent) watchedObjects(resource schema.GroupResource) (all []metav1.Obje
 	return all, true
 }
 
-// state returns the state of an object if a watch requests it. The real agent reads the object from its API server.
-func (a *agent) state(resource schema.GroupResource, watches []watchFor, namespace, name string) json.RawMessage {
+// objectState returns the state of an object if a watch requests it. The real agent reads the object from its API
+// server.
+func (a *agent) objectState(resource schema.GroupResource, watches []watchFor, namespace, name string) json.RawMessage {
 	at := slices.IndexFunc(watches, func(w watchFor) bool {
 		return w.State && (w.Namespace == "" || w.Namespace == namespace) && (w.Name == "" || w.Name == name)
 	})
@@ -181,8 +182,8 @@ func (a *agent) state(resource schema.GroupResource, watches []watchFor, namespa
 	return protocol.TrimState(u.Object)
 }
 
-// deliver sends an event.
-func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) bool {
+// deliverEvent sends an event.
+func (a *agent) deliverEvent(ctx context.Context, about subject, e *pendingEvent) bool {
 	watches := a.watches[about.resource]
 	if len(watches) == 0 { // the object is no longer watched
 		delete(a.pending, about)
@@ -198,7 +199,7 @@ func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) boo
 	if e.first {
 		event.Objects, event.ObjectsComplete = a.watchedObjects(about.resource)
 		for i := range event.Objects {
-			event.States = append(event.States, a.state(about.resource, watches, event.Objects[i].Namespace,
+			event.States = append(event.States, a.objectState(about.resource, watches, event.Objects[i].Namespace,
 				event.Objects[i].Name))
 		}
 	}
@@ -207,7 +208,7 @@ func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) boo
 		switch {
 		case err == nil && m != nil:
 			event.Object = protocol.TrimMetadata(&m.ObjectMeta)
-			event.State = a.state(about.resource, watches, about.namespace, about.name)
+			event.State = a.objectState(about.resource, watches, about.namespace, about.name)
 		case e.deleted:
 			var last metav1.PartialObjectMetadata
 			if json.Unmarshal(e.last, &last) == nil {

@@ -70,7 +70,7 @@ func (w *wire) post(path string, body []byte) (a answer, err error) {
 	if a.status, err = strconv.Atoi(string(line[9:12])); err != nil {
 		return a, fmt.Errorf("reading the listener's answer: %w", err)
 	}
-	length, err := w.headers(&a)
+	length, err := w.readHeaders(&a)
 	if err != nil {
 		return a, fmt.Errorf("reading the listener's answer: %w", err)
 	}
@@ -80,8 +80,8 @@ func (w *wire) post(path string, body []byte) (a answer, err error) {
 	return a, nil
 }
 
-// headers reads the headers into a, and returns the length of the body.
-func (w *wire) headers(a *answer) (length int, err error) {
+// readHeaders reads the headers into a, and returns the length of the body.
+func (w *wire) readHeaders(a *answer) (length int, err error) {
 	for {
 		line, err := w.answers.ReadSlice('\n')
 		if err != nil {

@@ -38,14 +38,14 @@ type States struct {
 func (s *States) Deliver(p *Poster) func(context.Context, string, protocol.Event) Result {
 	return func(ctx context.Context, manager string, e protocol.Event) Result {
 		if manager == protocol.ManagerName {
-			s.add(ctx, &e)
+			s.addStates(ctx, &e)
 		}
 		return p.Deliver(ctx, manager, e)
 	}
 }
 
-// add adds the states of the objects of an event. An object that cannot be read has no state.
-func (s *States) add(ctx context.Context, e *protocol.Event) {
+// addStates adds the states of the objects of an event. An object that cannot be read has no state.
+func (s *States) addStates(ctx context.Context, e *protocol.Event) {
 	list := s.Watchlist()
 	if list == nil || e.Deleted {
 		return

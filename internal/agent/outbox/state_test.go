@@ -81,7 +81,7 @@ func TestStates(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			before := reads.Load()
-			states.add(t.Context(), &c.event)
+			states.addStates(t.Context(), &c.event)
 			if got := string(c.event.State); got != c.want || reads.Load()-before != c.reads {
 				t.Errorf("%s: got %s after %d reads", c.reason, got, reads.Load()-before)
 			}
@@ -93,7 +93,7 @@ func TestStates(t *testing.T) {
 	start := protocol.Event{WatchStarted: true, ObjectsComplete: true, Resource: "deployments",
 		WatchedGVK: metav1.GroupVersionKind{Group: "apps", Version: "v1"},
 		Objects:    []metav1.ObjectMeta{{Name: "gone", Namespace: "n"}, {Name: "d", Namespace: "n"}}}
-	states.add(t.Context(), &start)
+	states.addStates(t.Context(), &start)
 	if len(start.States) != 2 || start.States[0] != nil || start.States[1] == nil {
 		t.Errorf("the start of a watch has the states %s", start.States)
 	}

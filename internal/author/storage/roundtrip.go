@@ -25,11 +25,11 @@ func (a *Archive) RoundTrip(request *http.Request) (*http.Response, error) {
 	case at == "":
 		return newResponse(request, http.StatusOK, jsonType, memoryBlob("{}"))
 	case strings.HasSuffix(at, "/tags/list"):
-		return a.tags(request, strings.TrimSuffix(at, "/tags/list"))
+		return a.serveTags(request, strings.TrimSuffix(at, "/tags/list"))
 	case isManifest && request.Method == http.MethodPut:
 		return a.storeManifest(request, repository, reference)
 	case isManifest:
-		return a.manifest(request, repository, reference)
+		return a.serveManifest(request, repository, reference)
 	case strings.HasSuffix(folder, "/blobs/uploads/"):
 		return a.storeBlob(request, reference)
 	case strings.HasSuffix(folder, "/blobs/"):
@@ -68,7 +68,7 @@ func newResponse(to *http.Request, code int, mediaType string, b blob, header ..
 	return r, err
 }
 
-func (a *Archive) tags(request *http.Request, repository string) (*http.Response, error) {
+func (a *Archive) serveTags(request *http.Request, repository string) (*http.Response, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	tags := []string{}
@@ -84,7 +84,7 @@ func (a *Archive) tags(request *http.Request, repository string) (*http.Response
 	return newResponse(request, http.StatusOK, jsonType, memoryBlob(string(data)))
 }
 
-func (a *Archive) manifest(request *http.Request, repository, reference string) (*http.Response, error) {
+func (a *Archive) serveManifest(request *http.Request, repository, reference string) (*http.Response, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, e := range a.entries {

@@ -76,7 +76,7 @@ func Preview(ctx context.Context, config *rest.Config, i *content.Installation, 
 	if err != nil {
 		return nil, 0, err
 	}
-	options, overlay, err := p.options(ctx, i, w)
+	options, overlay, err := p.installOptions(ctx, i, w)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -163,7 +163,7 @@ func (p *preview) addSet(ctx context.Context, s apply.Set) error {
 	}
 	for _, o := range s.Bundle.Objects {
 		ref := apply.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Name: o.Name}
-		served, namespaced, err := p.scope(o.GVK)
+		served, namespaced, err := p.servedAndNamespaced(o.GVK)
 		if err != nil {
 			return err
 		}
@@ -187,8 +187,8 @@ func (p *preview) addSet(ctx context.Context, s apply.Set) error {
 	return nil
 }
 
-// scope reports whether the runtime serves a kind, and whether this kind is namespaced.
-func (p *preview) scope(gvk schema.GroupVersionKind) (served, namespaced bool, err error) {
+// servedAndNamespaced reports whether the runtime serves a kind, and whether this kind is namespaced.
+func (p *preview) servedAndNamespaced(gvk schema.GroupVersionKind) (served, namespaced bool, err error) {
 	mapping, err := p.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	switch {
 	case meta.IsNoMatchError(err): // the CRD is part of the module, or does not exist
@@ -204,7 +204,7 @@ func (p *preview) scope(gvk schema.GroupVersionKind) (served, namespaced bool, e
 func (p *preview) addResource(ctx context.Context, cr *unstructured.Unstructured) error {
 	gvk := cr.GroupVersionKind()
 	ref := apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Name: cr.GetName()}
-	served, namespaced, err := p.scope(gvk)
+	served, namespaced, err := p.servedAndNamespaced(gvk)
 	if err != nil {
 		return err
 	}
@@ -250,9 +250,9 @@ func inventoryOf(m *v1beta2.Manifest) []apply.Ref {
 	return refs
 }
 
-// options returns the same options for rendering as the manager uses. A scenario test checks that preview and manager
-// use the same options: for an installed version, the preview must show no changes.
-func (p *preview) options(ctx context.Context, i *content.Installation, w Request) (
+// installOptions returns the same options for rendering as the manager uses. A scenario test checks that preview and
+// manager use the same options: for an installed version, the preview must show no changes.
+func (p *preview) installOptions(ctx context.Context, i *content.Installation, w Request) (
 	render.Options, render.Overlay, error) {
 	o := render.Options{
 		Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma,

@@ -295,7 +295,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 		loop.Step{Name: "adopt", Do: n.addFinalizers},
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "decide", Do: n.decide},
-		loop.Step{Name: "reach", Do: n.reach},
+		loop.Step{Name: "reach", Do: n.connectOnDemand},
 		loop.Step{Name: "render", Do: n.render},
 		loop.Step{Name: "record", Do: n.record, SaveIf: n.sendsObjects},
 		loop.Step{Name: "apply", Do: n.apply},
@@ -368,9 +368,9 @@ func (n *run) connect(ctx context.Context) error {
 	return n.connectBy(ctx, n.cluster.Get)
 }
 
-// reach opens the connection to the runtime if connect did not open it. reach does nothing if this reconcile has no
-// work in the runtime.
-func (n *run) reach(ctx context.Context) error {
+// connectOnDemand opens the connection to the runtime if connect did not open it. connectOnDemand does nothing if this
+// reconcile has no work in the runtime.
+func (n *run) connectOnDemand(ctx context.Context) error {
 	if n.runtime != nil || !n.plan.hasWork() && n.isQuiet(readinessRules(n.manifest, n.CustomStateCheck)) {
 		return nil
 	}

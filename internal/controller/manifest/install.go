@@ -172,7 +172,7 @@ func (n *run) seeApplied(result apply.Result) {
 		switch {
 		case !inventory.IsWorkload(ref):
 		case slices.ContainsFunc(result.Ready, ref.SameObject):
-			n.memory.see(ref, n.memory.progress.Version(ref), readiness{state: v1beta2.StateReady})
+			n.memory.recordReadiness(ref, n.memory.progress.Version(ref), readiness{state: v1beta2.StateReady})
 		case isReported(ref):
 			n.memory.seeSent(ref)
 		default:

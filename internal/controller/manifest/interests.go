@@ -57,7 +57,7 @@ func (n *run) expectObjects(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.memory.expect(n.refs, &n.shared)
+	n.memory.setExpected(n.refs, &n.shared)
 	n.memory.setNeeded(n.readinessRefs())
 	if !slices.Equal(interests, n.memory.interests) {
 		n.memory.interests = dedup.Share(&n.shared, fmt.Sprint("interests ", interests), slices.Clip(interests))

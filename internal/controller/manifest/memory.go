@@ -251,8 +251,8 @@ func refOf(i runtimes.Interest, namespace, name string) apply.Ref {
 		Namespace: namespace, Name: name}
 }
 
-// expect records the objects that the runtime should have. Manifests with equal lists share one list in memory.
-func (m *memory) expect(refs []apply.Ref, shared *dedup.Values) {
+// setExpected records the objects that the runtime should have. Manifests with equal lists share one list in memory.
+func (m *memory) setExpected(refs []apply.Ref, shared *dedup.Values) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !slices.Equal(m.expected, refs) {

@@ -127,7 +127,7 @@ func (n *run) seeRead(asked []apply.Ref, waiting []apply.NotReady) {
 				found = readinessOf([]apply.NotReady{w})
 			}
 		}
-		n.memory.see(ref, n.memory.progress.Version(ref), found)
+		n.memory.recordReadiness(ref, n.memory.progress.Version(ref), found)
 	}
 }
 
@@ -164,6 +164,6 @@ func (n *run) evaluateRead(object *unstructured.Unstructured) (readiness, error)
 		return readiness{}, reconcile.TerminalError(err)
 	}
 	found := readinessByResource(verdict)
-	n.memory.see(ref, n.memory.progress.Version(ref), found)
+	n.memory.recordReadiness(ref, n.memory.progress.Version(ref), found)
 	return found, nil
 }

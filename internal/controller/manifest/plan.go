@@ -59,7 +59,7 @@ func newPlan(m *v1beta2.Manifest, found source.Found, pullSecret string, h histo
 		},
 		drifted: h.drifted,
 	}
-	p.digest = p.sum(m)
+	p.digest = p.desiredDigest(m)
 	p.applyAll = m.Status.AppliedDigest != p.digest
 	switch {
 	case h.retried, h.sinceAudit >= h.auditInterval*7/8:
@@ -98,14 +98,14 @@ func objectOptions(m *v1beta2.Manifest, pullSecret string, injection *render.Inj
 	return o
 }
 
-// sum returns the digest of all inputs that determine the desired content of the runtime. sum does not include the
-// properties of the runtime that charts query. Audits detect changes of the properties of the runtime that charts
-// query.
+// desiredDigest returns the digest of all inputs that determine the desired content of the runtime. desiredDigest does
+// not include the properties of the runtime that charts query. Audits detect changes of the properties of the runtime
+// that charts query.
 //
-// The function sum computes the digest from the digests of the artefacts, and not from their content. Therefore an
+// desiredDigest computes the digest from the digests of the artefacts, and not from their content. Therefore an
 // unchanged Manifest needs no download, even after a restart. The status of every Manifest contains this digest. If the
 // way in which the digest is computed changes, all modules are applied again.
-func (p plan) sum(m *v1beta2.Manifest) string {
+func (p plan) desiredDigest(m *v1beta2.Manifest) string {
 	h := sha256.New()
 	encode := json.NewEncoder(h)
 	for _, s := range p.sources {

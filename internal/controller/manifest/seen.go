@@ -83,8 +83,8 @@ func (n *run) readinessRefs() (objects []apply.Ref, resource apply.Ref) {
 // isReported reports whether events about an object contain its state.
 func isReported(ref apply.Ref) bool { return ref.Group == "apps" && inventory.IsWorkload(ref) }
 
-// see records the readiness of an object, unless a newer version of the object was seen.
-func (m *memory) see(ref apply.Ref, version uint64, r readiness) {
+// recordReadiness records the readiness of an object, unless a newer version of the object was seen.
+func (m *memory) recordReadiness(ref apply.Ref, version uint64, r readiness) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seeLocked(ref, version, r)

@@ -135,7 +135,7 @@ func TestSeenIsDropped(t *testing.T) {
 // was recorded before the object was sent must not count.
 func TestSentWithoutVersion(t *testing.T) {
 	m := newSeenMemory()
-	m.see(seenWorkload, 6, readiness{state: v1beta2.StateReady})
+	m.recordReadiness(seenWorkload, 6, readiness{state: v1beta2.StateReady})
 	m.progress.Forget(seenWorkload)
 	m.seeSent(seenWorkload)
 	if found, known := m.lookup(seenWorkload, watchedValidity, time.Now()); known {

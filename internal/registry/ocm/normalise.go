@@ -84,7 +84,7 @@ func Normalise(d *Descriptor, algorithm string) ([]byte, error) {
 		c.Resources = distinguishByVersion(c.Resources)
 	}
 	form := c.normalForm()
-	form["provider"] = c.provider(true)
+	form["provider"] = c.providerOf(true)
 	form["sources"] = mapEach(c.Sources, Element.sourceForm)
 	form["componentReferences"] = mapEach(c.References, Element.unfilteredReferenceForm)
 	data, err := json.Marshal(map[string]any{"component": form})
@@ -108,7 +108,7 @@ func normalForm1(d *Descriptor) map[string]any {
 		for _, r := range references {
 			enforceIdentity(r)
 		}
-		form["componentReferences"], form["provider"] = references, c.provider(true)
+		form["componentReferences"], form["provider"] = references, c.providerOf(true)
 		if p, ok := form["provider"].(map[string]any); ok && !c.providerIsObject() {
 			form["provider"] = p["name"]
 		}
@@ -125,7 +125,7 @@ func normalForm1(d *Descriptor) map[string]any {
 		spec["references"] = mapEach(c.References, Element.referenceForm)
 	}
 	delete(form, "resources")
-	form["provider"] = c.provider(false) // labels of the provider are not filtered in this schema
+	form["provider"] = c.providerOf(false) // labels of the provider are not filtered in this schema
 	return map[string]any{"apiVersion": d.APIVersion, "kind": d.Kind, "metadata": form, "spec": spec}
 }
 
@@ -164,7 +164,7 @@ func (c content) providerIsObject() bool {
 	return object != nil
 }
 
-func (c content) provider(signed bool) map[string]any {
+func (c content) providerOf(signed bool) map[string]any {
 	text, object := c.providerObject()
 	if object == nil {
 		return map[string]any{"name": text}
