@@ -194,6 +194,30 @@ func TestParallel(t *testing.T) {
 	})
 }
 
+// TestRetriesOfOneModule checks that two versions of one module are both checked again, although their checks are due
+// at different times.
+func TestRetriesOfOneModule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failures := map[string]error{"1.0.0": &ocm.Error{Code: ocm.SignatureMissing, Problem: "no signature"},
+			"2.0.0": &ocm.Error{Code: ocm.RegistryUnreachable, Problem: "503"}}
+		r := &registry{render: func(v Version) (Content, error) { // one version of a module at a time
+			err := failures[v.Version]
+			delete(failures, v.Version)
+			return Content{Digest: "sha256:a"}, err
+		}}
+		checker := start(t, r)
+		for _, of := range []string{"1.0.0", "2.0.0"} {
+			checker.Check(Move{To: version(of)})
+		}
+		time.Sleep(failedInterval + time.Second)
+		for _, of := range []string{"1.0.0", "2.0.0"} {
+			if got := checker.Check(Move{To: version(of)}); got.Digest == "" || got.Template != version(of).Digest() {
+				t.Errorf("version %s was not checked again: %+v", of, got)
+			}
+		}
+	})
+}
+
 // TestDigest checks which changes of a version are another content.
 func TestDigest(t *testing.T) {
 	cases := map[string]struct {
