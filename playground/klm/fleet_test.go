@@ -230,7 +230,7 @@ func TestLargeFleet(t *testing.T) {
 //
 //	klm status               1.0 s, of which 0.6 s of a processor of the API server; 96 MiB    (two processors, busy with other work)
 //	klm status --worst=101   6.7 s, 3.3 s of the API server, which has to encode 60 MB; 89 MiB
-//	klm runtime list         7.1 s, 3.6 s of the API server; 93 MiB
+//	klm runtime list         7.1 s, 3.6 s of the API server; 93 MiB; it read whole Kymas at that time
 func BenchmarkStatus(b *testing.B) {
 	ctx := b.Context()
 	host, err := cluster.Open(ctx, cluster.Options{Bare: true})
