@@ -85,8 +85,8 @@ const (
 	maxCost       = 100_000
 )
 
-// If rules are invalid, Validate returns an error with reason StateRuleInvalid that contains the invalid expression,
-// path or state.
+// Validate checks rules. If the rules are invalid, Validate returns an error with reason StateRuleInvalid, which
+// contains the invalid expression, path or state.
 func (s *StateEvaluator) Validate(rules StateRules) error {
 	_, err := s.compiledRules(rules)
 	return err
