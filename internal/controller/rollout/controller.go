@@ -21,8 +21,8 @@
 // controllers of all replicas act on the status of the ModuleRollout.
 //
 // While a rollout is under way, a module is reconciled at most once in [Period], however many runtimes change. Only the
-// failure that halts a rollout does not wait, see package budget. Without an active rollout, changes of Kymas and
-// Manifests cause no reconcile.
+// failure that halts a rollout does not wait, see package failurebudget. Without an active rollout, changes of Kymas
+// and Manifests cause no reconcile.
 //
 // # What it does not do
 //
@@ -55,7 +55,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
-	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/budget"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/failurebudget"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/gate"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/preflight"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
@@ -115,9 +115,9 @@ type Options struct {
 type Reconciler struct {
 	Options
 	gates   *gate.Reader
-	checker *preflight.Checker // nil if Check is nil
-	trigger queueing.Trigger   // enqueues modules whose versions were checked
-	budgets budget.Budgets     // find the failure that halts a rollout
+	checker *preflight.Checker    // nil if Check is nil
+	trigger queueing.Trigger      // enqueues modules whose versions were checked
+	budgets failurebudget.Budgets // find the failure that halts a rollout
 
 	forecasts map[string]forecast  // by name of an active rollout; only used by the one worker
 	notified  map[string]time.Time // by module/channel: when the webhook of its promotion was called; likewise

@@ -1,4 +1,4 @@
-// Package budget finds the failure that halts a rollout, before the next reconcile of the coordinator.
+// Package failurebudget finds the failure that halts a rollout, before the next reconcile of the coordinator.
 //
 // # Use
 //
@@ -17,7 +17,7 @@
 //
 // The package does not halt a rollout: the reconcile does, and it may find that the failure does not count. A failure
 // during a reconcile may be missed; then the next reconcile finds it.
-package budget
+package failurebudget
 
 import (
 	"maps"
