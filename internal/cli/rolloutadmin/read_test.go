@@ -162,3 +162,31 @@ func TestWatch(t *testing.T) {
 		})
 	}
 }
+
+// TestPhaseSince checks that the phase begins with the progress of the stage, or with a later change of a condition.
+func TestPhaseSince(t *testing.T) {
+	at := func(minutes int) metav1.Time {
+		return metav1.NewTime(fixture.Noon.Add(time.Duration(minutes) * time.Minute))
+	}
+	stage := v1beta2.RolloutStageStatus{StartedAt: at(1), ProvenAt: at(2), SoakUntil: at(3)}
+	for _, c := range []struct {
+		phase   v1beta2.RolloutPhase
+		changed int // when the condition Reconciling has changed
+		want    int
+	}{
+		{v1beta2.RolloutUpdating, 0, 1},
+		{v1beta2.RolloutSoaking, 0, 2},
+		{v1beta2.RolloutTail, 0, 2},
+		{v1beta2.RolloutWaitingForGate, 0, 3},
+		{v1beta2.RolloutHalted, 4, 4},
+		{v1beta2.RolloutUpdating, 4, 4},
+	} {
+		s := &v1beta2.ModuleRolloutStatus{Phase: c.phase, Stage: stage, Conditions: []metav1.Condition{
+			{Type: "Reconciling", LastTransitionTime: at(c.changed)},
+			{Type: rollout.ConditionClockSet, LastTransitionTime: at(9)},
+		}}
+		if got := phaseSince(s); !got.Equal(at(c.want).Time) {
+			t.Errorf("phase %s began at %s, want %s", c.phase, got, at(c.want))
+		}
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -96,7 +98,7 @@ type rolloutReport struct {
 	IgnoreWindows bool   `json:"ignoreWindows,omitempty"`
 	Reason        string `json:"reason,omitempty"` // of the state
 	Plan          string `json:"plan,omitempty"`   // the digest that approvals name
-	// Since is the time of the last change of the condition Ready, Reconciling or Stalled.
+	// Since is the time at which the phase began, as far as it is known.
 	Since       time.Time                   `json:"since,omitzero"`
 	Stages      []stageRow                  `json:"stages"`
 	Gates       []v1beta2.RolloutGateStatus `json:"gates,omitempty"` // of the current stage
@@ -126,17 +128,13 @@ func reportOf(r *v1beta2.ModuleRollout) *rolloutReport {
 		rolloutRow: rowOf(r), Revision: r.Spec.Revision, Reason: r.Spec.Reason, Plan: s.Plan, Stages: []stageRow{},
 		Gates: s.Stage.Gates, Blockers: s.Blockers, WayBack: s.WayBack, Worst: s.Worst, Approvals: r.Spec.Approvals,
 		Resumptions: r.Spec.Resumptions, UrgencyReason: r.Spec.UrgencyReason, IgnoreWindows: r.Spec.IgnoreWindows,
+		Since: phaseSince(s),
 	}
 	if s.Phase == v1beta2.RolloutSoaking {
 		report.SoakUntil = s.Stage.SoakUntil.Time
 	}
-	for _, c := range s.Conditions {
-		switch {
-		case c.Type == rollout.ConditionClockSet:
-			report.ClockSetAt = c.LastTransitionTime.Time
-		case c.LastTransitionTime.After(report.Since):
-			report.Since = c.LastTransitionTime.Time
-		}
+	if c := meta.FindStatusCondition(s.Conditions, rollout.ConditionClockSet); c != nil {
+		report.ClockSetAt = c.LastTransitionTime.Time
 	}
 	for i := range r.Spec.Stages {
 		stage := &r.Spec.Stages[i]
@@ -151,6 +149,27 @@ func reportOf(r *v1beta2.ModuleRollout) *rolloutReport {
 		report.Stages = append(report.Stages, row)
 	}
 	return report
+}
+
+// phaseSince returns the time at which the phase of a rollout began. A phase begins with a change of the condition
+// Ready, Reconciling or Stalled, or with the progress of the current stage.
+func phaseSince(s *v1beta2.ModuleRolloutStatus) time.Time {
+	var progress metav1.Time
+	switch s.Phase {
+	case v1beta2.RolloutUpdating:
+		progress = s.Stage.StartedAt
+	case v1beta2.RolloutSoaking, v1beta2.RolloutTail:
+		progress = s.Stage.ProvenAt
+	case v1beta2.RolloutWaitingForGate:
+		progress = s.Stage.SoakUntil // equals ProvenAt without a soak
+	}
+	since := progress.Time
+	for _, c := range s.Conditions {
+		if c.Type != rollout.ConditionClockSet && c.LastTransitionTime.After(since) {
+			since = c.LastTransitionTime.Time
+		}
+	}
+	return since
 }
 
 func (r *rolloutReport) Names() []string { return []string{r.Name} }
