@@ -652,8 +652,15 @@ func (m *model) interrupt(t *rapid.T) {
 	}
 }
 
-// clockBack sets the clock back a little, as the clock of a new leader on another machine may be.
-func (m *model) clockBack(*rapid.T) { m.now = m.now.Add(-3 * time.Second) }
+// clockBack sets the clock back a little, as the clock of a new leader on another machine may be. A clock that is ahead
+// is then less ahead, and the right time does not change.
+func (m *model) clockBack(*rapid.T) {
+	const back = 3 * time.Second
+	m.now = m.now.Add(-back)
+	if m.ahead > 0 {
+		m.ahead -= back
+	}
+}
 
 func (m *model) disconnect(t *rapid.T) {
 	if p := m.pick(t); p.silent.IsZero() {
