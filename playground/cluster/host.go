@@ -612,6 +612,18 @@ func (c *Cluster) Config() *rest.Config {
 // server.
 func (c *Cluster) Kubeconfig() []byte { return kubeconfig(c.name, c.Config(), "") }
 
+// UserKubeconfig returns a kubeconfig with all permissions for another user, so that Requests shows which client has
+// sent a request.
+func (c *Cluster) UserKubeconfig(user string) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	config, err := c.pki.config(c.proxy.address(), user, "system:masters")
+	if err != nil {
+		return nil, fmt.Errorf("making a kubeconfig for user %s of cluster %s: %w", user, c.name, err)
+	}
+	return kubeconfig(c.name, config, ""), nil
+}
+
 // TokenKubeconfig returns a kubeconfig for a ServiceAccount. The token in the kubeconfig is from the API server and is
 // valid for a year.
 func (c *Cluster) TokenKubeconfig(ctx context.Context, namespace, serviceAccount string) ([]byte, error) {

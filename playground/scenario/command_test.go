@@ -265,10 +265,11 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// passes CONTROLLER N waits until the controller (kyma, manifest, watcher) has reconciled N times since the mark
 	// and has no more work.
 	"passes": command((*scenario).awaitPasses),
-	// writes [-sort] [-rollouts] CLUSTER [AGENT] prints the requests since the mark that change an object, one per
-	// line, in the order of their answers. writes prints requests of the manager, or of the user agent AGENT. Leases,
-	// events and reviews of rights are left out, and without -rollouts the records of rollouts, too. requests also
-	// prints reads; with -reviews, it prints only reviews. users prints the names of the users.
+	// writes [-sort] [-rollouts] [-first] CLUSTER [AGENT] prints the requests since the mark that change an object, one
+	// per line, in the order of their answers. writes prints requests of the manager, or of the user agent AGENT. With
+	// -first, requests of the second control plane are left out. Leases, events and reviews of rights are left out, and
+	// without -rollouts the records of rollouts, too. requests also prints reads; with -reviews, it prints only
+	// reviews. users prints the names of the users.
 	"writes":   command((*scenario).writes),
 	"requests": command((*scenario).requests),
 	"users":    command((*scenario).users),

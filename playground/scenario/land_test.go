@@ -195,6 +195,10 @@ func (s *scenario) manager(c *call) error {
 	return fmt.Errorf("usage: manager kill|stop|former|start [FLAG…]")
 }
 
+// secondUser is the user of the second control plane in runtimes. In the requests of a runtime, this user tells the
+// managers of two control planes apart.
+const secondUser = "second"
+
 func (s *scenario) secondControlPlane(c *call) error {
 	const usage = "second up [FLAG…] | register NAME CHANNEL [RUNTIME]"
 	if err := c.want(1, 10, usage); err != nil {
@@ -212,7 +216,11 @@ func (s *scenario) secondControlPlane(c *call) error {
 		if len(args) == 2 {
 			runtime = name
 		}
-		if err := s.second.SetAccess(s.ctx, name, s.land.Clusters[runtime].Kubeconfig()); err != nil {
+		access, err := s.land.Clusters[runtime].UserKubeconfig(secondUser)
+		if err != nil {
+			return err
+		}
+		if err := s.second.SetAccess(s.ctx, name, access); err != nil {
 			return err
 		}
 		return s.second.CreateKyma(s.ctx, name, args[1])
