@@ -81,8 +81,8 @@ var limits = []limit{
 	{"rollout: writes of the status of the rollout", 20, 1, valueOf("rollout", rolloutWrites)},
 	{"rollout: size of the ModuleRollout, bytes", 6100, 0.3, valueOf("rollout", rolloutSize)},
 	{"rollout: runtimes that began after the halt", 0, 0, valueOf("rollout", badLater)},
-	{"rollout: writes to runtimes whose turn did not come", 0, 0, valueOf("rollout", waitersWrites)},
-	{"rollout: requests to runtimes whose turn did not come", 1, 3, // a poll or a probe that was due anyway
+	{"rollout: writes to runtimes that were not admitted", 0, 0, valueOf("rollout", waitersWrites)},
+	{"rollout: requests to runtimes that were not admitted", 1, 3, // a poll or a probe that was due anyway
 		valueOf("rollout", waitersRequests)},
 	{"rollout: writes to the control plane for a runtime that was taken back", 8, 0.5, valueOf("rollout", backWrites)},
 	{"rollout: other runtimes that were changed on the way back", 0, 0, valueOf("rollout", othersChanged)},

@@ -37,7 +37,7 @@ const (
 	badHolders        = "runtimes with the bad version when it halted"
 	badLater          = "runtimes that began after the halt"
 	haltSeconds       = "from the last failure that the halt counts until the halt, s"
-	waitersRequests   = "requests to runtimes whose turn did not come"
+	waitersRequests   = "requests to runtimes that were not admitted"
 	waitersWrites     = "of these, writes"
 )
 

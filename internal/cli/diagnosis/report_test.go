@@ -112,7 +112,7 @@ func TestWaitsForTurn(t *testing.T) {
 			moved(f.Catalog, "1.0.0")
 			f.Catalog.Rollouts, f.Catalog.Policies = nil, []v1beta2.RolloutPolicy{policy}
 		}, "1.0.0", "", "the manager is planning the rollout"},
-		"Ordered": {"its turn has come", func(f *diagnosis.Facts) {
+		"Ordered": {"it was admitted", func(f *diagnosis.Facts) {
 			moved(f.Catalog, "2.0.0")
 			f.Manifests[0].Spec.Version = "2.0.0"
 		}, "2.0.0", "2.0.0", ""},

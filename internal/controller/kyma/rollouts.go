@@ -229,9 +229,9 @@ func (r *Reconciler) having(ctx context.Context, module, of string) ([]v1beta2.K
 // Kyma with another version is not concerned before it is admitted.
 func isConcerned(k *v1beta2.Kyma, m *v1beta2.Manifest, module string, c *v1beta2.ChannelStatus) bool {
 	hasOther := func(installed string) bool {
-		waitsForItsTurn := c.TakingBack != "" && c.Policy != ""
+		waitsForAdmission := c.TakingBack != "" && c.Policy != ""
 		ordered := plan.RequestedVersion(m)
-		return !waitsForItsTurn && (installed != c.Version || ordered != "" && ordered != c.Version)
+		return !waitsForAdmission && (installed != c.Version || ordered != "" && ordered != c.Version)
 	}
 	if c.Channel == v1beta2.MandatoryChannel {
 		return plan.RequestedVersion(m) == "" || hasOther(plan.InstalledVersion(m))

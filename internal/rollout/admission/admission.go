@@ -205,7 +205,7 @@ func waitsIn(r *v1beta2.ModuleRollout, at place.Place) string {
 		by = "; all runtimes are expected to have it by " + eta.UTC().Format(time.RFC3339)
 	}
 	if at.Stage <= int(r.Status.Stage.Index) {
-		return where + ", which is under way, and its turn comes when a place is free and nothing else blocks it" + by
+		return where + ", which is under way: the runtime is admitted when a slot is free and nothing else blocks it" + by
 	}
 	return where + "; the current stage is " + current + by
 }

@@ -186,7 +186,7 @@ func TestCopyDuringRollout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			waits, hasTurn := digest("2.0.0", c.status, c.others...)
 			if hasTurn != after {
-				t.Error("a runtime that has its turn gets another catalog copy than at the end")
+				t.Error("an admitted runtime gets another catalog copy than at the end")
 			}
 			want := before
 			if c.isAtEnd {
