@@ -12,7 +12,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"time"
 
@@ -94,7 +93,7 @@ func newCertificate(host string, now time.Time, before []byte) (*certificate, er
 		return nil, err
 	}
 	ca := &x509.Certificate{
-		SerialNumber: newSerialNumber(), Subject: pkix.Name{CommonName: "lifecycle-manager conversion CA " +
+		Subject: pkix.Name{CommonName: "lifecycle-manager conversion CA " +
 			now.UTC().Format(time.DateTime)},
 		NotBefore: from, NotAfter: until,
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
@@ -108,7 +107,7 @@ func newCertificate(host string, now time.Time, before []byte) (*certificate, er
 		return nil, err
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: newSerialNumber(), Subject: pkix.Name{CommonName: "lifecycle-manager conversion webhook"},
+		Subject:   pkix.Name{CommonName: "lifecycle-manager conversion webhook"},
 		NotBefore: from, NotAfter: until,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -140,15 +139,6 @@ func newCertificate(host string, now time.Time, before []byte) (*certificate, er
 
 func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-}
-
-// newSerialNumber returns a random serial number of at most 127 bits.
-func newSerialNumber() *big.Int {
-	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		panic(err) // crypto/rand does not fail
-	}
-	return n.Add(n, big.NewInt(1))
 }
 
 // parseCertificate parses the data of a Secret that has the certificate.

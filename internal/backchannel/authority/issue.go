@@ -10,7 +10,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"net/url"
 	"slices"
@@ -41,7 +40,7 @@ func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 		return root{}, fmt.Errorf("making a root: %w", err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: newSerialNumber(), Subject: pkix.Name{CommonName: "lifecycle-manager watcher CA " +
+		Subject: pkix.Name{CommonName: "lifecycle-manager watcher CA " +
 			now.UTC().Format(time.DateTime)},
 		NotBefore: now.Add(-2 * protocol.BackdatePeriod), NotAfter: now.Add(lifetime),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
@@ -56,15 +55,6 @@ func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 		return root{}, fmt.Errorf("making a root: %w", err)
 	}
 	return root{certificate, key, protocol.Fingerprint(certificate)}, nil
-}
-
-// newSerialNumber returns a random serial number of 127 bits.
-func newSerialNumber() *big.Int {
-	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		panic(err) // the random source of the system does not fail
-	}
-	return n.Add(n, big.NewInt(1))
 }
 
 // runtimeHosts returns the DNS names in the certificate of a runtime: the given names, and the names of the agent's
@@ -118,7 +108,7 @@ func (r root) issue(t template) (*pair, error) {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
 	leaf := t.hostsTemplate()
-	leaf.SerialNumber, leaf.Subject = newSerialNumber(), pkix.Name{CommonName: t.commonName}
+	leaf.Subject = pkix.Name{CommonName: t.commonName}
 	leaf.NotBefore, leaf.NotAfter = t.now.Add(-protocol.BackdatePeriod), t.now.Add(t.lifetime)
 	leaf.BasicConstraintsValid, leaf.KeyUsage = true, x509.KeyUsageDigitalSignature
 	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
