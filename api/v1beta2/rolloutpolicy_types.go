@@ -110,7 +110,7 @@ type RolloutPolicySpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems:=1
 	// +kubebuilder:validation:MaxItems:=16
-	// +kubebuilder:validation:XValidation:rule="!has(self[size(self)-1].selector) && (!has(self[size(self)-1].percent) || self[size(self)-1].percent == 100)",message="the last stage must be for all other runtimes: without a selector, and without percent or with percent 100"
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || !has(self[size(self)-1].selector) && (!has(self[size(self)-1].percent) || self[size(self)-1].percent == 100)",message="the last stage must be for all other runtimes: without a selector, and without percent or with percent 100"
 	// +kubebuilder:validation:XValidation:rule="self.filter(s, !has(s.selector) && !has(s.percent)).size() <= 1",message="only the last stage may have neither a selector nor a percent"
 	// +kubebuilder:validation:XValidation:rule="self.filter(s, has(s.percent)).map(s, s.percent).isSorted()",message="percent is cumulative and must not go down from stage to stage"
 	Stages []RolloutStage `json:"stages"`
