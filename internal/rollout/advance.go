@@ -366,7 +366,8 @@ func (a *advance) canBegin(m *member) bool {
 func (a *advance) blockerOf(m *member) *channel.Blocker {
 	switch {
 	case !m.UnreachableSince.IsZero():
-		return &channel.Blocker{Code: m.UnreachableReason, Message: "the runtime cannot be used"}
+		return &channel.Blocker{Code: m.UnreachableReason, Message: "the runtime cannot be used: see klm why " +
+			m.Kyma}
 	case m.State == v1beta2.StateUnmanaged, m.State == v1beta2.StateDeleting,
 		evidence.CauseOf(m.Reason) == evidence.CausePerson:
 		return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonUnmanaged), Message: cmp.Or(m.Message,
