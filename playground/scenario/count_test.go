@@ -42,7 +42,8 @@ func (s *scenario) seen(c *call) ([]cluster.Request, error) {
 		who = c.args[1]
 	}
 	return slices.DeleteFunc(of.Requests(s.marks[c.args[0]]), func(r cluster.Request) bool {
-		return r.UserAgent != who || c.has("first") && r.User == secondUser || r.Resource == "leases" || r.Resource == "events" ||
+		return r.UserAgent != who || c.has("first") && r.User == secondUser ||
+			r.Resource == "leases" || r.Resource == "events" ||
 			strings.HasSuffix(r.Resource, "reviews") != c.has("reviews")
 	}), nil
 }

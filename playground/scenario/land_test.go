@@ -195,8 +195,8 @@ func (s *scenario) manager(c *call) error {
 	return fmt.Errorf("usage: manager kill|stop|former|start [FLAG…]")
 }
 
-// secondUser is the user of the second control plane in runtimes. In the requests of a runtime, this user tells the
-// managers of two control planes apart.
+// secondUser is the user of the second control plane in runtimes. The user of a request shows which of two control
+// planes has sent it.
 const secondUser = "second"
 
 func (s *scenario) secondControlPlane(c *call) error {
