@@ -47,6 +47,9 @@
 // error has reason StoredVersionDropped or FieldImmutable. After StoredVersionDropped, Apply sends only namespaces and
 // other CustomResourceDefinitions: so the former version of a module keeps its configuration and its rights.
 //
+// An API server cannot apply a custom resource whose managed fields name a version that the CRD no longer has. Apply
+// then removes the entries with this version, as API servers do for built-in kinds, and applies the object again.
+//
 // Progress records data from the responses of the API server: generation, resourceVersion, UID and a hash of the fields
 // that the field manager owns. With this data, ObserveEvent recognises events of own writes, and FindDrift has to read
 // only metadata. Metadata is sufficient because an API server removes a field from our managed fields when another

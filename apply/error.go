@@ -117,6 +117,7 @@ type Error struct {
 	reason   string
 	advice   string   // replaces the advice for the reason; usually ""
 	managers []string // managers that own Fields in a conflict; at most ten, sorted
+	unserved string   // see unservedVersion
 	err      error
 }
 
@@ -285,6 +286,7 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 		e.Message = http.StatusText(code)
 	}
 	e.reason = r.classify(code, &status, e.RetryAfter > 0)
+	e.unserved = unservedVersion(code, &status)
 	switch e.reason {
 	case ObjectConflict:
 		e.Fields, e.managers = conflictingFields(&status)

@@ -175,11 +175,13 @@ func (d *deleteCall) handOver(ctx context.Context, ref Ref, res resource, m *met
 
 // release removes the fields of our field manager from an object that existed before the installation. To remove the
 // fields, release applies an object without content. If the API server rejects the object without content, because it
-// requires a field that nobody else owns, release removes only our labels and annotations.
+// requires a field that nobody else owns or because of unserved versions, release removes only our labels and
+// annotations.
 func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
 	message := ref.String() + " existed before the module: it stays, without the fields of the module"
 	err := d.applyNothing(ctx, ref, res, m)
-	if reasonIs(err, ObjectRefused) || reasonIs(err, FieldImmutable) || reasonIs(err, AdmissionRefused) {
+	if reasonIs(err, ObjectRefused) || reasonIs(err, FieldImmutable) || reasonIs(err, AdmissionRefused) ||
+		unservedIn(err) != "" {
 		message = ref.String() + " existed before the module: it stays as the module has left it"
 		err = d.removeManagedFields(ctx, ref, res, m, func(entries []json.RawMessage) (map[string]any, error) {
 			return disownedMetadata(entries, d.own.manager())

@@ -62,8 +62,29 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 }
 
 // write applies an object that belongs to the installation. The parameter known is true if the object is known to
-// exist.
+// exist. If the managed fields of the object prevent this, because they name a version that the CRD no longer has,
+// write removes their entries with this version and applies the object again.
 func (a *applyCall) write(ctx context.Context, it *item, known bool) (writeResult, error) {
+	var taken, from []string
+	for try := 0; ; try++ {
+		w, err := a.writeByPolicy(ctx, it, known)
+		version := unservedIn(err)
+		if version == "" || try == maxUnservedVersions {
+			w.taken, w.from = append(taken, w.taken...), sortedFew(append(from, w.from...))
+			return w, err
+		}
+		managers, err := a.removeUnserved(ctx, it, version)
+		if err != nil {
+			return writeResult{}, err
+		}
+		if len(managers) > 0 {
+			taken, from = append(taken, "the fields managed in "+version), append(from, managers...)
+		}
+	}
+}
+
+// writeByPolicy applies an object as the annotations of the object require.
+func (a *applyCall) writeByPolicy(ctx context.Context, it *item, known bool) (writeResult, error) {
 	switch {
 	case it.policy.createOnly:
 		return a.createOnly(ctx, it)
@@ -147,7 +168,8 @@ func (i *item) urlPath() string {
 
 // tryCreate sends a PATCH that can create the object but cannot change an existing object. The PATCH contains
 // resourceVersion 1. No existing object has resourceVersion 1, so the API server rejects the PATCH with a conflict if
-// the object exists. If the API server rejects the PATCH because the object exists, the second result is true.
+// the object exists, or because of the managed fields that only an existing object has; see unservedVersion. If the API
+// server rejects the PATCH because the object exists, the second result is true.
 func (a *applyCall) tryCreate(ctx context.Context, it *item) (w writeResult, found bool, err error) {
 	body := a.encode(it)
 	// The JSON of an object begins with apiVersion, kind and metadata. So the first occurrence of "metadata":{ in the
@@ -157,7 +179,7 @@ func (a *applyCall) tryCreate(ctx context.Context, it *item) (w writeResult, fou
 		body.data = slices.Insert(body.data, at+len(start), []byte(`"resourceVersion":"1",`)...)
 	}
 	w, err = a.patch(ctx, it, body, "")
-	return w, reasonIs(err, ObjectConflict), err
+	return w, reasonIs(err, ObjectConflict) || unservedIn(err) != "", err
 }
 
 // createOnly creates the object if it does not exist. If the object exists, createOnly changes nothing. createOnly

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -31,6 +32,7 @@ type server struct {
 	serves   map[string]bool                                     // "example.com/v1 Thing things": custom kinds
 	scripts  map[string]func(http.ResponseWriter, *http.Request) // by "METHOD path"; answers instead of the server
 	before   func(*http.Request)                                 // called without lock
+	onMerge  func(body string)                                   // called for each merge patch
 	version  int
 	accepts  map[string]string // last Accept header by request line
 	bodies   map[string]string // last body by request line
@@ -38,6 +40,9 @@ type server struct {
 	// held is the URL path of the object, and the second key is the path of the field (".spec.replicas"). The server
 	// rejects a PATCH without force that contains a field in held.
 	held map[string]map[string]string
+	// unserved are versions such as "example.com/v1". The server rejects an apply PATCH of an object whose managed
+	// fields name one of them.
+	unserved []string
 }
 
 func newServer(t testing.TB) *server {
@@ -250,8 +255,16 @@ func (s *server) patch(w http.ResponseWriter, r *http.Request, body []byte) {
 	}
 	if old := s.stored[r.URL.Path]; old != nil && o["kind"] == nil { // a merge patch
 		o["kind"], o["apiVersion"] = old["kind"], old["apiVersion"]
+		o["metadata"].(map[string]any)["name"] = old["metadata"].(map[string]any)["name"]
 	}
+	if s.onMerge != nil && r.Header.Get("Content-Type") == string(types.MergePatchType) {
+		s.onMerge(string(body))
+	}
+	sent := o["metadata"].(map[string]any)["managedFields"]
 	s.store(r.URL.Path, o, "Apply", r.URL.Query().Get("fieldManager"))
+	if sent != nil {
+		s.stored[r.URL.Path]["metadata"].(map[string]any)["managedFields"] = sent
+	}
 	s.writeObject(w, code, r, s.stored[r.URL.Path])
 }
 
@@ -269,6 +282,11 @@ func (s *server) checkPatch(w http.ResponseWriter, r *http.Request, o map[string
 		return false
 	case old != nil && uid != nil && uid != old["metadata"].(map[string]any)["uid"]:
 		refuseFor(w, "metadata.uid", "FieldValueInvalid", `Invalid value: "x": field is immutable`)
+		return false
+	}
+	if version := s.unservedOf(old); version != "" && r.Header.Get("Content-Type") == applyType {
+		writeError(w, http.StatusInternalServerError, "",
+			"request to convert CR to an invalid group/version: "+version, "", "")
 		return false
 	}
 	var causes []any
@@ -292,6 +310,18 @@ func (s *server) checkPatch(w http.ResponseWriter, r *http.Request, o map[string
 		delete(s.held, r.URL.Path)
 	}
 	return true
+}
+
+// unservedOf returns the first unserved version in the managed fields of an object, or "".
+func (s *server) unservedOf(o map[string]any) string {
+	m, _ := o["metadata"].(map[string]any)
+	entries, _ := m["managedFields"].([]any)
+	for _, entry := range entries {
+		if version, _ := entry.(map[string]any)["apiVersion"].(string); slices.Contains(s.unserved, version) {
+			return version
+		}
+	}
+	return ""
 }
 
 // refuseFor rejects a request with 422 because of one field.
