@@ -34,6 +34,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -305,7 +306,7 @@ func (r *run) runRound(ctx context.Context, n uint64, empty picture) error {
 		if err != nil {
 			return err.Error()
 		}
-		return pictureDifference(want, got)
+		return cmp.Or(pictureDifference(want, got), r.openMoves(ctx))
 	}); err != nil {
 		return fmt.Errorf("the state does not become that of the run without faults: %w", err)
 	}

@@ -47,6 +47,27 @@ func (r *run) takePicture(ctx context.Context) (picture, error) {
 	return p, nil
 }
 
+// openMoves returns the moves of channels that the manager has not recorded as completed, as text. A manager that was
+// stopped during a move records the move when it continues, even if all runtimes have the new version already.
+func (r *run) openMoves(ctx context.Context) string {
+	var releases v1beta2.ModuleReleaseMetaList
+	if err := r.land.Clients[landscape.ControlPlane].List(ctx, &releases); err != nil {
+		return err.Error()
+	}
+	var open []string
+	for _, m := range releases.Items {
+		for _, c := range m.Spec.Channels {
+			if !slices.ContainsFunc(m.Status.Channels, func(s v1beta2.ChannelStatus) bool {
+				return s.Channel == c.Channel && s.Version == c.Version && s.Rollout == ""
+			}) {
+				open = append(open, fmt.Sprintf("the move of %s in channel %s to %s is not recorded as completed",
+					m.Name, c.Channel, c.Version))
+			}
+		}
+	}
+	return strings.Join(open, "\n")
+}
+
 // comparedContent returns the comparable content of an object of ours.
 func comparedContent(o cluster.Stored) any {
 	if o.Object == nil || o.Cluster == landscape.ControlPlane && o.Object.GetKind() != v1beta2.KindKyma &&

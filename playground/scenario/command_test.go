@@ -236,7 +236,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 
 	// Observations.
 
-	// until OBJECT CLAIM… waits until the object exists and all claims are true at the same time.
+	// until OBJECT CLAIM… waits until the object exists and all claims are true at the same time. Claims about a status
+	// with observedGeneration are true only if the status is of the present generation of the object.
 	"until": command((*scenario).until),
 	// check OBJECT CLAIM… fails if one of the claims is false now.
 	"check": command((*scenario).check),

@@ -148,14 +148,21 @@ func (s *scenario) claims(c *call) (object, []claim, error) {
 	return o, claims, nil
 }
 
-// judge reports whether all claims are true for an object. judge also returns the present values as text.
-func judge(ctx context.Context, o object, claims []claim) (bool, string) {
+// judge reports whether all claims are true for an object. judge also returns the present values as text. With current,
+// claims about the status are true only if the status is of the object's present generation.
+func judge(ctx context.Context, o object, claims []claim, current bool) (bool, string) {
 	u, err := o.read(ctx)
 	if err != nil {
 		return false, err.Error()
 	}
 	if u == nil {
 		return false, "it is not there"
+	}
+	ofStatus := slices.ContainsFunc(claims, func(c claim) bool { return c.path[0] == "status" })
+	observed, found, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
+	if current && ofStatus && found && observed < u.GetGeneration() {
+		return false, fmt.Sprintf("the status is of generation %d, and the object has generation %d", observed,
+			u.GetGeneration())
 	}
 	for _, c := range claims {
 		if ok, got := c.holds(u.Object); !ok {
@@ -170,7 +177,7 @@ func (s *scenario) until(c *call) error {
 	if err != nil {
 		return err
 	}
-	return s.poll(func(ctx context.Context) (bool, string) { return judge(ctx, o, claims) })
+	return s.poll(func(ctx context.Context) (bool, string) { return judge(ctx, o, claims, true) })
 }
 
 func (s *scenario) check(c *call) error {
@@ -178,7 +185,7 @@ func (s *scenario) check(c *call) error {
 	if err != nil {
 		return err
 	}
-	if ok, is := judge(s.ctx, o, claims); !ok {
+	if ok, is := judge(s.ctx, o, claims, false); !ok {
 		return fmt.Errorf("%s", is)
 	}
 	return nil
