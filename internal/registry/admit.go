@@ -11,8 +11,8 @@ import (
 )
 
 // Verify applies the trust policy to a layer and returns the result. Fetch calls Verify, so its callers need not.
-// Verify is for callers that already have the content and must not use content that the policy refuses. A positive
-// result is cached until the policy changes.
+// Verify is for callers that already have the content and must not use content that the policy refuses. If Verify
+// admits a layer, Verify remembers that until the policy changes.
 //
 // Verify returns the same errors as Fetch.
 func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, error) {
@@ -63,13 +63,13 @@ func (r *Registry) remembered(key string) (trust.Signature, bool) {
 	return r.problems.get(key)
 }
 
-// admit decides whether a layer may be used, and returns the digest of the layer. If the layer is referenced by a tag
-// and the policy does not enforce signatures, the digest is empty. A layer that is referenced by a digest is admitted
-// in the three cases of the list below.
+// admit decides whether a layer may be used, and returns the digest of the layer. The returned digest may be empty if
+// the layer is referenced by a tag and the policy does not enforce signatures. A layer that is referenced by a digest
+// is admitted in the three cases of the list below.
 //
 //  1. the policy does not require a signature
 //  2. a component version that was verified since the process started references the layer
-//  3. the component version in the Layer is verified and references the layer
+//  3. the component version named in the fields Component and Version of the layer is verified and references the layer
 //
 // A layer that is referenced by a tag is admitted if the image manifest or the component version with this tag is
 // verified.
@@ -105,8 +105,8 @@ func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *t
 	return digest, s, err
 }
 
-// admitDigest admits a layer that is referenced by a digest, if the component version in layer is verified and
-// references the layer.
+// admitDigest admits a layer that is referenced by a digest. The component version that layer.Component and
+// layer.Version name must be verified and must reference the layer.
 func (r *Registry) admitDigest(ctx context.Context, layer Layer, where placement) (trust.Signature, error) {
 	ref := where.places[0].Name() + "@" + where.digest
 	unsigned := func(reason, format string, args ...any) error {
@@ -140,8 +140,8 @@ func (r *Registry) admitDigest(ctx context.Context, layer Layer, where placement
 		ocm.FirstLine(layer.Version))
 }
 
-// admitTag resolves the tag of a layer and verifies the result. A component version is verified by its descriptor or by
-// cosign. Every other image is verified by cosign.
+// admitTag resolves the tag of a layer and verifies the image that the tag points to. A component version is verified
+// by the signature in its descriptor or by a cosign signature. Every other image is verified by a cosign signature.
 func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, rule trust.Rule, p *trust.Rules) (
 	string, trust.Signature, error) {
 	type result struct {

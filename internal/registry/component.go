@@ -202,7 +202,8 @@ func contentOf(c *Component, found *ocm.ImageManifest) string {
 //
 //  1. localBlob, localOciBlob             -> a layer of the component's repository
 //  2. ociArtifact, ociRegistry, ociImage  -> an image; it is in Images if the type is exactly ociArtifact
-//  3. helm, helmChartRepository           -> a chart, except for config, crds and default-cr, which must be layers
+//  3. helm, helmChartRepository           -> a chart; an error for the resources config, crds and default-cr, which
+//     must be layers
 //  4. none                                -> skipped, because the resource has no content
 //  5. any other type                      -> error AccessTypeNotSupported
 func componentOf(d *ocm.Descriptor, repo, ref string) (*Component, error) {

@@ -78,8 +78,8 @@ func indented(text string, by int) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", by))
 }
 
-// policyText returns the text of a trust policy with one rule for all artefacts. The rule has the given mode and the
-// public keys of the named keyPairs.
+// policyText returns the text of a trust policy with one rule for all artefacts. The parameter mode is the mode of the
+// rule. The parameter names lists the test key pairs whose public keys the rule accepts.
 func policyText(mode trust.Mode, names ...string) string {
 	var b strings.Builder
 	b.WriteString("keys:\n")

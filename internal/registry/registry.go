@@ -56,8 +56,9 @@
 //
 // The package writes nothing to a disk. The package does not interpret the content of layers; package render does that.
 // The package does not follow component references. The package ignores repository contexts in descriptors: it reads
-// the blobs of a component from the registry of its descriptor. The package cannot detect that the tag of an image was
-// moved to another image that the same key has signed, unless the image is a component version.
+// the blobs of a component from the registry of its descriptor. If the tag of an ordinary image is moved to another
+// image that the same key has signed, the package cannot detect the move. A moved tag of a component version is
+// detected, because the signed descriptor contains the version.
 package registry
 
 import (
@@ -87,8 +88,8 @@ const (
 	pushTimeout      = 2 * time.Minute
 	tagCachePeriod   = time.Minute     // period for which the digest of a tag is cached
 	errorCachePeriod = 3 * time.Second // period for which an error is returned again without a request
-	// componentCachePeriod is the time after which a cached component is compared with the registry when it is used
-	// next.
+	// componentCachePeriod is the maximum age of a cached component. An older component is compared with the registry
+	// before it is used again.
 	componentCachePeriod = time.Hour
 	maxComponents        = 4096 // maximum number of cached components
 	maxProofs            = 4 * maxComponents
@@ -155,12 +156,13 @@ type Layer struct {
 	// <Repo>/component-descriptors/<Component>. If this repository does not exist, the layer is in the repository
 	// <Repo>/<Component>.
 	Component string
-	// Version is the version of the component. Version is needed only if the trust policy requires a signature and Ref
-	// is a digest. A layer has no signature of its own. Instead, the package verifies the signature of the component
-	// version to which the layer belongs.
+	// Version is the version of the component. Layer.Version is needed only if the trust policy requires a signature
+	// and Layer.Ref is a digest. Such a layer has no signature of its own, so the package verifies the signature of the
+	// component version to which the layer belongs.
 	Version string
-	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag selects the only layer of the image, or the layer
-	// whose annotation is the resource Name.
+	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag selects the only layer of the tagged image. If the
+	// image has several layers, the tag selects the layer whose annotation contains the resource name in the field
+	// Name.
 	Ref string
 	// Type is OCIRef or OCIDir. Type is for the caller; Fetch ignores it.
 	Type string

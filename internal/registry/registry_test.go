@@ -1362,8 +1362,8 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestEgress checks that neither a redirect nor the token server of a registry leads to loopback, although the registry
-// itself is configured there.
+// TestEgress checks that neither a redirect nor the token server of a registry leads to a loopback address, although
+// the configured address of the registry itself is a loopback address.
 func TestEgress(t *testing.T) {
 	var requests atomic.Int32
 	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))

@@ -189,9 +189,9 @@ func simpleSigning(kind, digest string) string {
 		`"},"type":"` + kind + `"},"optional":null}`
 }
 
-// signTag adds signatures in the format that cosign used until version 2. The parameter payload is signed, and the
-// parameter stored is pushed to the registry as the payload. For a forged signature, a test passes different values for
-// payload and stored.
+// signTag adds signatures in the format that cosign used until version 2. The parameter payload is the text that is
+// signed. The parameter stored is the text that is pushed to the registry as the payload. A test forges a signature by
+// passing different texts in the parameters payload and stored.
 func (g *signing) signTag(repo, digest string, by []string, payload, stored string) {
 	g.Helper()
 	var layers []v1.Descriptor

@@ -15,7 +15,7 @@ import (
 )
 
 // verifyComponent applies the trust policy to the component c. In a verified component, all layers and images are
-// referenced by digest, because the signature does not cover other fields about the location.
+// referenced by digest, because the signature does not cover the other fields that say where the content is.
 func (r *Registry) verifyComponent(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor,
 	c *Component, p *trust.Rules) error {
 	subject := trust.SubjectOf(s.Name())
@@ -148,9 +148,9 @@ func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.Image
 	return "", nil
 }
 
-// signedImage adds the signed digest to an image reference, so that only the signed image can run. The result depends
-// on the normalisation algorithm in the signed digest of the image, as the list below shows. The second result is false
-// if the signature of the component version does not cover the image.
+// signedImage adds the signed digest to an image reference, so that only the signed image can run. The list below shows
+// how the normalisation algorithm in the signed digest of the image decides which digest is added. The second result is
+// false if the signature of the component version does not cover the image.
 //
 //  1. ociArtifactDigest/v1        -> the digest is the digest of the image manifest
 //  2. genericBlobDigest/v1        -> the digest of an image manifest or of a blob, depending on the OCM tool;

@@ -14,9 +14,11 @@
 // delays and no remembered failures, so it need not know earlier values. The handler resets the back-off of the object,
 // and enqueues the object with the priority of an event.
 //
-// For the time keepPeriod after the request, the contexts of the object's reconciles contain the time of the request.
-// With such a context, caches do not return failures, credentials and digests of tags that were stored before the
-// request. So a thousand requests at the same time cause only one pull for each artefact.
+// A cache may still contain the failure that the person has fixed. Therefore the context of each reconcile of the
+// object contains the time of the retry request until keepPeriod has passed. If a context contains the time of a retry
+// request, caches do not return a failure, a credential or the digest of a tag that was stored before that time.
+// Because caches return what was stored after the request, a thousand retry requests at the same time cause only one
+// pull for each artefact.
 //
 // # What it does not do
 //
@@ -39,8 +41,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// keepPeriod is the duration after a request to retry in which answers that are older than the request are not used.
-// keepPeriod is longer than the time for which a cache that calls IsOutdated stores a failure.
+// keepPeriod is the time after a retry request in which cached answers from before the request are not used. Each cache
+// that calls IsOutdated stores a failure for less than keepPeriod.
 const keepPeriod = 15 * time.Second
 
 // Queue is the work queue of a controller.
@@ -105,13 +107,14 @@ func (r *Requests) Context(ctx context.Context, key types.NamespacedName) contex
 	return WithTime(ctx, at)
 }
 
-// WithTime returns a context in which answers from before the given time are outdated.
+// WithTime returns a context with the time of a retry request. IsOutdated, called with this context, reports cached
+// answers from before this time as outdated.
 func WithTime(ctx context.Context, at time.Time) context.Context {
 	return context.WithValue(ctx, timeKey{}, at)
 }
 
-// IsOutdated reports whether an answer that was stored at the given time must not be used with this context, because a
-// person has requested a retry since then.
+// IsOutdated reports whether a cached answer is older than the retry request in the context, and must therefore not be
+// used. The parameter remembered is the time at which the answer was stored.
 func IsOutdated(ctx context.Context, remembered time.Time) bool {
 	at, is := ctx.Value(timeKey{}).(time.Time)
 	return is && remembered.Before(at)

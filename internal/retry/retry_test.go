@@ -47,7 +47,8 @@ func TestIsRequested(t *testing.T) {
 	}
 }
 
-// TestHandler checks that the delay of the object ends, and that its reconciles do not use older answers for some time.
+// TestHandler checks that a retry request ends the back-off of the object. Until keepPeriod has passed, reconciles of
+// the object must not use cached answers from before the request.
 func TestHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Hour, time.Hour)

@@ -36,13 +36,14 @@ type Inputs struct {
 	// WayBack states whether runtimes can be taken back from the version. WayBack is nil if it is not known whether
 	// runtimes can be taken back.
 	WayBack *v1beta2.RolloutWayBack
-	// Gates are the results of the gates of the current stage that need a request, by name.
+	// Gates are the results of the queries and webhooks of the current stage, by the name of the gate. Advance sends no
+	// requests itself; the caller has sent them.
 	Gates map[string]v1beta2.RolloutGateStatus
-	// ClockSetAt is the time at which the caller has noticed last that somebody has set its clock. It is zero if nobody
-	// has.
+	// ClockSetAt is the last time at which the caller noticed that somebody had set the clock of its machine. The zero
+	// time means that nobody has set the clock.
 	ClockSetAt time.Time
-	// Slots is the number of runtimes that the rollout may update at the same time by the limit of the whole fleet. A
-	// negative number means no limit.
+	// Slots is the number of runtimes that the rollout may update at the same time under the limit for the whole fleet.
+	// A negative number means no limit.
 	Slots int
 }
 
@@ -50,7 +51,7 @@ type Inputs struct {
 type Result struct {
 	// Status is the next status.
 	Status v1beta2.ModuleRolloutStatus
-	// Admitted are the names of the runtimes that were admitted now.
+	// Admitted are the names of the runtimes that this call of Advance has admitted.
 	Admitted []string
 	// InFlight are the names of all runtimes that are being updated, or admitted.
 	InFlight []string
@@ -58,7 +59,8 @@ type Result struct {
 	// called again only after a change.
 	Next time.Duration
 	// FailuresLeft is the number of further failures in each stage that do not halt the rollout, by the name of the
-	// stage. A stage in which more runtimes have failed is missing. FailuresLeft is nil if the rollout is halted.
+	// stage. A stage in which more runtimes have failed than allowed has no entry in FailuresLeft. FailuresLeft is nil
+	// if the rollout is halted.
 	FailuresLeft map[string]int
 }
 
@@ -118,7 +120,8 @@ type advance struct {
 
 	members []member // the runtimes in scope, by rank and name
 	stages  []tally
-	// acknowledged has the number of failed runtimes of each stage that a resumption acknowledged.
+	// acknowledged has, for each stage, the number of failed runtimes that a person has acknowledged by resuming the
+	// rollout.
 	acknowledged []int32
 	total        tally
 	outOfScope   int
@@ -139,9 +142,9 @@ type member struct {
 	blocked    *channel.Blocker
 }
 
-// isHurt reports whether the update may repair the module in a runtime. Runtimes whose module may be repaired are
-// admitted first. In a rollout to a lower version, the update may repair every module that does not work. In a rollout
-// to a higher version, the update may repair a module if an earlier rollout has failed in the runtime.
+// isHurt reports whether the update is likely to repair the module in a runtime. Runtimes whose module is likely to be
+// repaired are admitted first. A rollout to a lower version is likely to repair every module that does not work. A
+// rollout to a higher version is likely to repair a module if an earlier rollout has failed in the runtime.
 func (a *advance) isHurt(m *member) bool {
 	if a.spec.IsBack() {
 		return !evidence.IsWell(m.State)
@@ -149,9 +152,9 @@ func (a *advance) isHurt(m *member) bool {
 	return m.isCorrected(a.spec.From)
 }
 
-// isCorrected reports whether the update corrects the result of an earlier rollout. isCorrected returns true in two
-// cases: the version of the runtime is higher than the proven version, because of the earlier rollout; or the runtime
-// was ordered back to a lower version, and still has the higher version.
+// isCorrected reports whether the update replaces a version that an earlier rollout has left in the runtime. This is
+// the case if the requested version is higher than the proven version. It is also the case if a lower version is
+// requested, but the higher version is still installed.
 func (m *member) isCorrected(from string) bool {
 	return channel.IsLower(from, m.Ordered) || channel.IsLower(m.Ordered, m.Installed)
 }
@@ -159,14 +162,14 @@ func (m *member) isCorrected(from string) bool {
 // tally has the numbers of runtimes of one stage, by what was observed of their updates.
 type tally struct {
 	counts v1beta2.RolloutCounts
-	// pending is the number of runtimes that were admitted and have not begun yet. Runtimes that are pending count as
-	// updating in counts.
+	// pending is the number of runtimes that were admitted and have not begun yet. The field counts has these runtimes
+	// in counts.Updating.
 	pending int
 	// idle is the number of updates that use no slot.
 	idle int
-	// The control group has the waiting runtimes that worked when the rollout began. control is the number of runtimes
-	// in the control group, failing is how many of them have failed since then, and silent is how many of them cannot
-	// be used.
+	// The control group has the waiting runtimes that worked when the rollout began. The field control is the number of
+	// runtimes in the control group. The field failing is the number of runtimes in the control group that have failed
+	// since then. The field silent is the number of runtimes in the control group that cannot be reached.
 	control, failing, silent int
 }
 
@@ -200,7 +203,8 @@ func newAdvance(in Inputs) (*advance, error) {
 	return a, nil
 }
 
-// PlanDigest returns the digest of the versions and the stages, which an approval names.
+// PlanDigest returns the digest of the versions and the stages of a rollout. An approval contains this digest, so that
+// the approval is valid only for the plan that the person has seen.
 func PlanDigest(r *v1beta2.ModuleRollout) string {
 	plan := []any{r.Name, r.Spec.Module, r.Spec.Channel, r.Spec.From, r.Spec.To, r.Spec.Lineage, r.Spec.Stages,
 		r.Spec.Defaults}
@@ -236,7 +240,7 @@ func (a *advance) enter(stage int) {
 	}
 }
 
-// after requests another call of Advance after a delay.
+// after requests another call of Advance after the delay d.
 func (a *advance) after(d time.Duration) {
 	if d > 0 && (a.next == 0 || d < a.next) {
 		a.next = d
@@ -294,8 +298,8 @@ func (a *advance) compare(t *tally, r *Runtime, began time.Time) {
 		t.silent++
 	case evidence.IsWell(r.State):
 	case cause == evidence.CauseVersion && r.State == v1beta2.StateError,
-		// A failure of unclear cause counts after half of the deadline of a runtime, because an outage is not noticed
-		// in all runtimes at the same time.
+		// A failure of unclear cause counts as a failure only when half of the deadline of a runtime has passed,
+		// because an outage is not noticed in all runtimes at the same time.
 		cause == evidence.CauseUnclear && a.since(r.Since) >= a.deadline/2:
 		t.failing++
 	}
@@ -312,9 +316,9 @@ func (a *advance) startedAt() time.Time {
 	return a.Now
 }
 
-// findPending finds the runtimes that were admitted and have not begun yet. A runtime that has begun keeps the version
-// without an admission. A runtime that cannot begin now loses its admission, so that it keeps no slot; it is admitted
-// again when it can begin.
+// findPending finds the runtimes that were admitted and have not begun yet. A runtime that has begun its update needs
+// no admission any more. A runtime that cannot begin now loses its admission, so that it occupies no slot; the runtime
+// is admitted again when it can begin.
 func (a *advance) findPending() {
 	before := a.admitted
 	a.admitted = place.Admitted{}
@@ -360,9 +364,10 @@ func (a *advance) canBegin(m *member) bool {
 	return m.blocked == nil
 }
 
-// blockerOf returns the blocker because of which a waiting runtime could not begin now if it were admitted. If a module
-// did not work before the update, the result of its update says nothing about the new version. Therefore a module that
-// does not work has a blocker until the last stage, and is then updated if it has not recovered by itself.
+// blockerOf returns the blocker that would keep a waiting runtime from beginning its update even if the runtime were
+// admitted. If a module did not work before the update, the result of its update says nothing about the new version.
+// Therefore a module that does not work has a blocker until the last stage, and is then updated if it has not recovered
+// by itself.
 func (a *advance) blockerOf(m *member) *channel.Blocker {
 	switch {
 	case !m.UnreachableSince.IsZero():
@@ -405,10 +410,10 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 	return b
 }
 
-// isAwaited reports whether the current stage waits for a waiting runtime: the runtime can begin now, or its blocker
-// has a cause outside of the runtime, for example a missing template or another rollout. Stages have to wait for a
-// blocker with a cause outside of the runtime: otherwise a stage would pass without an updated runtime while the
-// control plane has a fault.
+// isAwaited reports whether the current stage waits for the update of a runtime that has not begun. isAwaited returns
+// true if the runtime can begin now, or if its blocker has a cause outside of the runtime, for example a missing
+// template or another rollout. If stages did not wait for causes outside of the runtime, a stage would pass during a
+// fault of the control plane, although none of its runtimes had been updated.
 func (a *advance) isAwaited(m *member) bool {
 	if a.canBegin(m) {
 		return true

@@ -45,7 +45,8 @@ func newWorld(t *testing.T, n int, p v1beta2.RolloutPolicySpec) *world {
 	return w
 }
 
-// step calls Advance, stores the status as an API server does, and lets admitted runtimes order the version.
+// step calls Advance, stores the status as an API server does, and sets the requested version of the admitted runtimes
+// to the new version.
 func (w *world) step() Result {
 	w.t.Helper()
 	got := w.decide()
@@ -122,7 +123,7 @@ func (w *world) ready(r *Runtime) {
 	r.IsReady, r.IsObserved, r.State, r.Reason, r.Since = true, true, v1beta2.StateReady, "", w.now
 }
 
-// fail lets a runtime fail because of the version.
+// fail sets the state of a runtime to Error, with a reason for which the new version is responsible.
 func (w *world) fail(r *Runtime) { w.failFor(r, v1beta2.ReasonWorkloadFailed) }
 
 func (w *world) failFor(r *Runtime, reason string) {
@@ -154,7 +155,8 @@ func (w *world) of(stage int) []*Runtime {
 	return all
 }
 
-// run calls step every minute until the phase is one of the given phases. All updates become Ready between the steps.
+// run calls step every minute until the phase is one of the given phases. Between two calls of step, run sets all
+// updated runtimes to Ready.
 func (w *world) run(limit time.Duration, until ...v1beta2.RolloutPhase) {
 	w.t.Helper()
 	for end := w.now.Add(limit); w.now.Before(end); w.now = w.now.Add(time.Minute) {
@@ -317,8 +319,8 @@ func (w *world) finishBut(but *Runtime) {
 	}
 }
 
-// TestStageNotSkipped checks that a stage in which no runtime can be updated does not pass at once, nor because of a
-// failure of the control plane.
+// TestStageNotSkipped checks that a stage in which no runtime can be updated does not pass at once, and does not pass
+// because of a failure of the control plane.
 func TestStageNotSkipped(t *testing.T) {
 	three := stages(stage("own", 10), stage("canary", 30, soak(time.Hour)), stage("rest", 0))
 	cases := map[string]struct {
@@ -421,7 +423,8 @@ func TestHaltAndResume(t *testing.T) {
 		t.Fatalf("the rollout does not go on with acknowledged failures: %s in %s: %s %+v", got.Phase, got.Stage.Name,
 			got.Message, got.Blockers)
 	}
-	// The stage named rest allows some failures. The two failures in the stage named canary are acknowledged.
+	// The stage named rest allows some failures. The two failures in the stage named canary do not count any more,
+	// because the resumption above has acknowledged them.
 	allowed := len(w.of(1)) / 10
 	w.failed(w.of(1), allowed)
 	w.step()
@@ -830,8 +833,8 @@ func TestAtOnce(t *testing.T) {
 }
 
 // TestFailedAndLost checks that a rollout in which runtimes have failed, as often as others, and are lost, more often
-// than others, is halted for both reasons at once. A second reason in the next pass would be another message about the
-// same facts.
+// than others, is halted for both reasons at once. If the second reason appeared only after the next call of Advance,
+// people would get two messages about the same facts.
 func TestFailedAndLost(t *testing.T) {
 	w := newWorld(t, 100, stages(stage("canary", 30, failures(intstr.FromInt32(0))), stage("rest", 0)))
 	w.step()
@@ -858,8 +861,8 @@ func TestFailedAndLost(t *testing.T) {
 	w.mustHave("halted", v1beta2.ReasonTooManyFailures)
 }
 
-// TestStartsPerMinute checks the limit of starts per minute: for late runtimes of earlier stages, for times without
-// fractions of a second, and after the clock was set back.
+// TestStartsPerMinute checks the limit of starts per minute in three cases: for late runtimes of earlier stages, for
+// stored times that have lost their fractions of a second, and after the clock was set back.
 func TestStartsPerMinute(t *testing.T) {
 	limited := func(s *v1beta2.RolloutStage) { s.MaxStartsPerMinute = 2 }
 	w := newWorld(t, 100, stages(stage("canary", 30, limited, failures(intstr.FromInt32(99))), stage("rest", 0)))
@@ -907,8 +910,8 @@ func TestStartsPerMinute(t *testing.T) {
 	}
 }
 
-// TestLimits checks that the limits of concurrency, fleet and spread are never exceeded, and that admissions of
-// runtimes that cannot begin are taken back.
+// TestLimits checks that a rollout never exceeds its concurrency, its spread and the limit of the whole fleet.
+// TestLimits also checks that a runtime that cannot begin loses its admission.
 func TestLimits(t *testing.T) {
 	spread := func(s *v1beta2.RolloutStage) { s.Spread = &v1beta2.RolloutSpread{Label: "region", Max: "40%"} }
 	w := newWorld(t, 100, stages(stage("all", 0, concurrency(intstr.FromInt32(10)), spread)))

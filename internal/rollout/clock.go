@@ -12,22 +12,23 @@ import (
 // ClockTolerance is the largest difference of two clocks that has no effect on a rollout.
 const ClockTolerance = time.Minute
 
-// ConditionClockSet is the condition of a rollout during which somebody has set the clock of the manager. The time of
-// its last transition is the time at which this was noticed.
+// ConditionClockSet is the condition of a rollout during which somebody has set the clock of the manager. The last
+// transition time of the condition is the time at which the manager noticed that the clock had been set.
 const ConditionClockSet = "ClockSet"
 
 // Clock compares the wall clock with the monotonic clock at several times.
 type Clock struct {
-	// SetAt is the time at which Notice has found out last that somebody has set the wall clock. It is zero if nobody
-	// has.
+	// SetAt is the last time at which Notice noticed that somebody had set the wall clock. The zero time means that
+	// nobody has set the clock.
 	SetAt time.Time
 
 	wall    time.Time
 	elapsed time.Duration
 }
 
-// Notice compares the clocks. wall is the present time, and elapsed is the time by the monotonic clock since any fixed
-// time. A difference up to ClockTolerance comes from a gradual correction of the clock.
+// Notice compares the time that has passed by the wall clock with the time that has passed by the monotonic clock. The
+// parameter wall is the present time. The parameter elapsed is the time by the monotonic clock since any fixed time.
+// Notice ignores a difference of up to ClockTolerance, which comes from a gradual correction of the wall clock.
 func (c *Clock) Notice(wall time.Time, elapsed time.Duration) {
 	if d := wall.Sub(c.wall) - (elapsed - c.elapsed); !c.wall.IsZero() && d.Abs() > ClockTolerance {
 		c.SetAt = wall
@@ -35,11 +36,12 @@ func (c *Clock) Notice(wall time.Time, elapsed time.Duration) {
 	c.wall, c.elapsed = wall, elapsed
 }
 
-// noticeClock finds out whether somebody has set the clock since the times in the status were stored. The caller has
-// noticed it, or a stored time is in the future. Then all delays of the rollout begin again: the observation of the
-// stage, deadlines, and the minute of the limit of starts. Otherwise a clock that is set forward would end an
-// observation early and let updates fail that have just begun, and after a clock is set back, the rollout would wait
-// for the stored times. The condition keeps the time for the deadlines of runtimes.
+// noticeClock finds out whether somebody has set the clock since the times in the status were stored. The clock was set
+// if the caller has noticed the change, or if a stored time is in the future. After the clock was set, all delays of
+// the rollout begin again: the soak of the stage, the deadlines, and the minute of the limit of starts. Without a new
+// beginning, a clock that is set forward would end a soak early, and updates that have just begun would miss their
+// deadline. After a clock is set back, the rollout would wait until the stored times are reached. The condition
+// ClockSet stores the time from which the deadlines of runtimes count.
 func (a *advance) noticeClock() {
 	if was := meta.FindStatusCondition(a.status.Conditions, ConditionClockSet); was != nil {
 		a.clockSet = was.LastTransitionTime.Time
@@ -49,7 +51,7 @@ func (a *advance) noticeClock() {
 	if began.IsZero() {
 		began = a.startedAt()
 	}
-	// The updates of a former rollout may be from before the clock was set.
+	// A new rollout may find updates of a former rollout that began before somebody set the clock.
 	isNew := a.status.Phase == "" && a.Now.Sub(setAt) < a.deadline
 	isNoticed := setAt.After(a.clockSet) && !a.isFuture(setAt) && (isNew || setAt.After(began))
 	if !isNoticed && !a.isFuture(a.clockSet) && !a.hasFutureTimes() {
@@ -89,8 +91,9 @@ func (a *advance) noticeClock() {
 	}
 }
 
-// hasFutureTimes reports whether a time in the future was stored. For the times of runtimes, a clock that is known to
-// have been set before is a sufficient explanation.
+// hasFutureTimes reports whether a time in the status of the rollout or of a runtime is in the future, so that somebody
+// must have set the clock back. If it is known already that somebody has set the clock, that explains future times of
+// runtimes, and hasFutureTimes ignores them.
 func (a *advance) hasFutureTimes() bool {
 	s := &a.status.Stage
 	if a.isFuture(s.StartedAt.Time) || a.isFuture(s.ProvenAt.Time) || a.isFuture(a.status.HaltedAt.Time) {
@@ -115,8 +118,8 @@ func (a *advance) hasFutureTimes() bool {
 // isFuture reports whether a stored time is in the future.
 func (a *advance) isFuture(t time.Time) bool { return t.Sub(a.Now) > ClockTolerance }
 
-// since returns the time that has passed since a stored time. A time from before somebody has set the clock, or in the
-// future, counts from the time at which this was noticed.
+// since returns the time that has passed since the stored time t. If t is in the future, or from before somebody set
+// the clock, since uses the time at which the change of the clock was noticed instead of t.
 func (a *advance) since(t time.Time) time.Duration {
 	if a.isFuture(t) || t.Before(a.clockSet) {
 		t = a.clockSet

@@ -101,7 +101,8 @@ func (a *advance) decideAtOnce() {
 	a.expire(laterOf(a.startedAt(), a.clockSet).Add(DefaultProgressDeadline))
 }
 
-// countAwaited returns the number of waiting runtimes that the current stage waits for.
+// countAwaited returns the number of runtimes of the current stage that are not admitted yet, but whose update the
+// stage waits for: see isAwaited.
 func (a *advance) countAwaited() int {
 	n := 0
 	for i := range a.members {
@@ -127,8 +128,8 @@ func EndsByResumption(code string) bool {
 		code == v1beta2.ReasonPolicyDeleted
 }
 
-// resume continues a halted rollout after a person has resumed it. The failures before the resumption are acknowledged:
-// only later failures count.
+// resume ends the halt of a rollout if a person has added a resumption to its spec. The failures before the resumption
+// are acknowledged: only later failures count.
 func (a *advance) resume() {
 	// When the runtime of an acknowledged failure recovers, the failure is no longer acknowledged, so that a later
 	// failure of another runtime counts. While the update of a runtime is being retried, its failure stays
@@ -154,7 +155,8 @@ func (a *advance) resume() {
 type overBudget struct {
 	isWorse bool // the updated runtimes fail more often than the others
 	code    string
-	// found and others state how many of the updated runtimes and of the others have failed.
+	// The text found states how many of the updated runtimes have failed. The text others states how many of the
+	// runtimes that are not updated have failed.
 	found, others string
 }
 
@@ -184,7 +186,8 @@ func (a *advance) checkFailures() {
 	a.haltFor(all)
 }
 
-// stageOverBudget returns the first stage in which more runtimes have failed than are allowed or acknowledged, or -1.
+// stageOverBudget returns the index of the first stage that must halt the rollout, or -1. In this stage more runtimes
+// have failed than the stage allows, and more than a person has acknowledged.
 func (a *advance) stageOverBudget() int {
 	for i := range a.stages {
 		c := &a.stages[i].counts
@@ -196,8 +199,9 @@ func (a *advance) stageOverBudget() int {
 	return -1
 }
 
-// haltFor halts the rollout if the updated runtimes fail more often than the others in one way. Otherwise haltFor holds
-// the rollout. All failures are reported in the same way, because a halted rollout stays halted for each of them.
+// haltFor halts the rollout if, for at least one kind of failure, the updated runtimes fail more often than the others.
+// If no kind of failure is more frequent in the updated runtimes, haltFor holds the rollout. After a halt, haltFor
+// reports every kind of failure as a reason, because the rollout stays halted for each of them.
 func (a *advance) haltFor(all []overBudget) {
 	if a.status.HaltedAt.IsZero() && slices.ContainsFunc(all, func(o overBudget) bool { return o.isWorse }) {
 		a.status.HaltedAt = metav1.NewTime(a.Now)
@@ -276,8 +280,9 @@ func (a *advance) progress(isHeld bool) {
 	}
 }
 
-// isInTail reports whether the last stage was proven before. While the rollout is held, its phase does not show whether
-// the last stage was proven, so isInTail reads the result of the stage.
+// isInTail reports whether the last stage has already passed, so that only late runtimes are left to be updated. The
+// phase of a rollout with a passed last stage is Tail. While the rollout is held, its phase is Held, so isInTail reads
+// the stored result of the last stage.
 func (a *advance) isInTail() bool {
 	if a.status.Phase == v1beta2.RolloutTail {
 		return true
@@ -304,7 +309,8 @@ func (a *advance) isProven() bool {
 	return awaited == 0 && left <= 0
 }
 
-// Quorum returns how many of the runtimes of a stage that could be updated have to be proven.
+// Quorum returns the number of runtimes that must be proven before a stage passes. The parameter runtimes is the number
+// of runtimes of the stage that can be updated.
 func Quorum(r *v1beta2.ModuleRollout, runtimes int) int {
 	return share(cmp.Or(r.Spec.Defaults.MinProven, defaultMinProven), runtimes, true)
 }
@@ -339,7 +345,7 @@ func (a *advance) hasEvidence(stage int) bool {
 	return false
 }
 
-// keepResult records that the current stage has passed, and when it was proven.
+// keepResult records in the status that the current stage has passed, and when the stage was proven.
 func (a *advance) keepResult() {
 	s := stageResult(a.status.Stages, a.status.Stage.Name)
 	if s == nil {
@@ -420,9 +426,10 @@ func (a *advance) admitStage(stage int) {
 	}
 }
 
-// forgetStarts drops the records of admissions that no limit per minute needs any more. API servers store times without
-// fractions of a second, so a record is kept for a second longer. If the time of a record is in the future, the clock
-// was set back: forgetStarts sets the time of the record to now, so that the record counts for one minute from now.
+// forgetStarts drops the records of admissions that are too old for the limit of starts per minute. API servers store
+// times without fractions of a second, so a record is kept for one minute and one second. If the time of a record is in
+// the future, the clock was set back: forgetStarts sets the time of the record to now, so that the record counts for
+// one minute from now.
 func (a *advance) forgetStarts() {
 	a.status.Starts = slices.DeleteFunc(a.status.Starts, func(s v1beta2.RolloutStarts) bool {
 		return a.Now.Sub(s.At.Time) > time.Minute+time.Second

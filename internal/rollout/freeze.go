@@ -27,10 +27,10 @@ func DeferralLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now 
 	return now.Add(most)
 }
 
-// HoldOf returns the suspension or the freeze of a policy that holds a rollout now, or nil. HoldOf also returns the
-// time until a freeze begins or ends, or 0. The parameter policy is the policy that is [InForce] for the rollout. If no
-// policy is in force any more, a suspension or a freeze stays until a person resumes the rollout, because deleting a
-// policy must not end its suspensions and freezes.
+// HoldOf returns the suspension or the freeze of a policy that holds a rollout now, or nil. The second result is the
+// time until the next beginning or end of a freeze; 0 means that no freeze begins or ends. The parameter policy is the
+// policy that is [InForce] for the rollout. If no policy is in force any more, a suspension or a freeze stays until a
+// person resumes the rollout, because deleting a policy must not end its suspensions and freezes.
 func HoldOf(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout, now time.Time) (*v1beta2.RolloutBlocker,
 	time.Duration) {
 	if policy == nil {

@@ -22,14 +22,14 @@ const (
 	defaultConcurrency      = "10%"
 )
 
-// Name returns the name of the ModuleRollout of a move.
+// Name returns the name of the ModuleRollout for one move of a channel to another version.
 func Name(module, channel string, revision int64) string {
 	return fmt.Sprintf("%s-%s-r%d", module, channel, revision)
 }
 
 // PolicyConflict means that two policies match the same module and channel and are equally specific.
 type PolicyConflict struct {
-	// Module and Channel name the channel that both policies match.
+	// Module and Channel identify the channel that the conflicting policies match.
 	Module, Channel string
 	// Policies are the names of the policies.
 	Policies []string
@@ -78,14 +78,16 @@ func PolicyFor(policies []v1beta2.RolloutPolicy, module, channel string) (*v1bet
 type Move struct {
 	// Namespace is the namespace of the rollout.
 	Namespace string
-	// Module and Channel name the channel. Channel is v1beta2.MandatoryChannel for a mandatory module.
+	// Module and Channel together identify the channel that is moved. Channel is v1beta2.MandatoryChannel for a
+	// mandatory module.
 	Module, Channel string
 	// From is the proven version. To is the new version, which differs from From.
 	From, To string
-	// Revision is the number of the move.
+	// Revision is the number of this move; each move of the channel increases the number.
 	Revision int64
-	// Lineage is the salt of the hash for the ranks, copied from the rollout that the new rollout supersedes, so that
-	// the same runtimes are updated first. Lineage is "" if no rollout is superseded.
+	// Lineage is the salt of the hash that gives each runtime its rank, which is its position in the order of updates.
+	// A rollout that supersedes another rollout copies its lineage, so that the same runtimes are updated first.
+	// Lineage is "" if the new rollout supersedes no other rollout.
 	Lineage string
 	// IsBack means that runtimes with the version From are taken back to the lower version To.
 	IsBack bool
@@ -95,8 +97,8 @@ type Move struct {
 	Urgency urgency.Urgency
 	// Policy is the policy, nil if there is none.
 	Policy *v1beta2.RolloutPolicy
-	// Fleet is the number of runtimes in the channel. If a stage has to contain at least minCount runtimes, its share
-	// of the ranks is computed from Fleet.
+	// Fleet is the number of runtimes in the channel. Fleet is used for a stage with minCount, to compute the share of
+	// the fleet that contains at least minCount runtimes.
 	Fleet int
 }
 
@@ -149,9 +151,9 @@ func New(m Move) *v1beta2.ModuleRollout {
 // stageBack is the name of the only stage of a rollout to a lower version.
 const stageBack = "back"
 
-// stagesBack returns the only stage of a rollout to a lower version. The stage contains all runtimes and has the limits
-// of the last stage of the policy. The stage of a rollout to a lower version has no soak and no gates, because runtimes
-// must get the lower version back faster than they got the higher one.
+// stagesBack returns the only stage of a rollout to a lower version. This only stage contains all runtimes of the
+// channel and has the limits of the last stage of the policy. The stage of a rollout to a lower version has no soak and
+// no gates, because runtimes must get the lower version back faster than they got the higher one.
 func stagesBack(policy *v1beta2.RolloutPolicy) []v1beta2.ModuleRolloutStage {
 	if len(policy.Spec.Stages) == 0 {
 		return nil
@@ -162,8 +164,9 @@ func stagesBack(policy *v1beta2.RolloutPolicy) []v1beta2.ModuleRolloutStage {
 		ProgressDeadline: last.ProgressDeadline}}}
 }
 
-// ranksFor returns how many of all ranks belong to a stage that has a percentage of the fleet. If minCount requires
-// more ranks, ranksFor returns the number of ranks that are expected to contain minCount runtimes.
+// ranksFor returns how many of all ranks (hash values of runtimes) belong to a stage that has a percentage of the
+// fleet. If this number of ranks is expected to contain fewer than minCount runtimes, ranksFor returns the larger
+// number of ranks that is expected to contain minCount runtimes.
 func ranksFor(percent, minCount int32, fleet int) int32 {
 	ranks := int64(percent) * place.RankCount / 100
 	if fleet > 0 {

@@ -16,8 +16,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
-// invariants are checked after every pass of a coordinator. Invariants 2, 5, 6 and 15 are checked during the actions of
-// the model instead, and invariants 22 and 23 at the end of a run. Each mutation of the code in this table was
+// invariants are the properties of rollouts that TestModel checks each time the simulated coordinator has run.
+// Invariants 2, 5, 6 and 15 are missing here, because the actions of TestModel check them. Invariants 22 and 23 are
+// missing here, because TestModel checks them at the end of a random run. Each mutation of the code in this table was
 // detected, because the check of the invariant with this number failed (-rapid.steps=80):
 //
 //	    mutation                                                                    checks until it failed
@@ -63,20 +64,22 @@ import (
 //	23  the version of a completed rollout is not the proven one (Record)           1, found as 22
 //	24  one failure more than the budget is allowed (stageOverBudget)               2
 //
-// Invariant 8 (nothing lowers a version except a request) follows from the model itself. Invariant 19 (the status is
-// small) has no mutation, because fourteen runtimes cannot make the status large; TestStatusSize checks a large fleet.
-// No single mutation violates invariant 13, because both judge and turnBack ensure it; a mutation of judge violates
-// invariant 17 at once. TestSteps in package channel also checks invariant 7, and package plan checks invariant 21.
-// Promotions are tested by another model-based test, in package promotion.
+// Invariant 8 (nothing lowers a version except a request) needs no check, because nothing else in the simulation lowers
+// a version. Invariant 19 (the status is small) has no mutation, because fourteen runtimes cannot make the status
+// large; TestStatusSize checks a large fleet. No single mutation violates invariant 13, because both judge and turnBack
+// ensure it; a mutation of judge violates invariant 17 at once. Invariant 7 is also checked by TestSteps in package
+// channel, and invariant 21 is checked in package plan. Promotions are tested by another model-based test, in package
+// promotion.
 //
-// A halt that reports other runtimes as inconclusive in its first pass violates invariant 18. One long run found this;
-// TestFailedAndLost finds it at once.
+// Invariant 18 is violated if the first status of a halted rollout calls the failures of some runtimes inconclusive,
+// and a later status does not. A long run of TestModel found this defect; TestFailedAndLost finds the defect at once.
 //
-// All numbers were measured with the present actions of the model and -rapid.seed=1. A mutation that needs more checks
-// than the default run has is found by a long run only.
+// All numbers in the table were measured with the present actions of TestModel and -rapid.seed=1. If the number of a
+// mutation is higher than the default number of checks, only a long run of TestModel finds the mutation.
 //
-// The action setClock sets the clock of the managers. The model checks limits (1), soaks (3) and deadlines (11) by the
-// right time. Freezes and deferrals go by the clock of the managers, and the model checks them by that clock.
+// The action setClock sets the clock of the managers. TestModel checks limits (invariant 1), soaks (invariant 3) and
+// deadlines (invariant 11) by a second clock that nobody sets. Managers decide about freezes and deferrals by their own
+// clock, and TestModel checks freezes and deferrals by the clock of the managers.
 var invariants = []struct {
 	number int
 	what   string
@@ -184,8 +187,9 @@ func (m *model) members(visit func(r *Runtime, at place.Place)) {
 	}
 }
 
-// isOf reports whether the rollout of the last pass has ordered the version of a runtime. In a rollout to a higher
-// version, isOf also returns true for a runtime that had the version before the rollout.
+// isOf reports whether a runtime has the version of the rollout that the coordinator handled last. In a rollout to a
+// lower version, this rollout must have requested the version. In a rollout to a higher version, the runtime may have
+// had the version before the rollout began.
 func (m *model) isOf(r *Runtime) bool {
 	return r.Ordered == m.after.Spec.To && (!m.after.Spec.IsBack() || r.Rollout == m.after.Name)
 }
@@ -264,7 +268,7 @@ func (m *model) halts() string {
 	if m.after == nil || m.after.Status.Admitted == "" {
 		return ""
 	}
-	// A rollout that has no evidence for the next stage is held, and admits runtimes of the stages before.
+	// A rollout that has no evidence for the next stage is in phase Held, but still admits runtimes of earlier stages.
 	isHeld := m.after.Status.Phase == v1beta2.RolloutHeld && !slices.ContainsFunc(m.after.Status.Blockers,
 		func(b v1beta2.RolloutBlocker) bool { return b.Code == v1beta2.ReasonNoEvidence })
 	for _, f := range m.policy.Spec.Freezes { // they last for an hour, and passes take no time
@@ -315,8 +319,8 @@ func (m *model) slots() string {
 	return found
 }
 
-// waits checks that runtimes that cannot begin keep no stage waiting: if all runtimes of a stage that can be updated
-// are proven, the stage is no longer in the phase Updating.
+// waits checks that a stage does not wait for runtimes that cannot begin. As soon as all other runtimes of the stage
+// are proven, the stage must not be in the phase Updating any more.
 func (m *model) waits() string {
 	if m.after == nil || m.after.Status.Phase != v1beta2.RolloutUpdating {
 		return ""
@@ -374,8 +378,9 @@ func (m *model) deadlines() string {
 	return ""
 }
 
-// checkUrgent checks invariant 14 for a rollout that is about to be made. If the rollout is urgent, a person has
-// declared this move urgent. An urgent rollout does not bypass a pause or a halt of the former rollout.
+// checkUrgent checks invariant 14 (urgent rollouts) for a rollout that the coordinator is about to create. If the
+// rollout is urgent, a person must have declared this move urgent. An urgent rollout must not bypass a pause or a halt
+// of the former rollout.
 func (m *model) checkUrgent(former, made *v1beta2.ModuleRollout) {
 	line := lineOf(made)
 	if made.Spec.Urgency != "" && m.api.rollouts[made.Name] == nil && m.used[line] >= m.declared[line] {
@@ -397,10 +402,10 @@ func lineOf(r *v1beta2.ModuleRollout) string {
 	return u.Line(modelChannel, r.Spec.To)
 }
 
-// checkTakeBack checks invariant 6 for a rollout that takes runtimes back from the version in the spec of the release,
-// so that no person has set the channel back. A rollout that takes runtimes back without a person requires that the
-// former rollout is halted, that its policy takes runtimes back, that the version declares that going back is safe, and
-// that no person has decided otherwise.
+// checkTakeBack checks invariant 6 (automatic take-back) for a rollout that takes runtimes back from a version that is
+// still in the spec of the release. Because the version is still in the spec, no person has set the channel back. A
+// rollout that takes runtimes back without a person requires that the former rollout is halted, that its policy takes
+// runtimes back, that the version declares that going back is safe, and that no person has decided otherwise.
 func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout) {
 	inSpec, _ := view.release.Target(modelChannel)
 	if !made.Spec.IsBack() || made.Spec.From != inSpec ||
@@ -414,8 +419,9 @@ func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout)
 	}
 }
 
-// urgent checks invariant 14: the stages of an urgent rollout leave out only what they may. All other invariants are
-// checked for urgent rollouts, too.
+// urgent checks invariant 14: compared with the policy, the stages of an urgent rollout leave out only the waits and
+// gates that its urgency allows. All invariants except 14 are checked for urgent rollouts in the same way as for normal
+// ones.
 func (m *model) urgent() string {
 	if m.after == nil || m.after.Spec.IsBack() {
 		return ""

@@ -52,7 +52,8 @@ func TestModel(t *testing.T) {
 			"deleteRollout": m.deleteRollout, "loseRelease": m.loseRelease, "loseRollout": m.loseRollout,
 			"preflight": m.preflight, "clockBack": m.clockBack, "declare": m.declare, "freeze": m.freeze,
 			"defer": m.defers, "halt": m.halt, "interrupt": m.interrupt, "setClock": m.setClock,
-			// Frequent actions are listed several times, so that rollouts reach their later stages.
+			// The map contains some actions several times, so that the random test runs them more often and rollouts
+			// reach their later stages.
 			"work1": m.work, "work2": m.work, "work3": m.work, "work4": m.work, "finish1": m.finishSome,
 			"finish2": m.finishSome, "fail1": m.failUpdated, "fail2": m.failUpdated, "pass1": m.passTime,
 			"": m.check,
@@ -76,7 +77,8 @@ type part struct {
 	blocked string // the reason why its window is closed, or a person has paused it; "" if nothing is
 	// deferred is the time until which the admin has deferred updates; zero means that updates are not deferred.
 	deferred time.Time
-	// changed and silenced are the right times of the last change of started and since, and of silent.
+	// The field changed is the time of the last change of the fields started and since. The field silenced is the time
+	// of the last change of the field silent. Both times are by the clock that nobody sets.
 	changed, silenced time.Time
 }
 
@@ -153,8 +155,8 @@ type model struct {
 	clockSet  time.Time     // when the coordinator has noticed last that its clock was set
 	violation string        // set by an action
 
-	// The fields from here on are what the checks of the invariants compare: the input and the result of the last pass
-	// of the coordinator, and what has happened in the run so far.
+	// The checks of the invariants compare the fields below. The fields have the input and the result of the last
+	// simulated run of the coordinator, and what has happened since the test began.
 	before, after *v1beta2.ModuleRollout
 	result        *Result
 	seen          []Runtime
@@ -177,7 +179,7 @@ const (
 	modelModule  = "mod"
 )
 
-// newModel draws a policy and a fleet.
+// newModel returns a model with a random policy and a random fleet.
 func newModel(t *rapid.T) *model {
 	m := &model{now: start, left: -1, parts: map[string]*part{}, revisions: map[int64]string{},
 		placed: map[string]place.Place{}, declared: map[string]int{}, used: map[string]int{},
@@ -230,7 +232,7 @@ func newModel(t *rapid.T) *model {
 // names returns the names of the runtimes, sorted.
 func (m *model) names() []string { return slices.Sorted(maps.Keys(m.parts)) }
 
-// pick draws a runtime, or skips the action if there is none.
+// pick returns a random runtime. If there is no runtime, pick skips the present action of the random test.
 func (m *model) pick(t *rapid.T) *part {
 	if len(m.parts) == 0 {
 		t.Skip("no runtime")
@@ -412,8 +414,8 @@ func (m *model) noteProven(before *v1beta2.ModuleRollout, is *v1beta2.RolloutSta
 	}
 }
 
-// goesBack returns an error if the module may not go back from one version to another. In a run, either all versions
-// declare that going back to a lower version is safe, or no version declares it.
+// goesBack returns an error if the module may not go back from one version to another. In one run of the random test,
+// either all versions declare that going back to a lower version is safe, or no version declares this.
 func (m *model) goesBack(from, to string) error {
 	if !m.hasEdges || !channel.IsLower(to, from) {
 		return errors.New("not declared")
@@ -437,7 +439,8 @@ func (m *model) wayBack(r *v1beta2.ModuleRollout) *v1beta2.RolloutWayBack {
 	return &v1beta2.RolloutWayBack{Declared: m.goesBack(r.Spec.To, r.Spec.From) == nil, To: r.Spec.From}
 }
 
-// work runs the coordinator and the controllers, some of which are slow.
+// work runs the coordinator and then the simulated controllers of the runtimes. In some runs, random controllers are
+// slow and do nothing yet.
 func (m *model) work(t *rapid.T) {
 	m.coordinate(t)
 	m.check(t)
@@ -460,7 +463,7 @@ func (m *model) finishSome(t *rapid.T) {
 	}
 }
 
-// failUpdated makes the module fail in a runtime that has a version of a rollout.
+// failUpdated makes the module fail in a runtime whose version a rollout has requested.
 func (m *model) failUpdated(t *rapid.T) {
 	for _, name := range m.names() {
 		if p := m.parts[name]; p.rollout != "" && p.state != v1beta2.StateError {
@@ -528,7 +531,7 @@ func (m *model) halt(t *rapid.T) {
 // sync brings the cache of the controllers up to date.
 func (m *model) sync(*rapid.T) { m.cache = m.api.clone() }
 
-// turn returns the version that the controllers choose for a runtime with the objects in their cache, which may be
+// turn returns the version that the controllers choose for a runtime. The controllers read their cache, which may be
 // outdated.
 func (m *model) turn(p *part) channel.Turn {
 	turns := admission.Of(admission.Lookups{
@@ -608,8 +611,9 @@ func (m *model) setClock(t *rapid.T) {
 	m.clockSet = m.now
 }
 
-// interrupt moves the channel. The coordinator ends after it has made the rollout and before it has recorded that, and
-// then a person acts. A rollout that would be made again is adopted, and nobody bypasses a pause or an abort.
+// interrupt moves the channel. The coordinator stops after it has created the rollout and before it has recorded the
+// rollout in the status of the release, and then a person changes something. A rollout that would be made again is
+// adopted, and nobody bypasses a pause or an abort.
 func (m *model) interrupt(t *rapid.T) {
 	m.move(t)
 	m.forgets = true
@@ -652,8 +656,8 @@ func (m *model) interrupt(t *rapid.T) {
 	}
 }
 
-// clockBack sets the clock back a little, as the clock of a new leader on another machine may be. A clock that is ahead
-// is then less ahead, and the right time does not change.
+// clockBack sets the clock back a little, as the clock of a new leader on another machine may be. If the clock of the
+// managers was ahead of the true time, it is less ahead afterwards. The true time of the test does not change.
 func (m *model) clockBack(*rapid.T) {
 	const back = 3 * time.Second
 	m.now = m.now.Add(-back)
@@ -690,7 +694,7 @@ func (m *model) defers(t *rapid.T) {
 	}
 }
 
-// join adds a runtime. The first version of the added runtime is installed at once.
+// join adds a runtime to the fleet and installs a version of the module in the new runtime at once.
 func (m *model) join(t *rapid.T) {
 	if len(m.parts) >= 14 {
 		t.Skip("enough runtimes")
@@ -713,8 +717,8 @@ func (m *model) drawLabels(t *rapid.T, p *part) {
 
 func (m *model) leave(t *rapid.T) { delete(m.parts, m.pick(t).name) }
 
-// relabel changes the label of a runtime, often of one that is admitted. The controller may see this before the
-// coordinator does.
+// relabel changes the label of a random runtime. If a runtime has been admitted and has not begun, relabel changes the
+// label of such a runtime instead. The controller may receive the new label before the coordinator does.
 func (m *model) relabel(t *rapid.T) {
 	p := m.pick(t)
 	if r := m.current(); r != nil {
@@ -741,7 +745,8 @@ func (m *model) move(t *rapid.T) {
 	m.setVersion(rapid.SampledFrom([]string{"1.0.0", "1.1.0", "1.2.0", "2.0.0"}).Draw(t, "to"))
 }
 
-// setVersion points the channel to a version, and adds it if it was removed.
+// setVersion points the channel to a version. If the channel was removed from the release, setVersion adds the channel
+// again.
 func (m *model) setVersion(version string) {
 	m.api.release.Spec.Channels = []v1beta2.ChannelVersion{{Channel: modelChannel, Version: version}}
 	m.takenBack = ""
@@ -768,7 +773,8 @@ func (m *model) declare(t *rapid.T) {
 	m.write()
 }
 
-// freeze begins a freeze of the policy, or ends all of them.
+// If the policy has no freeze, freeze adds a freeze that lasts for an hour. If the policy has a freeze, freeze removes
+// it.
 func (m *model) freeze(t *rapid.T) {
 	if len(m.policy.Spec.Freezes) > 0 {
 		m.policy.Spec.Freezes = nil

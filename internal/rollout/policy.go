@@ -95,7 +95,7 @@ func (j *PolicyJudgement) judgeStages(stages []v1beta2.RolloutStage, kymas []v1b
 	}
 }
 
-// isEqual reports whether err is a PolicyConflict that names the policy.
+// isEqual reports whether err is a PolicyConflict between the named policy and an equally specific one.
 func isEqual(err error, policy string) bool {
 	conflict, ok := errors.AsType[*PolicyConflict](err)
 	return ok && slices.Contains(conflict.Policies, policy)

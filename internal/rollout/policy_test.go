@@ -9,7 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestJudgePolicy checks what is found out about a policy in a catalog with two modules and a fleet with two runtimes.
+// TestJudgePolicy checks the findings of JudgePolicy about a policy. The catalog has two modules, and the fleet has two
+// runtimes.
 func TestJudgePolicy(t *testing.T) {
 	stage := func(name string, labels map[string]string) v1beta2.RolloutStage {
 		return v1beta2.RolloutStage{Name: name, Selector: &v1beta2.StageSelector{MatchLabels: labels}}

@@ -30,18 +30,19 @@ type Channel struct {
 	// Active is the rollout that the status names. Active is nil if the status names none, or if that rollout does not
 	// exist.
 	Active *v1beta2.ModuleRollout
-	// Unrecorded is the rollout that a manager made and did not record, see Unrecorded. nil if there is none.
+	// Unrecorded is a rollout that a manager created and did not record in the status of the release, see the function
+	// Unrecorded. nil means that there is no such rollout.
 	Unrecorded *v1beta2.ModuleRollout
 	// Urgency is the urgency that the release declares for the move to the version in its spec, see urgency.Of.
 	Urgency urgency.Urgency
 	// Runtimes are all runtimes that have the module in the channel.
 	Runtimes []Runtime
 	// GoesBack returns the reason why a downgrade from a version to a lower one is not safe, or nil if it is safe. If
-	// the function itself is nil, no downgrade is safe.
+	// the field GoesBack is nil, Record treats every downgrade as unsafe.
 	GoesBack func(from, to string) error
 	// By returns the field manager that wrote the version in the spec of the release, or "" if the field manager is not
-	// known. Record calls the function By only if the channel was moved. If the field By is nil, no move has the name
-	// of a field manager.
+	// known. Record calls the function in the field By only if somebody has moved the channel. If the field By is nil,
+	// the field manager of every move is unknown.
 	By func() string
 	// LastRevision is the highest revision of the existing rollouts of the channel.
 	LastRevision int64
@@ -49,15 +50,16 @@ type Channel struct {
 	Now time.Time
 }
 
-// Recorded states what the caller of Record has to do: the rollout to make, the version to withdraw, and the status of
-// the channel to write.
+// Recorded is the result of Record. A Recorded states what the caller has to write: the rollout to create, the version
+// to withdraw, and the status of the channel.
 type Recorded struct {
 	// Status is the next status of the channel.
 	Status v1beta2.ChannelStatus
 	// Make is the rollout to make before the status is written, nil if there is none.
 	Make *v1beta2.ModuleRollout
-	// Refused is the reason why Channel.Unrecorded has to end as superseded before anything else is written. Refused is
-	// "" if there is no such rollout, or if Status names it now.
+	// Refused is the reason why Record does not adopt the rollout in Channel.Unrecorded. The caller has to end this
+	// rollout in phase Superseded before it writes anything else. Refused is "" if Channel.Unrecorded is nil, or if
+	// Record has adopted the rollout.
 	Refused string
 	// Withdraw is the version to withdraw before anything else is written, "" if there is none.
 	Withdraw string
@@ -67,8 +69,8 @@ type Recorded struct {
 	Why   string
 }
 
-// Record compares the version in the spec of a release with the status of the channel. The first row whose condition is
-// true decides:
+// Record compares the version in the spec of a release with the status of the channel. The first row of the table whose
+// condition is true decides what Record does:
 //
 //	1  the channel has no status                      the version that the fleet has is the proven one; see initial
 //	2  the active rollout has ended                   its outcome is recorded; after Completed its version is the proven one
@@ -82,12 +84,12 @@ type Recorded struct {
 //	7  it is lower, and going back is safe            it is the proven one now; runtimes with the former one follow
 //	8  otherwise                                      a new rollout; the active one is superseded
 //
-// A version that was taken back after a halt stays in the spec of the release. While the spec has this version, Record
-// uses the proven version instead of the version in spec in all rows of this table. If a person then sets the channel
-// back to the proven version, the remaining runtimes are taken back, too.
+// A version that was taken back after a halt stays in the spec of the release. As long as the version that was taken
+// back is in the spec, all rows of the table use the proven version instead of the version in the spec. If a person
+// then sets the channel back to the proven version, the remaining runtimes are taken back, too.
 //
-// If a manager has made the rollout of this move and has not recorded it, that rollout is adopted instead of a new one:
-// see Recorded.create.
+// If a manager process has created the rollout for a move of the channel, but has stopped before it recorded the
+// rollout in the status, Record adopts the rollout instead of making a new one: see Recorded.create.
 func Record(c Channel) Recorded {
 	next := record(c)
 	if u := c.Unrecorded; u != nil && next.Refused == "" && next.Status.Rollout != u.Name {
@@ -176,8 +178,8 @@ func (c *Channel) becameMoreUrgent() bool {
 }
 
 // wasInterrupted reports whether a manager process has ended the active rollout because the channel was moved, but has
-// stopped before it recorded the move. Record calls wasInterrupted if the version in spec is the target in status
-// again. A rollout that a person has aborted was not interrupted.
+// stopped before it recorded the move. Record calls wasInterrupted if the channel was then moved back, so that the
+// version in spec equals the target in status. If a person has aborted the rollout, wasInterrupted returns false.
 func (c *Channel) wasInterrupted() bool {
 	r := c.Active
 	return r != nil && (r.Status.Phase == v1beta2.RolloutSuperseded ||
@@ -221,8 +223,9 @@ func (c *Channel) takesBack(s *v1beta2.ChannelStatus) bool {
 		r.Spec.To == s.Target && c.goesBack(r.Spec.To, s.Version) == nil
 }
 
-// takeBackRest takes back all runtimes that still have the version of a halted rollout. The policy may have taken back
-// only the runtimes in which the version has failed; now a person has set the channel back.
+// takeBackRest is called when a person sets the channel back after a halt. takeBackRest takes all runtimes that still
+// have the version of the halted rollout back to the proven version. Before that, the policy may have taken back only
+// the runtimes in which the version has failed.
 func (r *Recorded) takeBackRest(c Channel, newer, target string) {
 	isUnderWay := c.Active != nil && !c.Active.Status.Phase.IsOver()
 	if isUnderWay && !c.Active.Spec.OnlyFailed || c.goesBack(newer, target) != nil ||
@@ -271,10 +274,11 @@ func (r *Recorded) begin(c Channel, target, lineage string) {
 	addMove(s, c.move(target, ""))
 }
 
-// create makes the rollout of a move. If a manager has made exactly this rollout and has not recorded it, create adopts
-// that rollout, so that no revision is skipped, and a pause, an abort or an approval by a person is kept. If the
-// unrecorded rollout differs, it has to end. If a person has paused or aborted it and the move is the same, the new
-// rollout has the same state, so that the decision is not bypassed.
+// create makes the rollout for the move m of the channel. If there is an unrecorded rollout with the same plan, create
+// adopts the unrecorded rollout instead. Then no revision is skipped, and a pause, an abort or an approval by a person
+// is kept. If the unrecorded rollout has another plan, the caller has to end the unrecorded rollout. If a person has
+// paused or aborted an unrecorded rollout for the same move, the new rollout is also paused or aborted, so that nothing
+// bypasses the decision of the person.
 func (r *Recorded) create(c Channel, m Move) {
 	s := &r.Status
 	m.Namespace, m.Module, m.Channel = c.Release.Namespace, c.Release.Name, c.Name
@@ -296,8 +300,8 @@ func (r *Recorded) create(c Channel, m Move) {
 }
 
 // Difference returns the first difference between a rollout that exists and the rollout that the same move would get
-// now, as a text for users. Difference returns "" if there is none. The revision and the fields that people change do
-// not count.
+// now, as a text for users. Difference returns "" if the rollouts are equal. Difference ignores the revision and the
+// fields that people change.
 func Difference(is, now *v1beta2.ModuleRolloutSpec) string {
 	plan := func(s *v1beta2.ModuleRolloutSpec) string {
 		c := *s
@@ -335,11 +339,12 @@ func (r *Recorded) useUrgency(c Channel, target string) {
 }
 
 // initial returns the first status of a channel. Normally the version in the spec of the release is the proven version.
-// If runtimes have a version lower than the one in spec, the status of the release was lost, or the manager that moved
-// the channel was of a release that recorded no moves. In both cases the most frequent lower version is the proven
-// version, and initial makes a rollout from the proven version to the version in spec. If runtimes have already begun
-// with the version in spec in a rollout, the new rollout is paused: a person who deletes the status of a release must
-// not bypass gates. The new rollout is never urgent, so that deleting the status repeats no urgency either.
+// If runtimes have a version lower than the one in spec, either the status of the ModuleReleaseMeta was lost, or a
+// former Lifecycle Manager that did not record moves has moved the channel. When runtimes have a lower version, the
+// most frequent lower version becomes the proven version, and initial makes a rollout from the proven version to the
+// version in spec. If a rollout has already installed the version in spec in some runtimes, the new rollout is paused,
+// so that a person who deletes the status of a ModuleReleaseMeta does not bypass gates. The new rollout is never
+// urgent, so that nobody can make a rollout urgent a second time by deleting the status.
 func initial(c Channel, target string) Recorded {
 	c.Urgency = urgency.Urgency{}
 	counts := map[string]int{}
@@ -372,8 +377,9 @@ func initial(c Channel, target string) Recorded {
 	return next
 }
 
-// remade returns a rollout that replaces an active rollout that was deleted. If the replacement has stages, it is
-// paused: a person who deletes a halted or paused rollout must not make it continue. The replacement is not urgent.
+// remade returns a rollout that replaces an active rollout that was deleted. If the new rollout has stages, the new
+// rollout is paused, so that deleting a halted or paused rollout does not let the update continue. The new rollout is
+// not urgent.
 func remade(c Channel, s *v1beta2.ChannelStatus) *v1beta2.ModuleRollout {
 	r := New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name,
 		From: cmp.Or(s.TakingBack, s.Version), To: s.Target, IsBack: s.TakingBack != "", Revision: s.Revision,

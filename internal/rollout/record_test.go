@@ -13,8 +13,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
-// haltedChannel returns a channel whose rollout from 1.0.0 to 2.0.0 is halted. The policy of the channel takes all
-// runtimes back after a halt, and all versions of the module declare that going back to a lower version is safe.
+// haltedChannel returns a channel whose rollout from 1.0.0 to 2.0.0 is halted, and for which Record makes a rollout
+// back to 1.0.0. To allow the rollout back, the policy of this channel takes all runtimes back after a halt, and all
+// versions of the module declare that going back to a lower version is safe.
 func haltedChannel() Channel {
 	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
 		Spec: v1beta2.ModuleReleaseMetaSpec{
@@ -179,8 +180,8 @@ func TestBecomesUrgent(t *testing.T) {
 }
 
 // TestOnlyFailed checks that runtimes in which the version works keep it, and that runtimes in which it fails are taken
-// back. If the update of a runtime is in progress, the coordinator waits for its result before it takes the runtime
-// back.
+// back. If the update of a runtime is in progress, the coordinator waits for the result of the update before it decides
+// whether the runtime is taken back.
 func TestOnlyFailed(t *testing.T) {
 	policy := &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1beta2.RolloutPolicySpec{
 		Stages: []v1beta2.RolloutStage{{Name: "all"}}}}

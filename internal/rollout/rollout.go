@@ -12,21 +12,21 @@
 // channel is resolved for one runtime during a rollout.
 //
 // Advance computes the next status of a rollout from the previous status and from the known facts about the runtimes.
-// Advance keeps no other state, so it returns the same result after a restart. The status names the runtimes that may
-// begin and have not begun yet, so its size depends on the number of slots, not on the fleet. Only runtimes that can
-// begin now are admitted, so windows, pauses and unreachable runtimes use no slot.
+// Advance keeps no state in memory, so a restart of the manager does not change the result. The status names the
+// runtimes that may begin and have not begun yet, so its size depends on the number of slots, not on the fleet. Only
+// runtimes that can begin now are admitted, so windows, pauses and unreachable runtimes use no slot.
 //
 // Soaks, deadlines and limits of time go by the clock of the caller. After somebody has set that clock, they begin
 // again, see Inputs.ClockSetAt.
 //
-// Each runtime of the channel has one verdict, see [Verdict]. A failure is counted by its cause, see
-// [evidence.CauseOf]: only failures of the version halt a rollout, failures of the control plane hold it, and a pause
-// by a person is neither.
+// Each runtime of the channel has one verdict, see [Verdict]. The effect of a failure depends on its cause, see
+// [evidence.CauseOf]. Only failures of the version halt a rollout. Failures of the control plane hold the rollout. A
+// pause of a module by a person is no failure.
 //
 // # What it does not do
 //
 // The package is pure: it makes no request and reads no clock. The package changes nothing in runtimes. Package channel
-// judges windows, pauses and rights, and the caller passes the result.
+// judges windows, pauses and rights, and the caller of Advance passes the resulting blockers in [Runtime].Blocked.
 package rollout
 
 import (
@@ -36,8 +36,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// scaled returns a number, or a percent of total. With roundUp, a percentage is rounded up. For a value that cannot be
-// read, scaled returns 0.
+// scaled returns a number, or a percent of total. If the parameter roundUp is true, a percentage of total is rounded
+// up, otherwise down. For a value that cannot be read, scaled returns 0.
 func scaled(value *intstr.IntOrString, total int, roundUp bool) int {
 	if value == nil {
 		return 0

@@ -38,7 +38,8 @@ type Runtime struct {
 	Started time.Time
 	// IsObserved means that State, Reason and Message are about Ordered, and not about a former version.
 	IsObserved bool
-	// IsExcused means that the module was broken before Ordered was ordered.
+	// IsExcused means that the module did not work even before the version in the field Ordered was requested, so a
+	// failure of the update does not count.
 	IsExcused bool
 	// Rollout is the name of the rollout that ordered the version in the field Ordered, or "" if no rollout ordered
 	// this version.
@@ -54,8 +55,8 @@ type Runtime struct {
 	Window func(at time.Time) (channel.MaintenanceWindow, error)
 }
 
-// RuntimeOf returns the facts about a runtime that its Kyma and the Manifest of the module in the control plane
-// contain. The caller sets IsBusy, Blocked and Window.
+// RuntimeOf returns the Runtime with the facts from its Kyma and from the Manifest of the module, both in the control
+// plane. The caller sets IsBusy, Blocked and Window.
 func RuntimeOf(k *v1beta2.Kyma, m *v1beta2.Manifest) Runtime {
 	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
 	r := Runtime{

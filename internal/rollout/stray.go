@@ -7,8 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Stray is an active rollout that is not the rollout of a channel any more. A stray has to end, because it would use
-// slots of other rollouts.
+// Stray is a stray rollout: an active rollout to which no channel refers any more. A stray rollout has to be ended,
+// because it would use slots of other rollouts.
 type Stray struct {
 	// Rollout is the rollout.
 	Rollout *v1beta2.ModuleRollout
@@ -17,8 +17,8 @@ type Stray struct {
 	Why   string
 }
 
-// Strays returns the active rollouts of a module that are not the rollout of a channel. The first row whose condition
-// is true decides:
+// Strays returns the active rollouts of a module to which no channel refers. The first row of the table whose condition
+// is true decides how a rollout ends:
 //
 //	1  it is being deleted                                  Aborted; it is made again when it does not exist any more
 //	2  the status of the release names it                   no stray
@@ -27,8 +27,8 @@ type Stray struct {
 //	   record, see Unrecorded
 //	5  otherwise                                            Superseded: the status was lost, or names a later rollout
 //
-// A rollout whose channel was removed ends only after the status no longer names it. A channel that is added again then
-// starts with a new status, and does not wait for a rollout that has ended.
+// If a channel was removed, its rollout is ended only after the status of the release no longer contains the rollout.
+// If the channel is added again, it therefore starts with a new status, and does not wait for a rollout that has ended.
 func Strays(release *v1beta2.ModuleReleaseMeta, channels []string, rollouts []v1beta2.ModuleRollout) []Stray {
 	var all []Stray
 	for i := range rollouts {
@@ -58,10 +58,11 @@ func Strays(release *v1beta2.ModuleReleaseMeta, channels []string, rollouts []v1
 	return all
 }
 
-// Unrecorded returns the rollout that a manager made for the last move of a channel and did not record, because the
-// manager process ended or a user changed the release between the two writes. Unrecorded returns nil if there is none.
-// Without a status of the channel, the result is nil: the status may have been lost, and then a rollout that has begun
-// must not continue by itself.
+// Unrecorded returns the rollout that a manager created for the last move of a channel, but did not record in the
+// status of the release. A rollout stays unrecorded if the manager process ends, or if a user changes the release,
+// after the rollout was created and before the status is written. If there is no unrecorded rollout, Unrecorded returns
+// nil. If the channel has no status, Unrecorded also returns nil: the status may have been lost, and then a rollout
+// that has begun must not continue by itself.
 func Unrecorded(release *v1beta2.ModuleReleaseMeta, channel string,
 	rollouts []v1beta2.ModuleRollout) *v1beta2.ModuleRollout {
 	s := release.ChannelStatus(channel)
@@ -83,8 +84,8 @@ func Unrecorded(release *v1beta2.ModuleReleaseMeta, channel string,
 	return last
 }
 
-// Refuse returns an unrecorded rollout that is not adopted as the only stray. Without a rollout or a reason, there is
-// none.
+// Refuse returns a list with one Stray for the unrecorded rollout, if Record does not adopt that rollout. The parameter
+// why is [Recorded].Refused, the reason against the adoption. If unrecorded is nil or why is "", the list is empty.
 func Refuse(unrecorded *v1beta2.ModuleRollout, why string) []Stray {
 	if unrecorded == nil || why == "" {
 		return nil

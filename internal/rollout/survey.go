@@ -4,7 +4,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 )
 
-// Seen has the findings about one runtime in scope.
+// Seen is what Survey has found about one runtime that belongs to a stage of the rollout.
 type Seen struct {
 	*Runtime
 	// Stage is the position of the stage of the runtime. Rank is the rank of the runtime.
@@ -12,14 +12,15 @@ type Seen struct {
 	Rank  uint16
 	// Verdict is the verdict on the runtime.
 	Verdict Verdict
-	// Blocker is the blocker because of which a waiting runtime could not begin now even if its stage had begun. nil
-	// means that there is none.
+	// Blocker is the blocker that would keep a waiting runtime from beginning its update now, even if the stage of the
+	// runtime had begun. nil means that there is no such blocker.
 	Blocker *channel.Blocker
 	// IsHurt means that the runtime is admitted before others, because the update may repair it.
 	IsHurt bool
 }
 
-// Survey returns the findings of Advance about each runtime in scope, by rank, as if all stages had begun.
+// Survey judges each runtime of the rollout in the same way as Advance, but as if all stages had begun. The result is
+// sorted by the rank of the runtimes.
 func Survey(in Inputs) ([]Seen, error) {
 	a, err := newAdvance(in)
 	if err != nil {

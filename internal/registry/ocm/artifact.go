@@ -29,8 +29,7 @@ type Artifact struct {
 	Blobs map[string][]byte
 }
 
-// DescriptorRepository returns the repository of a component. The result does not contain the registry and the path of
-// the registry.
+// DescriptorRepository returns the repository of a component, relative to the base URL of the registry.
 func DescriptorRepository(component string) string { return "component-descriptors/" + component }
 
 // TagOf returns the tag of a component version. A tag cannot contain "+", so the tag contains ".build-" instead.

@@ -23,8 +23,8 @@ import (
 // pulled from a registry is in registry.Options.
 const maxDescriptor = 1 << 20
 
-// maxValues is the maximum number of values in a descriptor. The limit is needed because decoding needs up to 350 bytes
-// for each value.
+// maxValues is the maximum number of JSON or YAML values in a descriptor. The limit bounds the memory of the decoder,
+// which needs up to 350 bytes for each value.
 const maxValues = 100_000
 
 // descriptorFile is the name of the component descriptor in its tar archive.
@@ -101,8 +101,8 @@ type Descriptor struct {
 	Signatures []DescriptorSignature `json:"signatures"`
 }
 
-// Access describes where the content of a resource is. The fields of a chart can have values of any type, because
-// access types that this package does not read may have fields with the same names.
+// Access describes where the content of a resource is. The fields that describe a Helm chart accept values of any type,
+// because access types that this package does not read may use the same field names for values of other types.
 type Access struct {
 	Type           string `json:"type"`
 	MediaType      string `json:"mediaType"`

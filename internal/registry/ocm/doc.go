@@ -14,11 +14,11 @@
 // component. [Pack] sets fixed times, so that equal input gives an equal digest.
 //
 // A [Descriptor] is the parsed form of schema v2 and of schema v3. The installation of a component and the verification
-// of its signatures ([Normalise]) use this same parsed value. Because descriptors have only one parser, an attacker
+// of its signatures ([Normalise]) use the same parsed Descriptor. Because descriptors have only one parser, an attacker
 // cannot write a descriptor that is read in one way for the signature and in another way for the installation.
 //
-// An [Error] has a reason code, such as [ArtifactNotFound], and one line of text without credentials. All packages that
-// read or write artefacts return this type of error.
+// An [Error] has a reason code, such as [ArtifactNotFound], and one line of text without credentials. All packages of
+// Lifecycle Manager that read or write OCI artefacts return errors of type Error.
 //
 // # What it does not do
 //

@@ -14,8 +14,8 @@ func IsReason(err error, reason string) bool {
 }
 
 // IsAbsent reports whether an error means that the artefact does not exist or cannot be parsed. If the error means that
-// the registry itself has failed, IsAbsent returns false. Reason RegistryUnauthorized counts as absent, because some
-// registries respond with 401 or 403 if an artefact does not exist.
+// the registry itself has failed, IsAbsent returns false. IsAbsent also returns true for the reason
+// RegistryUnauthorized, because some registries respond with 401 or 403 if an artefact does not exist.
 func IsAbsent(err error) bool {
 	switch ReasonOf(err) {
 	case ArtifactNotFound, RegistryUnauthorized, InvalidReference, InvalidDescriptor, DigestMismatch, ArtifactTooLarge:

@@ -20,7 +20,7 @@ const (
 )
 
 // content is the description of a component, from a descriptor with either schema. The installation of a component and
-// the verification of its signatures use this same parsed value. Because descriptors have only one parser, an attacker
+// the verification of its signatures use the same parsed content. Because descriptors have only one parser, an attacker
 // cannot write a descriptor that is read in one way for the signature and in another way for the installation.
 type content struct {
 	Name         string          `json:"name"`
@@ -135,7 +135,7 @@ func enforceIdentity(e any) {
 	}
 }
 
-// normalForm returns the fields of the component that are part of every algorithm.
+// normalForm returns the fields of the component that every normalisation algorithm includes.
 func (c content) normalForm() map[string]any {
 	form := map[string]any{"name": c.Name, "version": c.Version, "resources": mapEach(c.Resources,
 		Element.resourceForm)}
@@ -210,8 +210,8 @@ func (e Element) referenceForm() map[string]any {
 }
 
 // unfilteredReferenceForm returns the normalised form of a component reference with all its labels, even those that are
-// not marked as signed. Labels that are not marked as signed should be left out according to the specification, but the
-// OCM tools include them.
+// not marked as signed. The specification says that the normalised form leaves out labels that are not marked as
+// signed, but the OCM tools include these labels.
 func (e Element) unfilteredReferenceForm() map[string]any {
 	form := e.normalForm(false)
 	delete(form, "referenceHints")

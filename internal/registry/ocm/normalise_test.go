@@ -35,7 +35,8 @@ component:
   - {name: ref, version: 3.0.0, componentName: example.com/ref, labels: [{name: l1, value: foo}], digest: {hashAlgorithm: SHA-256, normalisationAlgorithm: jsonNormalisation/v2, value: bb}}
 `
 
-// TestNormalise compares the results with those of the published algorithms.
+// TestNormalise compares the normalised descriptors with the output that the published normalisation algorithms
+// require.
 func TestNormalise(t *testing.T) {
 	canonical := func(first string) string {
 		return `{"component":{"componentReferences":[{"componentName":"example.com/ref","digest":{"hashAlgorithm":"SHA-256","normalisationAlgorithm":"jsonNormalisation/v2","value":"bb"},` +

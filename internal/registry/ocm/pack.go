@@ -34,8 +34,9 @@ type Archive struct {
 	Labels []Label
 	// RawManifest is the YAML with the objects of the module. RawManifest is required.
 	RawManifest []byte
-	// Tar determines the form of the layers with RawManifest and DefaultCR. If Tar is true, each layer is a tar archive
-	// with one file, as in modulectl. If Tar is false, each layer is the file itself.
+	// Tar states whether the layers that contain RawManifest and DefaultCR are tar archives. If Tar is true, each of
+	// the two layers is a tar archive with one file, as in modulectl. If Tar is false, each of the two layers is the
+	// file itself.
 	Tar bool
 	// ManifestFile is the name of RawManifest in its archive; empty means raw-manifest.yaml.
 	ManifestFile string
@@ -45,8 +46,8 @@ type Archive struct {
 	DefaultCRFile string
 	// Template is the YAML of the ModuleTemplate, which is added as a file; nil means that it is not added.
 	Template []byte
-	// Images are the references of the images that the module uses. The images become resources of the component, in
-	// this order.
+	// Images are the references of the images that the module uses. The component gets one resource for each image, in
+	// the order of the list.
 	Images []string
 	// Source is the location of the module's source code; nil means that the component has no source.
 	Source *Source

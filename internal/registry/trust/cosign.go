@@ -33,7 +33,7 @@ const (
 )
 
 // VerifyImage returns the key that has made a valid cosign signature of an image manifest. If there is no valid
-// signature, the key is nil. An error means that the registry did not respond.
+// signature, the key is nil and the error is nil. VerifyImage returns an error only if the registry did not respond.
 //
 // VerifyImage first checks the tag sha256-<digest>.sig, which cosign used until version 2. If the tag has no valid
 // signature, VerifyImage checks the referrers of the manifest, which newer versions of cosign use. The referrers are
@@ -91,8 +91,9 @@ func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.
 	}), nil
 }
 
-// maybeSignature has further artefact types of referrers that may be signatures. Some registries report the type of the
-// config or no type instead of the artefact type, so referrers with these types are checked, too.
+// maybeSignature lists the artefact types of referrers that may be signatures. Some registries report the type of the
+// config, or no type, instead of the artefact type. Therefore the list also contains the empty type and the type of an
+// empty config.
 var maybeSignature = []string{artefactType, "", "application/vnd.oci.empty.v1+json"}
 
 // verifyReferrer checks whether one referrer is a valid signature of the manifest.

@@ -87,10 +87,10 @@ type Policy struct {
 //
 // The function changed is called after each change of the file, with the version of the policy that is in force. If the
 // new content of the file is not valid, Load also passes the error to the function. The parameter changed may be nil.
-// The function must not use the Policy.
+// The function changed must not call methods of the Policy.
 //
-// Errors are of type *Error with reason TrustPolicyInvalid. If Load returns an error, the caller must not continue
-// without a policy.
+// Load returns errors of type *ocm.Error with reason TrustPolicyInvalid. If Load returns an error, the caller must not
+// continue without a policy.
 func Load(path string, changed func(version string, err error)) (*Policy, error) {
 	return LoadWithClock(path, changed, time.Now)
 }
@@ -111,7 +111,8 @@ func LoadWithClock(path string, changed func(version string, err error), now fun
 	return &Policy{path: path, changed: changed, now: now, rules: p, seen: p.Version, checked: now()}, nil
 }
 
-// Parse reads a trust policy that does not change. Errors are of type *Error with reason TrustPolicyInvalid.
+// Parse reads a trust policy from data. In contrast to the result of Load, the returned Policy never changes. Parse
+// returns errors of type *ocm.Error with reason TrustPolicyInvalid.
 func Parse(data []byte) (*Policy, error) {
 	p, err := parsePolicy(data)
 	if err != nil {
@@ -130,8 +131,8 @@ func policyError(what string, err error) error {
 func (t *Policy) Version() string { return t.Current().Version }
 
 // Err returns the error of the last attempt to load the file. While Err returns an error, the last valid content of the
-// file is in force. If the last attempt succeeded, Err returns nil. The error is of type *ocm.Error with reason
-// TrustPolicyInvalid.
+// file is in force. If the last attempt succeeded, Err returns nil. An error that Err returns is of type *ocm.Error
+// with reason TrustPolicyInvalid.
 func (t *Policy) Err() error {
 	t.Current()
 	t.mu.Lock()
@@ -275,7 +276,7 @@ func parsePolicy(data []byte) (*Rules, error) {
 	return p, nil
 }
 
-// parse checks a rule and converts it. Keys that are defined inside the rule are added to keys.
+// parse checks a rule and converts it. Public keys that are defined inside the rule are added to the map keys.
 func (r policyRule) parse(keys map[string]key) (Rule, error) {
 	if r.Prefix == nil {
 		return Rule{}, fmt.Errorf("it has no prefix: add one, or %q for all artefacts without another rule", "")
@@ -382,9 +383,9 @@ func (p *Rules) RuleFor(subject string) Rule {
 	return Rule{Mode: Off} // never executed, because every policy has a rule without prefix
 }
 
-// SubjectOf returns the subject of a repository: the text that is compared with the prefixes of rules. The subject is
-// the host and the path of the repository, without the element component-descriptors. If the same host is spelled in
-// different ways, the subject is the same.
+// SubjectOf returns the subject of a repository: the text that is compared with the prefixes of rules. The subject of a
+// repository consists of its host and its path, without the path element component-descriptors. Different spellings of
+// the same host give the same subject.
 func SubjectOf(repository string) string {
 	repository = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(repository), "https://"),
 		"http://"), "oci://")

@@ -151,10 +151,11 @@ func addDigests(ctx context.Context, d map[string]any, resolve func(context.Cont
 	})
 }
 
-// Cosign returns a cosign signature of an artifact. The signature is a simple-signing payload with the tag
-// sha256-<digest>.sig, which has to be written to the repository of the artifact. If the repository already has an
-// artifact with this tag, the parameter old is that artifact, and its signatures are kept. The parameter where is the
-// repository with its registry, which becomes a part of the payload.
+// Cosign returns a cosign signature of an artifact. The signature is an artifact that contains a simple-signing
+// payload. The caller writes the signature to the repository of the signed artifact, with the tag sha256-<digest>.sig.
+// If the repository already has an artifact with this tag, the parameter old is that artifact, and its signatures are
+// kept. The parameter where is the name of the repository, including the registry. The name becomes a part of the
+// signed payload.
 func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact, error) {
 	p := payload.SimpleContainerImage{}
 	p.Critical.Type = payload.CosignSignatureType

@@ -20,8 +20,8 @@ const (
 	KindCosign = "cosign"
 )
 
-// Signature is the result of applying the trust policy to one artefact. The zero value means that the policy requires
-// no signature.
+// Signature describes whether one artefact has the signature that the trust policy requires, and by which key. The zero
+// value means that the policy requires no signature.
 type Signature struct {
 	// Verified is true if there is a valid signature by a key in the policy.
 	Verified bool

@@ -11,7 +11,8 @@
 //
 // # What it does not do
 //
-// The package considers only the rollout. Package channel decides whether anything else blocks the version.
+// The package ignores all other reasons for which a version can be blocked, such as maintenance windows and missing
+// rights. Package channel decides about them.
 package admission
 
 import (
@@ -24,13 +25,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// Lookups return the objects that decide whether a runtime may begin with its update. Rollout and HasPolicy are both
-// required. If a lookup fails, its caller must discard the decisions that were made with it.
+// Lookups return the objects that decide whether a runtime may begin with its update. Both fields, Rollout and
+// HasPolicy, must be set. The functions cannot return an error. If a lookup fails, the package that provides the
+// function must discard all decisions that were made with the Lookups.
 type Lookups struct {
 	// Rollout returns a ModuleRollout by its name, or nil if there is none. The caller must not change the
 	// ModuleRollout.
 	Rollout func(name string) *v1beta2.ModuleRollout
-	// HasPolicy reports whether a RolloutPolicy is for a module and channel.
+	// HasPolicy reports whether there is a RolloutPolicy for the given module and channel.
 	HasPolicy func(module, channel string) bool
 }
 
@@ -210,7 +212,8 @@ func waitsIn(r *v1beta2.ModuleRollout, at place.Place) string {
 	return where + "; the current stage is " + current + by
 }
 
-// urgencyOf returns a text with the urgency of a rollout and the reason. The text is "" for a normal rollout.
+// urgencyOf returns the urgency of a rollout and the reason, as the end of a message. For a normal rollout, urgencyOf
+// returns "".
 func urgencyOf(r *v1beta2.ModuleRollout) string {
 	switch r.Spec.Urgency {
 	case v1beta2.UrgencyHotfix:

@@ -68,7 +68,8 @@ func TestBack(t *testing.T) {
 			t.Errorf("%s: %s (-want +got):\n%s", name, c.reason, diff)
 		}
 	}
-	// A runtime that has begun keeps the lower version, whether or not the rollout continues.
+	// A runtime that has begun to go back from 2.0.0 to 1.0.0 keeps version 1.0.0, whether or not the rollout
+	// continues.
 	is := Of(Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return paused },
 		HasPolicy: func(string, string) bool { return true }})(release, channel.Request{Kyma: "runtime", Module: "mod",
 		Channel: "regular", ManifestVersion: "1.0.0", Installed: "2.0.0"})

@@ -18,8 +18,9 @@
 //
 // # What it does not do
 //
-// The package makes no request, reads no clock and forecasts nothing. Every runtime is counted, also a runtime that
-// needs no window, whose next window is later, or that has no window.
+// The package makes no request, reads no clock and forecasts nothing. The package leaves out no runtime: runtimes that
+// can be updated at any time, runtimes whose next window opens after the month, and runtimes without a window are
+// counted, too.
 package calendar
 
 import (
@@ -50,9 +51,10 @@ type Inputs struct {
 	// not known and Unknown states why.
 	Maintenance *channel.Policy
 	Unknown     string
-	// Runtimes are the runtimes that are counted. The calendar names runtimes in the order of this list.
+	// Runtimes are all runtimes of the fleet. Lists of names in the calendar have the order of the field Runtimes.
 	Runtimes []Runtime
-	// Rollouts are the ModuleRollouts, and Policies the RolloutPolicies that are shown.
+	// Rollouts are the ModuleRollouts that the calendar shows. Policies are the RolloutPolicies that the calendar
+	// shows.
 	Rollouts []*v1beta2.ModuleRollout
 	Policies []v1beta2.RolloutPolicy
 }
@@ -98,7 +100,7 @@ type Calendar struct {
 	// out.
 	Stages     []Stage `json:"stages,omitempty"`
 	MoreStages int     `json:"moreStages,omitempty"`
-	// Deferrals are the deferrals by admins that end in the month.
+	// Deferrals are the updates that admins of runtimes have deferred to a time in the month of the calendar.
 	Deferrals     []Deferral `json:"deferrals,omitempty"`
 	MoreDeferrals int        `json:"moreDeferrals,omitempty"`
 }
@@ -107,9 +109,9 @@ type Calendar struct {
 type Month struct {
 	// Name is the year and the month, such as 2026-12.
 	Name string `json:"month"`
-	// TimeZone is the name of the time zone of days and hours.
+	// TimeZone is the name of the time zone in which the days and hours of the calendar are given.
 	TimeZone string `json:"timeZone"`
-	// Begins is the first moment of the month. Ends is the first moment after the month.
+	// Begins is the time at which the month begins. Ends is the time at which the next month begins.
 	Begins time.Time `json:"begins"`
 	Ends   time.Time `json:"ends"`
 }
@@ -222,7 +224,8 @@ func Of(m Month, in Inputs) *Calendar {
 	return c
 }
 
-// daysOf returns the days of a month with all their hours.
+// daysOf returns the days of a month. Each day has an entry for each of its hours; on the days of clock changes, 23 or
+// 25 entries.
 func daysOf(m Month) []Day {
 	const step = 30 * time.Minute // every clock change is a multiple of this step
 	var days []Day
@@ -338,7 +341,7 @@ func (c *Calendar) addGroup(g *group, in Inputs) {
 	}
 }
 
-// addUnresolved adds runtimes without a window.
+// addUnresolved adds a group of runtimes without a window to the list Unresolved of the calendar.
 func (c *Calendar) addUnresolved(g *group, err error, in Inputs) {
 	reason := err.Error()
 	if b := (*channel.Blocker)(nil); errors.As(err, &b) {

@@ -17,9 +17,9 @@ import (
 // now is a Friday.
 var now = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 
-// maintenance has two weekly windows, one in each region. For the regions over and far, this policy has one window that
-// does not repeat: in region over the window has ended, in region far the window is next year. Other regions have no
-// window.
+// maintenance has two weekly windows, one in each region. The policy has one window for the region "over" and one for
+// the region "far"; neither of these windows repeats. The window of "over" has ended, and the window of "far" is next
+// year. Other regions have no window.
 const maintenance = `{"rules":[
 	{"match":{"region":"eu"},"windows":[{"days":["Sat"],"begin":"02:00:00","end":"06:00:00","timeZone":"Europe/Berlin"}]},
 	{"match":{"region":"us"},"windows":[{"days":["Sat","Sun"],"begin":"22:30:00Z","end":"01:00:00Z"},
@@ -63,7 +63,7 @@ func fleet(n int, regions ...string) []Runtime {
 	return all
 }
 
-// texts returns the days of a calendar that have windows, as lines.
+// texts returns one line of text for each day of a calendar that has an open window.
 func texts(c *Calendar) []string {
 	var all []string
 	for i := range c.Days {
@@ -78,8 +78,8 @@ func texts(c *Calendar) []string {
 	return all
 }
 
-// TestWindows checks that runtimes are counted in the hours in which an update could start, and that every runtime is
-// counted.
+// TestWindows checks that a runtime is counted in each hour in which its update could start, and that no runtime is
+// left out of the calendar.
 func TestWindows(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason      string
@@ -157,9 +157,9 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestHoursAreTheManagers checks with random policies, months and time zones that the calendar agrees with the manager.
-// In each hour, the calendar must count the runtimes for which the manager's function CurrentOrNextWindow returns an
-// open window. Each runtime is counted once.
+// TestHoursAreTheManagers checks with random policies, months and time zones that the calendar shows the same open
+// windows as the manager uses. In each hour, the calendar must count the runtimes for which the manager's function
+// CurrentOrNextWindow returns an open window. Each runtime is counted once.
 func TestHoursAreTheManagers(t *testing.T) {
 	days := []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 	zones := []string{"", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu",
@@ -410,7 +410,8 @@ func TestFreezes(t *testing.T) {
 	}
 }
 
-// TestDeferrals checks the deferrals that end in the month. No deferral is longer than the policy allows.
+// TestDeferrals checks that the calendar lists the updates that admins have deferred to a time in its month. No
+// deferral is longer than the policy allows.
 func TestDeferrals(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason      string
@@ -476,7 +477,8 @@ func TestDeferrals(t *testing.T) {
 	}
 }
 
-// TestBounds checks that names and rows have a limit, and that counts have none.
+// TestBounds checks that the lists of names and of rows in a calendar have a maximum length, and that the counts
+// include what the lists leave out.
 func TestBounds(t *testing.T) {
 	var rollouts []*v1beta2.ModuleRollout
 	for i := range MaxRows {

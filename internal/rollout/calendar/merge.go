@@ -13,8 +13,8 @@ type Part struct {
 }
 
 // Merge adds up the calendars of several control planes. All calendars must be of the month in the parameter m. Each
-// row names its control plane; names of freezes and policies outside of rows begin with the name of their control
-// plane.
+// row of the result has a field with the name of its control plane. Where the result has a name of a freeze or a policy
+// without such a field, the name begins with the name of the control plane.
 func Merge(m Month, parts []Part) *Calendar {
 	sum := &Calendar{Month: m, Days: daysOf(m)}
 	for _, p := range parts {
@@ -54,8 +54,8 @@ func Merge(m Month, parts []Part) *Calendar {
 	return sum
 }
 
-// add adds to a day the same day in the calendar of one control plane. A day in the calendar of one control plane only
-// has the hours with open windows.
+// add adds the counts of the day other to the day d. The day other is the same day in the calendar of one control
+// plane, and has only the hours in which a window is open.
 func (d *Day) add(context string, other *Day) {
 	for _, h := range other.Hours {
 		at := slices.IndexFunc(d.Hours, func(is Hour) bool { return is.Begins.Equal(h.Begins) })

@@ -23,8 +23,8 @@ type Freeze struct {
 	Except []v1beta2.FreezeException `json:"except,omitempty"`
 	// State is past, now or later.
 	State string `json:"state"`
-	// Stops are the active rollouts that the freeze stops, at most MaxNames. Spares are the active rollouts that the
-	// freeze does not stop because they are excepted.
+	// Stops are the active rollouts that the freeze stops, at most MaxNames. Spares are the active rollouts that
+	// continue during the freeze, because the freeze makes an exception for them.
 	Stops  []string `json:"stops,omitempty"`
 	Spares []string `json:"spares,omitempty"`
 }
@@ -97,7 +97,8 @@ type Stage struct {
 	// time is not known, Begins or Ends is zero.
 	Begins time.Time `json:"begins,omitzero"`
 	Ends   time.Time `json:"ends,omitzero"`
-	// IsExpected means that Begins is a forecast. Ends is also a forecast, unless the rollout has ended.
+	// IsExpected means that the time Begins is a forecast. The time Ends is always a forecast, unless the rollout has
+	// ended.
 	IsExpected bool `json:"expected,omitempty"`
 	// Why is the reason why the rollout cannot continue now.
 	Why string `json:"why,omitempty"`
@@ -218,7 +219,8 @@ type Deferral struct {
 	Module  string `json:"module"`
 	Channel string `json:"channel"`
 	To      string `json:"to"`
-	// Until is the time at which the deferral ends, at the latest at the limit of the policy.
+	// Until is the time at which the deferral ends: the time that the admin has asked for, or the limit of the policy
+	// if that is earlier.
 	Until time.Time `json:"until"`
 	// Runtimes is the number of runtimes whose admins have deferred the rollout, and Names are the names of some of
 	// them.

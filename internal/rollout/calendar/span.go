@@ -8,7 +8,8 @@ type Span struct {
 	Runtimes int
 }
 
-// Spans returns the hours of a day with open windows.
+// Spans returns the hours of a day in which windows are open, and joins adjacent hours with the same number of runtimes
+// to one Span.
 func (d *Day) Spans() []Span {
 	var all []Span
 	for i := range d.Hours {
@@ -25,8 +26,8 @@ func (d *Day) Spans() []Span {
 // Levels is the highest value of [Calendar.Level].
 const Levels = 8
 
-// Level converts a number of runtimes into a level: 0 for none, 1 for few, and Levels for all runtimes that have
-// windows.
+// Level converts a number of runtimes into a level from 0 to Levels, for the colours of a heat map. Level 0 means no
+// runtime. The level [Levels] means all runtimes that have windows.
 func (c *Calendar) Level(runtimes int) int {
 	if runtimes <= 0 || c.Windowed == 0 {
 		return 0
