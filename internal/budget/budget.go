@@ -39,14 +39,14 @@ type bucket struct {
 	updated time.Time // when left was last increased
 }
 
-// New returns a Budget. burst is how often something may happen in a row, at least once. After the burst, it may happen
-// once more per interval.
+// New returns a Budget. The parameter burst is the number of tokens that a runtime can take in a row; a number below 1
+// counts as 1. After the burst, the runtime gets one more token per interval.
 func New(burst int, interval time.Duration) *Budget {
 	return &Budget{burst: burst, interval: interval, buckets: map[string]*bucket{}}
 }
 
-// Take takes one token of a runtime if there is one, and returns 0. If there is none, Take returns the time until there
-// is one.
+// Take takes one token of a runtime and returns 0. If the runtime has no token left, Take returns the time until the
+// runtime gets the next token.
 func (b *Budget) Take(runtime string, now time.Time) (wait time.Duration) {
 	if b == nil {
 		return 0

@@ -8,13 +8,13 @@
 // # How it works
 //
 // A change is about one version of a module: it begins when the manager writes the version into the Manifest, and it
-// ends when the module is Ready or Warning with this version for the first time. If this version fails, the failure is
-// the outcome of the change, even if the module fails after the end of the change. Only the last change is needed to
-// find events: an event is the difference between the last change in the saved status and the last change in the next
-// saved status. If the manager restarts or a reconcile is repeated, there is no difference, and no event is recorded.
+// ends when the module is Ready or Warning with this version for the first time. If the module fails while it has this
+// version, the failure is the outcome of the change, even if the module was Ready before. An event results from the
+// comparison of a module's last change in two successive statuses of the Kyma. If the manager restarts or repeats a
+// reconcile, the last change stays the same, and no event is recorded.
 //
-// A change is written with the state of the module, which changes at the same time. Recording a change therefore costs
-// no additional write.
+// A change is written in the same request as the state of the module, because both change at the same time. Recording a
+// change therefore costs no additional write.
 //
 // Every function of the package is pure.
 //
@@ -52,8 +52,8 @@ type Observation struct {
 	Reason string
 }
 
-// Next returns the changes of a module after an observation. If the observation shows nothing new, Next returns the
-// argument changes itself. The first row that matches decides what changes:
+// Next adds an observation of a module to the module's list of changes, and returns the new list. If the observation
+// shows nothing new, Next returns the given list unmodified. The first row that matches decides what is new:
 //
 //	1  the state is not known, because the runtime cannot be reached   nothing new
 //	2  the module is deleted or Unmanaged, or its state is not known   nothing new
@@ -90,11 +90,11 @@ func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta
 	return changed[max(0, len(changed)-Limit):]
 }
 
-// CatchUp adds the last change of a module's Manifest to the changes of the module if the change is complete and is
-// missing there. The change can be missing if it began and ended while the manager was not running, or if it began
-// before the status of the Kyma was saved. If the changes of the module contain the change without its end, CatchUp
-// adds the end: the next version may have been written into the Manifest before a reconcile of the Kyma observed the
-// end of the change.
+// CatchUp adds the last change in a module's Manifest to the module's list of changes in the Kyma, if the change is
+// complete and the list lacks it. The list can lack a change that began and ended while the manager was not running, or
+// that began before the status of the Kyma was saved. If the changes of the module contain the change without its end,
+// CatchUp adds the end: the next version may have been written into the Manifest before a reconcile of the Kyma
+// observed the end of the change.
 func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) []v1beta2.ModuleChange {
 	if ofManifest == nil || ofManifest.Started.IsZero() || ofManifest.Ended.IsZero() {
 		return changes
@@ -148,7 +148,7 @@ func toSeconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.
 // isComplete reports whether the module was Ready or Warning with the version that a change is about.
 func isComplete(c *v1beta2.ModuleChange) bool { return c.Started.IsZero() || !c.Ended.IsZero() }
 
-// Last returns the last change, or nil if there is none. The result points to an element of changes.
+// Last returns the last change, or nil if there is none. The returned pointer points into the given slice.
 func Last(changes []v1beta2.ModuleChange) *v1beta2.ModuleChange {
 	if len(changes) == 0 {
 		return nil
@@ -156,8 +156,8 @@ func Last(changes []v1beta2.ModuleChange) *v1beta2.ModuleChange {
 	return &changes[len(changes)-1]
 }
 
-// IsAccessReason reports whether a reason means that the runtime cannot be used at all. If so, nothing is known about
-// the modules of the runtime.
+// IsAccessReason reports whether a reason means that the manager cannot access the runtime. Without access to a
+// runtime, nothing is known about its modules.
 func IsAccessReason(reason string) bool {
 	switch reason {
 	case v1beta2.ReasonAccessSecretNotFound, v1beta2.ReasonAccessSecretAmbiguous, v1beta2.ReasonKubeconfigInvalid,

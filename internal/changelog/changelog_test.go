@@ -304,7 +304,7 @@ func TestCredentialEvents(t *testing.T) {
 	}
 }
 
-// TestCatchUp checks that a complete change of the Manifest that is missing in the status of the Kyma is added once.
+// TestCatchUp checks that a complete change in the Manifest is added once to the changes in the Kyma, if they lack it.
 func TestCatchUp(t *testing.T) {
 	minute := func(n int) metav1.Time { return metav1.NewTime(atMinute(n)) }
 	change := func(version string, started, ended metav1.Time) v1beta2.ModuleChange {

@@ -79,7 +79,7 @@ func Events(before, after []v1beta2.ModuleStatus) []Event {
 		}
 		if former, same := Last(was.History), sameChange(is, Last(was.History)); same != nil &&
 			same != Last(is.History) {
-			// The next version was ordered when this version was Ready.
+			// The next version was requested when this version was Ready.
 			if e := eventOf(is.Name, former, same, "the next version was ordered"); e != nil {
 				all = append(all, *e)
 			}
@@ -209,7 +209,8 @@ func accessProblem(s *v1beta2.KymaStatus) *metav1.Condition {
 	return c
 }
 
-// byName returns the entries of all modules by name. If several entries have the same name, only the first one counts.
+// byName returns a map from the name of each module to its entry in the status. If several entries have the same name,
+// the map has the first one.
 func byName(all []v1beta2.ModuleStatus) map[string]*v1beta2.ModuleStatus {
 	entries := make(map[string]*v1beta2.ModuleStatus, len(all))
 	for i := range all {

@@ -169,8 +169,8 @@ klm completion bash > /etc/bash_completion.d/klm`,
 	return root
 }
 
-// Tree returns all commands for the reference in docs. The result does not depend on the environment. To run a command,
-// use [Run].
+// Tree returns all commands for the reference in docs. The texts of the returned commands do not depend on environment
+// variables. To run a command, use [Run].
 func Tree() *cobra.Command {
 	c := config.NewKlm()
 	c.NoColor = false

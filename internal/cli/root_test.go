@@ -65,7 +65,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestPluginCompletion checks the completion as a kubectl plugin, for which kubectl calls a separate file.
+// TestPluginCompletion checks shell completion for klm as a kubectl plugin: for completions, kubectl calls the
+// executable kubectl_complete-lifecycle.
 func TestPluginCompletion(t *testing.T) {
 	var out bytes.Buffer
 	code := Run(t.Context(), config.NewKlm(), []string{"/usr/bin/kubectl_complete-lifecycle", "runtime", "pau"},

@@ -40,14 +40,13 @@ const (
 	// that the manager sends no requests to a runtime in which nothing changes.
 	WatchAgent = "agent"
 	// WatchHub means that the manager itself opens watches on each runtime from the control plane. The manager receives
-	// changes at once, but one connection for each runtime stays open.
+	// changes in runtimes at once, but one connection to each runtime stays open.
 	WatchHub = "hub"
 	// WatchPoll means that the manager opens no watches. The manager reconciles each runtime every --poll-interval.
 	WatchPoll = "poll"
 )
 
-// AllShards is the value of --shards with which all replicas reconcile runtimes. AllShards is also the number of
-// shards.
+// AllShards is the number of shards, and the value of --shards with which all replicas reconcile runtimes.
 const AllShards = 64
 
 // Manager is the configuration of cmd/lifecycle-manager.
@@ -58,8 +57,8 @@ type Manager struct {
 	// kyma-system with ModeInCluster.
 	Namespace string
 	// WatchNamespaces are further namespaces that the manager serves like Namespace, each with its own Kymas, catalog
-	// and access Secrets. Each limit applies to every namespace separately. The runtimes in these namespaces have no
-	// agents. Default none.
+	// and access Secrets. Each limit applies to every namespace separately. The runtimes of Kymas in WatchNamespaces
+	// have no agents. Default none.
 	WatchNamespaces []string
 	// Kubeconfig is the path of the kubeconfig for the cluster with the Kymas. The default is $KUBECONFIG, else the
 	// service account of the pod.
@@ -85,10 +84,10 @@ type Manager struct {
 	// the address can read the profiles, so use a loopback address. "0" (default) disables the profiles.
 	PprofBindAddress string
 	// MemoryTarget is the target for the memory of the process, in bytes; at least 64 MiB. Below the target, the
-	// garbage collector runs less often than with Go's default, which saves CPU time. Between the target and twice the
-	// target, the garbage collector runs more and more often. The target is not a limit: the process uses more memory
-	// if the target is too small for 1.5 times the live objects. 0 means that $GOGC and $GOMEMLIMIT apply instead.
-	// The default is 1.375 GiB, which is sized for 10,000 runtimes.
+	// garbage collector runs less often than with Go's default, which saves CPU time. Between MemoryTarget and twice
+	// MemoryTarget, the garbage collector runs more and more often. MemoryTarget is not a limit: if 1.5 times the size
+	// of the live objects exceeds MemoryTarget, the process uses more memory. If MemoryTarget is 0, $GOGC and
+	// $GOMEMLIMIT apply instead. The default is 1.375 GiB, which is sized for 10,000 runtimes.
 	MemoryTarget int64
 	// RuntimeMetrics enables the metrics that have one series for each runtime and module. Default true.
 	RuntimeMetrics bool
@@ -96,8 +95,8 @@ type Manager struct {
 	// EnableWebhooks enables the conversion webhook, which converts Kyma, Manifest and ModuleTemplate from and to
 	// v1alpha1. Default false.
 	EnableWebhooks bool
-	// WebhookBindAddress is the address on which the conversion webhook is served over TLS. The manager creates the
-	// certificate. Default :9443.
+	// WebhookBindAddress is the address on which the conversion webhook is served over TLS. The manager creates the TLS
+	// certificate of the conversion webhook. Default :9443.
 	WebhookBindAddress string
 	// WebhookService is the name of the Service in Namespace through which API servers call the webhook, on port 443.
 	// Default lifecycle-manager-webhook.
@@ -117,13 +116,13 @@ type Manager struct {
 	LeaderElectionRenewDeadline time.Duration
 	LeaderElectionRetryPeriod   time.Duration
 
-	// Shards is 0 or 64. With 0 (default), only the leader reconciles. With 64, all replicas reconcile: each replica
-	// holds some of 64 shards and reconciles the runtimes of these shards. All replicas must have the same value. 64 is
-	// not allowed with ModeInCluster.
+	// Shards is 0 or 64. If Shards is 0 (default), only the leader reconciles. If Shards is 64, the fleet is divided
+	// into 64 shards: each replica holds some of the shards and reconciles the runtimes of its shards. All replicas
+	// must have the same value of Shards. With ModeInCluster, Shards must be 0.
 	Shards int
 	// ShardLeaseDuration is the duration of the Lease of a replica; at least 3 s. If a replica is killed, the other
-	// replicas take over its shards after this duration. A replica renews its Lease three times per duration. Default
-	// 12 s.
+	// replicas take over its shards after ShardLeaseDuration. A replica renews its Lease three times within
+	// ShardLeaseDuration. Default 12 s.
 	ShardLeaseDuration time.Duration
 
 	// MaxConcurrentKymaReconciles is the maximum number of Kymas that are reconciled at the same time. The default is
@@ -132,9 +131,10 @@ type Manager struct {
 	// MaxConcurrentManifestReconciles is the maximum number of Manifests that are reconciled at the same time. Default
 	// 128.
 	MaxConcurrentManifestReconciles int
-	// MaxNewRuntimes is the maximum number of runtimes in which the first modules are installed at the same time. The
-	// same limit also applies, counted separately, to the runtimes from which all modules are deleted at the same time.
-	// Further runtimes wait for admission. After one minute, a runtime is no longer counted. Default 128.
+	// MaxNewRuntimes is the maximum number of runtimes in which the first modules are installed at the same time.
+	// MaxNewRuntimes also limits, counted separately, how many runtimes have all their modules deleted at the same
+	// time. Further runtimes wait for admission. One minute after its admission, a runtime no longer counts against the
+	// limit. Default 128.
 	MaxNewRuntimes int
 	// MaxConcurrentWatcherReconciles is the maximum number of Watchers that are reconciled at the same time. Default 4.
 	MaxConcurrentWatcherReconciles int
@@ -145,8 +145,8 @@ type Manager struct {
 	// K8sClientQPS is the maximum number of requests per second to the control plane. With 0 (default), only the API
 	// server limits requests.
 	K8sClientQPS float32
-	// MaxControlPlaneWrites is the maximum number of concurrent writes to the control plane. Writes for a runtime for
-	// which a user waits are not counted. Default 16.
+	// MaxControlPlaneWrites is the maximum number of concurrent writes to the control plane. If a user waits for the
+	// result in a runtime, writes for this runtime do not count against the limit. Default 16.
 	MaxControlPlaneWrites int
 	// MaxControlPlaneWritesWhileUrgent replaces MaxControlPlaneWrites while a user waits for at least one runtime.
 	// MaxControlPlaneWritesWhileUrgent is at most MaxControlPlaneWrites. Default 2.
@@ -154,8 +154,8 @@ type Manager struct {
 
 	// OCIRegistryHost is the registry of modules: host[:port]. The prefix http:// selects plain HTTP.
 	OCIRegistryHost string
-	// OCIRegistryCredSecret is the name of a Secret in Namespace of type kubernetes.io/dockerconfigjson. The only entry
-	// of the Secret contains the registry and the credentials.
+	// OCIRegistryCredSecret is the name of a Secret of type kubernetes.io/dockerconfigjson in the namespace of the
+	// field Namespace. The only entry of the Secret contains the registry and the credentials.
 	OCIRegistryCredSecret string
 	// ModulesRepositorySubpath is the path between the registry and the path segment component-descriptors. Default
 	// empty.
@@ -169,19 +169,20 @@ type Manager struct {
 
 	// EgressAllow are networks in CIDR notation, or addresses, in which registries and chart repositories of modules
 	// may be. By default, the manager refuses loopback, link-local, multicast, reserved and metadata addresses, and the
-	// addresses in EgressDeny. An exception is the registry of modules itself: it may be on loopback or in EgressDeny
-	// without EgressAllow. Default none.
+	// addresses in EgressDeny. The registry of modules in OCIRegistryHost does not need to be in EgressAllow, even if
+	// it is on a loopback address or in EgressDeny. Default none.
 	EgressAllow []string
-	// EgressDeny are further networks in CIDR notation, or addresses, in which these registries and repositories must
-	// not be. Set it to the networks of the cluster's pods and Services. $KUBERNETES_SERVICE_HOST and PodIP are always
-	// included. Default none.
+	// EgressDeny are networks in CIDR notation, or addresses, in which registries and chart repositories of modules
+	// must not be, in addition to the addresses that are refused by default. Set EgressDeny to the networks of the
+	// cluster's pods and Services. EgressDeny always includes $KUBERNETES_SERVICE_HOST and PodIP. Default none.
 	EgressDeny []string
 
 	// RenderTimeout is the time after which the rendering of a chart or Kustomize directory is stopped, at least 1 s.
 	// Default 20 s.
 	RenderTimeout time.Duration
 	// RenderMemoryLimit is the memory in bytes that one rendering of a chart or Kustomize directory may use, at least
-	// 64 MiB. The memory limit of the manager's container must be large enough to include this memory. Default 512 MiB.
+	// 64 MiB. The memory limit of the manager's container must be large enough to include RenderMemoryLimit. Default
+	// 512 MiB.
 	RenderMemoryLimit int64
 
 	// RolloutMaxUpdating is the maximum number of runtimes that all rollouts with stages update at the same time, in
@@ -196,15 +197,15 @@ type Manager struct {
 	// LocalSources is the path of a folder. Manifests may use its subfolders as sources of type kustomize. If
 	// LocalSources is empty, which is the default, Manifests cannot use local sources.
 	LocalSources string
-	// SKRImagePullSecret is the name of a Secret in Namespace. The manager copies it to every runtime, and workloads of
-	// modules use it to pull images. Default empty: no Secret.
+	// SKRImagePullSecret is the name of a Secret in Namespace. The manager copies the Secret to every runtime, and
+	// workloads of modules use the Secret to pull images. Default empty: no Secret.
 	SKRImagePullSecret string
 	// CustomStateCheck makes the readiness of a module depend on its custom resource: the module is Ready only if its
 	// custom resource is Ready. An annotation of the Manifest overrides this setting. Default true.
 	CustomStateCheck bool
 	// AdoptionPolicy applies to an object of a module that exists in the runtime and was created by another client:
 	// adopt (it stays when the module is removed), refuse (the module is not Ready), or take (it is deleted with the
-	// module). An annotation of the object in the module overrides this setting. Default adopt.
+	// module). An annotation of the object in the module overrides AdoptionPolicy for this object. Default adopt.
 	AdoptionPolicy string
 
 	// ControlPlaneServiceAccount is the name of a ServiceAccount in Namespace. Modules with target control-plane are
@@ -214,37 +215,39 @@ type Manager struct {
 	// the default, modules with target control-plane are not installed.
 	ControlPlaneServiceAccount string
 
-	// RestrictedDefaultModules are the names of modules that are installed only for selected Kymas. The field
-	// spec.kymaSelector of the ModuleReleaseMeta selects these Kymas. Default none.
+	// RestrictedDefaultModules are the names of modules that are installed only for Kymas that match the field
+	// spec.kymaSelector of the ModuleReleaseMeta. Default none.
 	RestrictedDefaultModules []string
 	// MaintenancePolicyConfigmap is the name of a ConfigMap in Namespace. The key policy.json of the ConfigMap contains
 	// the maintenance policy. If MaintenancePolicyConfigmap is empty, which is the default, the manager reads
 	// MaintenancePolicyFile instead.
 	MaintenancePolicyConfigmap string
-	// MaintenancePolicyFile is the path of the file with the maintenance policy. The manager reads the file again when
-	// the file changes. Without the file, updates with a downtime wait until a user requests an immediate start.
-	// Default /etc/maintenance-policy/policy.json.
+	// MaintenancePolicyFile is the path of the file with the maintenance policy. The manager reads the maintenance
+	// policy again when its file changes. If there is no maintenance policy, updates with a downtime wait until a user
+	// requests an immediate start. Default /etc/maintenance-policy/policy.json.
 	MaintenancePolicyFile string
 	// MinMaintenanceWindowSize is the minimum remaining duration of a maintenance window in which an update may start.
 	// Default 20 m.
 	MinMaintenanceWindowSize time.Duration
 	// CatalogSpread is the period over which Kymas are enqueued after a change that affects many Kymas, such as a new
-	// version in the catalog. If a change affects few Kymas, the period is shorter. Runtimes that use a changed module
-	// are enqueued without this delay. The reconciles can take longer than the period, because only a part of the
-	// workers is available for them. Default 30 s.
+	// version in the catalog. If a change affects only few Kymas, they are enqueued over a shorter period. Runtimes
+	// that use a changed module are enqueued without delay. The reconciles of all these Kymas can take longer than
+	// CatalogSpread, because the other workers stay free for urgent work. Default 30 s.
 	CatalogSpread time.Duration
 
-	// PurgeGracePeriod is the time limit for the deletion of modules when a Kyma is deleted. The grace period starts
-	// with the deletion of the modules. After this period, the manager purges the remaining objects from the runtime,
-	// including custom resources of users. 0 (default) means that the manager never purges, so the deletion waits.
+	// PurgeGracePeriod is the time limit for the deletion of modules when a Kyma is deleted. PurgeGracePeriod starts
+	// with the deletion of the modules. After PurgeGracePeriod, the manager purges the remaining objects from the
+	// runtime, including custom resources of users. If PurgeGracePeriod is 0 (default), the manager never purges, so
+	// the deletion waits.
 	PurgeGracePeriod time.Duration
 	// DeletionDeadline is the maximum time for which an unreachable runtime delays the deletion of its Kyma; at least 1
-	// s. After this time, the manager deletes the Kyma and creates a tombstone. If the runtime becomes reachable again,
-	// the manager completes the deletion with the help of the tombstone. 0 (default) means that there is no deadline.
+	// s. After DeletionDeadline, the manager deletes the Kyma and creates a tombstone, a ConfigMap that lists what is
+	// left in the runtime. If the runtime becomes reachable again, the manager deletes the objects that the tombstone
+	// lists. If DeletionDeadline is 0 (default), the deletion waits for the runtime without a time limit.
 	// DeletionDeadline is not allowed with ModeInCluster.
 	DeletionDeadline time.Duration
-	// SkipFinalizerPurgingFor are patterns for kinds. Custom resources of matching kinds are never purged. A pattern
-	// has the form plural.group or kind.group, and * matches any text. Default none.
+	// SkipFinalizerPurgingFor are patterns for kinds. Custom resources whose kind matches a pattern are never purged. A
+	// pattern has the form plural.group or kind.group, and * matches any text. Default none.
 	SkipFinalizerPurgingFor []string
 	// OrphanSweepInterval is the interval between two searches for orphaned objects, in the control plane and in every
 	// runtime. The searches in the runtimes are spread over the interval. 0 disables the search. Default 24 h.
@@ -262,25 +265,26 @@ type Manager struct {
 	// PollBudget is the maximum number of reconciles per second that PollInterval triggers. If the number of runtimes
 	// exceeds the budget, each runtime is reconciled less often. 0 means no limit. Default 500.
 	PollBudget int
-	// WatchedPollInterval is the interval at which a runtime without events is reconciled if it is watched or if its
-	// agent is connected. Default 6 h.
+	// WatchedPollInterval replaces PollInterval for a runtime whose changes are reported to the manager, either by a
+	// watch of the manager or by a connected agent. Without events, such a runtime is reconciled once per
+	// WatchedPollInterval. Default 6 h.
 	WatchedPollInterval time.Duration
 	// AuditInterval is the interval of audits in a runtime that is not watched and whose agent is not connected. An
-	// audit compares every object of a module with its desired state. AuditInterval also applies to modules with
-	// Secrets in any runtime, because agents do not report changes of Secrets. The audits of all runtimes are spread
+	// audit compares every object of a module with its desired state. For a module that contains Secrets, AuditInterval
+	// applies in all runtimes, because agents do not report changes of Secrets. The audits of all runtimes are spread
 	// over the interval. Default 1 h.
 	AuditInterval time.Duration
 	// WatchedAuditInterval is the interval of audits in a runtime that is watched or whose agent is connected. An audit
-	// sends one request for each object. The default is 12 h: with five modules of ten objects each, the manager sends
-	// about 50 requests in 12 h.
+	// sends one request for each object. With the default of 12 h, the manager sends about 50 requests in 12 h to a
+	// runtime that has five modules of ten objects each.
 	WatchedAuditInterval time.Duration
 	// RuntimeTimeout is the timeout of one request to a runtime. Default 15 s.
 	RuntimeTimeout time.Duration
 	// RuntimeConcurrency is the maximum number of concurrent requests to one runtime. Default 8.
 	RuntimeConcurrency int
 	// RuntimeMemoryLimit is the memory in bytes that all answers of one runtime may need at the same time, at least 16
-	// MiB. One answer may need three quarters of this memory, and one event of a watch may need an eighth. Default 64
-	// MiB.
+	// MiB. One answer may need three quarters of RuntimeMemoryLimit, and one event of a watch may need an eighth of
+	// RuntimeMemoryLimit. Default 64 MiB.
 	RuntimeMemoryLimit int64
 
 	// ListenerAddress is the host:port at which agents connect to the listener. Mandatory with WatchAgent.
@@ -292,7 +296,7 @@ type Manager struct {
 	// terminates TLS. KymaSkrListenerBindAddress requires ListenerForwardedFrom. Default "0": disabled.
 	KymaSkrListenerBindAddress string
 	// ListenerForwardedFrom are the networks of the ingress that terminates TLS, in CIDR notation. The listener rejects
-	// a forwarded client certificate from any other network.
+	// a forwarded client certificate if the request does not come from one of the networks in ListenerForwardedFrom.
 	ListenerForwardedFrom []string
 	// ListenerPeers are common names of certificates. An ingress with such a certificate may forward client
 	// certificates over TLS. Default none.

@@ -91,7 +91,8 @@ scan:
 	return strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"`), rest, end || rest == ""
 }
 
-// parseEncoded parses PEM blocks in URL encoding. The text must contain at least one block and at most MaxChain blocks.
+// parseEncoded parses a header value that contains PEM blocks in URL encoding. The value must contain at least one PEM
+// block and at most MaxChain PEM blocks.
 func parseEncoded(encoded string) ([]*x509.Certificate, error) {
 	text, err := url.QueryUnescape(encoded)
 	if err != nil {

@@ -238,9 +238,9 @@ func BadHeader(why string) *Error {
 	return &Error{"bad_header", "the header " + Header + " does not identify the sender: " + why}
 }
 
-// LimitChain refuses a certificate chain that is too long. LimitChain is called during the TLS handshake, because a
-// chain occupies memory as long as the connection is open. LimitChain has the signature of VerifyPeerCertificate in
-// [crypto/tls.Config].
+// LimitChain refuses a certificate chain that is too long. LimitChain is called during the TLS handshake, so that a
+// chain that is too long does not occupy memory while the connection is open. LimitChain has the signature of
+// VerifyPeerCertificate in [crypto/tls.Config].
 func LimitChain(raw [][]byte, _ [][]*x509.Certificate) error {
 	n := 0
 	for _, c := range raw {

@@ -8,17 +8,18 @@
 //
 // # How it works
 //
-// A runtime gets the objects in objects.yaml. The package adds values of flags and the watch list to these objects, and
-// the permissions that the watch list requires. Runtimes with the same modules share one bundle of these objects. The
-// status of the Kyma contains the digest of this bundle. As long as the digest stays the same, nothing is sent to the
-// runtime. The status of the Kyma also lists the delivered objects, so that these objects can be deleted later. The
-// bundle does not contain the certificate. Its private key exists only in the runtime, so a new certificate is issued
-// whenever a certificate has to be delivered.
+// A runtime gets the objects of the agent from objects.yaml. The package adds to the objects of the agent values of
+// flags, the watch list, and the permissions that the watch list requires. Runtimes with the same modules share one
+// bundle with the objects of the agent. The status of the Kyma contains the digest of this bundle. As long as the
+// digest of the bundle stays the same, no object of the agent is sent to the runtime again. The status of the Kyma also
+// lists the delivered objects, so that they can be deleted later. The bundle does not contain the client certificate of
+// the agent. The private key of the certificate exists only in the runtime, so the manager issues a new certificate
+// whenever it has to deliver one.
 //
 // # What it does not do
 //
-// The package does not check whether the agent is connected: package backchannel checks the connection, because it
-// receives the heartbeats.
+// The package does not check whether the agent is connected: package backchannel receives the heartbeats of the agent,
+// and therefore checks the connection.
 package delivery
 
 import (
@@ -97,13 +98,14 @@ type Request struct {
 	Watchlist protocol.Watchlist
 	// Webhooks are the webhooks of the agent.
 	Webhooks []Webhook
-	// NotBefore is a time of revocation: all certificates that were issued before NotBefore are revoked. The zero time
-	// means that no certificate is revoked.
+	// NotBefore is a time of revocation: all certificates that were issued before NotBefore are revoked. If NotBefore
+	// is the zero time, no certificate is revoked.
 	NotBefore time.Time
 }
 
-// Memory contains the data that a Delivery remembers about one runtime between reconciles. If Memory is lost, the next
-// Deliver sends patches that change nothing. The zero value is ready for use.
+// Memory contains the data that a Delivery remembers about one runtime between reconciles. If the content of Memory is
+// lost, the next call of Deliver sends all patches again, although they change nothing. The zero value is ready for
+// use.
 type Memory struct {
 	applied  apply.Progress
 	deletion apply.DeletionProgress
@@ -297,8 +299,8 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	return "", nil
 }
 
-// deliveredCertificate returns the record of the certificate that was delivered last. The record comes from the status
-// of the agent.
+// deliveredCertificate returns what the agent's status in the Kyma records about the certificate that was delivered
+// last.
 func deliveredCertificate(s *v1beta2.AgentStatus) authority.Held {
 	c := s.Certificate
 	if c == nil {
@@ -345,7 +347,7 @@ func CommonName(k *v1beta2.Kyma) string {
 	return k.Name
 }
 
-// serialAnnotation is the key of an annotation of the Secret. Its value is the serial number of the certificate.
+// serialAnnotation is the key of the annotation that states the serial number of the certificate on the agent's Secret.
 const serialAnnotation = "operator.kyma-project.io/certificate-serial"
 
 // hasCertificate reports whether the certificate that was delivered last still exists in the runtime.

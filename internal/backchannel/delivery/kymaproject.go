@@ -3,8 +3,9 @@ package delivery
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
 // KymaProjectObjects returns references to the objects that the lifecycle-manager of the Kyma project creates in a
-// runtime for its watcher. The objects that this package delivers have the same names. If the status of the agent lists
-// the objects of the Kyma project, this package updates or deletes them like objects that it has delivered itself.
+// runtime for its watcher. The objects that this package delivers have the same names as the objects of the Kyma
+// project. If the status of the agent lists the objects of the Kyma project, this package updates or deletes them like
+// objects that it has delivered itself.
 func KymaProjectObjects() []v1beta2.Resource {
 	all := []v1beta2.Resource{
 		secretRef(),

@@ -10,7 +10,8 @@ import (
 )
 
 // TestKymaProjectObjects checks that this package delivers an object with the same name for every object of the Kyma
-// project. The webhook configuration is an exception, because it exists only for Watchers that request webhooks.
+// project. No webhook configuration is delivered in this test, because a webhook configuration exists only for Watchers
+// that request webhooks.
 func TestKymaProjectObjects(t *testing.T) {
 	b, err := newDelivery(t).build(request(), nil)
 	if err != nil {

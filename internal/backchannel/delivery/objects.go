@@ -116,7 +116,8 @@ func (d *Delivery) fillDeployment(o map[string]any) error {
 }
 
 // fillPolicy sets the ports of the API server and of the listener in the network policy, so that the agent can connect
-// to both servers. The network policy restricts no addresses, because build does not know the addresses.
+// to both servers. The network policy does not restrict the IP addresses of these servers, because the manager does not
+// know the IP addresses.
 func (d *Delivery) fillPolicy(o map[string]any, server string) error {
 	if o["metadata"].(map[string]any)["name"] != apiServerPort {
 		return nil
@@ -174,7 +175,7 @@ func rulesWith(byGroup map[string][]string, verbs ...string) []any {
 }
 
 // Webhook describes a webhook of the agent. The API server of the runtime calls the webhook when objects of one
-// resource change. The agent does not watch the resource of the webhook.
+// resource change. The agent does not watch this resource in addition, because the webhook already reports its changes.
 type Webhook struct {
 	// Name is the name of the webhook. Each webhook has its own name, with at least two dots.
 	Name string

@@ -212,8 +212,8 @@ type withdrawal struct {
 	// Holders are the names of the runtimes that have the withdrawn version or are about to get it. The runtimes in
 	// Holders keep the withdrawn version.
 	Holders []string `json:"holders,omitempty"`
-	// Note states why the names of the runtimes with the withdrawn version are not known. If the names are known, Note
-	// is "".
+	// Note states why the names of the runtimes with the withdrawn version are not known. If the names of these
+	// runtimes are known, Note is "".
 	Note string `json:"note,omitempty"`
 }
 
@@ -257,8 +257,8 @@ func (w withdrawal) Show(p *console.Page) {
 	p.Wrap("", "To replace it there, move the channel to a higher version, or take the runtimes back: klm rollout undo.")
 }
 
-// channelsWith returns a text that lists the channels of a module that have a version, and the command that sets such a
-// channel to another version.
+// channelsWith returns a text for the user: it lists the channels that map a module to a given version, and states the
+// command that moves a channel to another version.
 func channelsWith(s *connection.Catalog, module, version string) string {
 	release := s.Releases[module]
 	if release == nil {

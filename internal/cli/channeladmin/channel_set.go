@@ -311,8 +311,8 @@ func withAssignment(s *connection.Catalog, o setOptions) *connection.Catalog {
 	return after
 }
 
-// preview contains the catalog as it will be after the change of the channel. The requests of runtimes are resolved
-// with this catalog.
+// preview contains the catalog as it will be after the change of the channel. With the catalog of the preview, klm
+// computes which versions runtimes will get.
 type preview struct {
 	setOptions
 	after   channel.Catalog
@@ -497,7 +497,8 @@ type Effects struct {
 	Reason  string                 `json:"reason,omitempty"`
 	// WayBack is a text that states whether a downgrade from the new version to the former version is possible.
 	WayBack string `json:"wayBack,omitempty"`
-	// Diff is the difference between the contents of both versions. Diff is nil if no diff was requested.
+	// Diff is the difference between the contents of the former and the new version. Diff is nil if no diff was
+	// requested.
 	Diff *check.Difference `json:"diff,omitempty"`
 	// Pinned is the number of runtimes that have pinned a version of the module. Runtimes that have pinned a version
 	// take no part in the rollout.
@@ -531,7 +532,7 @@ type effect struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// sortKey returns the sort key of the effect. Effects that need attention are first.
+// sortKey returns the sort key of the effect. The sort key puts effects that need attention first in the list.
 func (e *effect) sortKey() int {
 	return slices.Index([]string{"blocked", "waits", "moves", "stays"}, e.Effect)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
 )
 
-// diffFlags are the flags that add to a plan the difference between the contents of both versions.
+// diffFlags are the flags with which klm also shows how the contents of the former and the new version differ.
 type diffFlags struct {
 	isWanted bool
 	place    string // registry or archive with the versions; "": the registry that the module is installed from

@@ -53,7 +53,7 @@ func (f *urgencyFlags) parseUrgency() error {
 	return nil
 }
 
-// checkUrgency returns an error if the same urgency was used for an earlier move.
+// checkUrgency returns an error if an earlier move of the channel to this version had the same urgency and reason.
 func (o *setOptions) checkUrgency(release *v1beta2.ModuleReleaseMeta) error {
 	if o.urgency.Is == "" {
 		return nil
@@ -67,8 +67,9 @@ func (o *setOptions) checkUrgency(release *v1beta2.ModuleReleaseMeta) error {
 	return nil
 }
 
-// annotate sets the line of a channel in the annotation of a ModuleReleaseMeta that states how urgent moves of channels
-// are. A move that is not urgent removes the line of the channel from the annotation.
+// annotate sets the line of a channel in the annotation [v1beta2.AnnotationUrgency], which declares moves of channels
+// as urgent. If the move is not urgent, annotate removes the line of the channel, so that an old line has no effect on
+// the move.
 func (o *setOptions) annotate(release *v1beta2.ModuleReleaseMeta) {
 	line := ""
 	if o.urgency.Is != "" {

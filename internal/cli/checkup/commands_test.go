@@ -27,8 +27,8 @@ import (
 
 const namespace = "kcp-system"
 
-// installedCRDs returns the CRDs of this version of klm as a cluster has them. All versions in these CRDs are served,
-// as after the manager has enabled the alpha and beta versions.
+// installedCRDs returns the CRDs of this version of klm in the form in which an API server returns them. All API
+// versions in the returned CRDs are served, as if the manager had already enabled the alpha and beta versions.
 func installedCRDs(t *testing.T) []client.Object {
 	t.Helper()
 	var all []client.Object

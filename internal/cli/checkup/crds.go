@@ -20,7 +20,7 @@ const (
 	crdUnknown = "unknown"
 )
 
-// crdState is the result for one CRD.
+// crdState is the result of the comparison of one CRD in a cluster with the same CRD of this version of klm.
 type crdState struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
@@ -52,8 +52,8 @@ func readCRDs(ctx context.Context, c *connection.Cluster, isRuntime bool) []crdS
 }
 
 // sameVersions reports whether a CRD of a cluster has the same fields as the CRD of this version of klm, in the same
-// API versions. A CRD in a runtime has only the stored version. The manager, and not the CRD, decides which versions
-// are served and how objects are converted.
+// API versions. A CRD in a runtime contains only the storage version. Which API versions are served and how objects are
+// converted is not compared, because the manager sets these fields.
 func sameVersions(want, live []apiextensionsv1.CustomResourceDefinitionVersion, isRuntime bool) bool {
 	if isRuntime {
 		want = slices.DeleteFunc(slices.Clone(want),

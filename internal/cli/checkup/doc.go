@@ -8,13 +8,14 @@
 // # How it works
 //
 // klm version reads the versions that managers and agents have reported, and compares the CRDs of the cluster with the
-// CRDs of this version of klm. klm check checks the list of requirements in install.md. Each check is a line with a
-// result and a remedy; a check that the user has no right to make is a warning.
+// CRDs of this version of klm. klm check checks the list of requirements in install.md. Each check prints a line with a
+// result and a remedy. If the user has no permission for a check, its result is a warning.
 //
 // # What it does not do
 //
-// The package writes nothing; a review of the user's own permissions stores no object. The package does not check
-// runtimes: klm runtime add and klm why check runtimes.
+// The package changes nothing in the cluster. The package creates reviews of the user's own permissions
+// (SelfSubjectAccessReview), which the API server does not store. The package does not check runtimes: klm runtime add
+// and klm why check runtimes.
 package checkup
 
 import (

@@ -72,7 +72,7 @@ type agentMember struct {
 	} `json:"status"`
 }
 
-// read reads the versions in a cluster.
+// read reads the versions of the CRDs, the managers and the agents.
 func (r *versionReport) read(ctx context.Context, c *connection.Cluster, namespace string) error {
 	r.Cluster = c.Context
 	if err := c.DetectKinds(ctx); err != nil {

@@ -25,8 +25,9 @@ var ChannelName = regexp.MustCompile(`^[a-z]{3,32}$`)
 type Catalog struct {
 	Releases  map[string]*v1beta2.ModuleReleaseMeta
 	Templates map[string]*v1beta2.ModuleTemplate
-	// Rollouts are the ModuleRollouts of channels that move, by name, and Policies all RolloutPolicies. Only ForTurns
-	// needs Rollouts and Policies. Rollouts and Policies are empty if no channel moves.
+	// Rollouts has the ModuleRollouts of all channels that are being moved to another version, by name. Policies has
+	// all RolloutPolicies. Only the method ForTurns uses Rollouts and Policies. If no channel is being moved, Rollouts
+	// and Policies are empty.
 	Rollouts map[string]*v1beta2.ModuleRollout
 	Policies []v1beta2.RolloutPolicy
 }
@@ -61,14 +62,14 @@ func NewCatalog(releases []v1beta2.ModuleReleaseMeta, templates []v1beta2.Module
 }
 
 // ForResolve returns the catalog in the form that [channel.Resolve] needs. A flag of the manager lists the restricted
-// modules, but klm cannot read this flag. Therefore ForResolve assumes that a module is restricted if its
-// ModuleReleaseMeta has a selector for Kymas.
+// modules, which only selected Kymas may have. Because klm cannot read this flag, ForResolve assumes that a module is
+// restricted if its ModuleReleaseMeta has a selector for Kymas.
 func (s *Catalog) ForResolve() channel.Catalog {
 	c := channel.Catalog{
 		Release:   func(module string) *v1beta2.ModuleReleaseMeta { return s.Releases[module] },
 		Template:  func(name string) *v1beta2.ModuleTemplate { return s.Templates[name] },
 		Templates: s.TemplatesOf,
-		// klm cannot read the flag that allows modules on the control plane
+		// klm cannot read the manager's flag for modules on the control plane, and assumes that they are allowed
 		ControlPlane: channel.ControlPlaneAllowed,
 	}
 	for name, r := range s.Releases {
@@ -79,8 +80,8 @@ func (s *Catalog) ForResolve() channel.Catalog {
 	return c
 }
 
-// ForTurns returns the catalog in the form that [channel.Resolve] needs for a runtime that takes part in rollouts. With
-// this catalog, a channel with a RolloutPolicy is resolved to the version for which the rollout has admitted the
+// ForTurns returns the catalog in the form that [channel.Resolve] needs for a runtime that takes part in rollouts. In
+// the returned catalog, a channel with a RolloutPolicy resolves to the version for which the rollout has admitted the
 // runtime.
 func (s *Catalog) ForTurns() channel.Catalog {
 	c := s.ForResolve()

@@ -74,7 +74,7 @@ func ControlPlane(ctx context.Context, a *console.App) (*Cluster, error) {
 }
 
 // KymaNamespace returns the namespace of the Kymas in a control plane. If a control plane manages only itself, its Kyma
-// is in the namespace that runtimes use.
+// is in the namespace kyma-system, as in a runtime.
 func (c *Cluster) KymaNamespace(ctx context.Context) string {
 	for _, namespace := range []string{v1beta2.ControlPlaneNamespace, v1beta2.RuntimeNamespace} {
 		if list := (&metav1.PartialObjectMetadataList{}); c.listMetadata(ctx, "Kyma", namespace, 1, list) == nil &&
@@ -202,8 +202,8 @@ func New(config *rest.Config, context, namespace string) (*Cluster, error) {
 	return c, nil
 }
 
-// clientKinds returns the kinds that klm uses. Because klm knows these kinds in advance, klm needs no discovery
-// requests.
+// clientKinds returns a scheme and a REST mapper for the kinds that klm uses. A fixed list of kinds saves the discovery
+// requests to the API server.
 func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	kinds := runtime.NewScheme()
 	err := errors.Join(corev1.AddToScheme(kinds), authenticationv1.AddToScheme(kinds),

@@ -41,7 +41,7 @@ func kyma(namespace, name string) *v1beta2.Kyma {
 }
 
 // TestKindOfCluster checks which clusters each function accepts, depending on the kinds that the cluster serves, and
-// which namespace and Kyma commands use in this cluster.
+// which namespace and which Kyma the commands then use.
 func TestKindOfCluster(t *testing.T) {
 	controlPlane, runtime := []string{"kymas", "manifests", "moduletemplates", "modulereleasemetas"},
 		[]string{"kymas", "moduletemplates", "modulereleasemetas"}
@@ -203,8 +203,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestMissingKyma checks the error about a missing Kyma. In a control plane, the error lists the existing Kymas. In a
-// runtime, the error names the control plane that manages the runtime.
+// TestMissingKyma checks the error about a missing Kyma. In a control plane, the error about a missing Kyma lists the
+// existing Kymas. In a runtime, the error names the control plane that manages the runtime.
 func TestMissingKyma(t *testing.T) {
 	s := fixture.NewServer(t, kyma("kcp-system", "runtime-a"))
 	a, _ := appFor(s.Kubeconfig)
@@ -454,7 +454,8 @@ func TestAccessSecrets(t *testing.T) {
 	}
 }
 
-// TestCompletion checks that completions are the names in the cluster, and that an error causes no completion.
+// TestCompletion checks that shell completions are the names of the objects in the cluster, and that an error yields no
+// completions.
 func TestCompletion(t *testing.T) {
 	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "sample", Namespace: "kcp-system"},
 		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "fast", Version: "2.0.0"}}}}

@@ -64,8 +64,8 @@ func reasonOf(err error) string {
 var forbiddenRequest = regexp.MustCompile(
 	`User "([^"]*)" cannot (\w+) resource "([^"]*)" in API group "([^"]*)"(?: in the namespace "([^"]*)")?`)
 
-// missingPermission returns the permission that a forbidden request needs. The permission is taken from the message of
-// the API server.
+// missingPermission returns a text about the permission that a forbidden request needs. missingPermission finds the
+// permission in the error message of the API server.
 func missingPermission(err error) string {
 	m := forbiddenRequest.FindStringSubmatch(err.Error())
 	if m == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Resources of rollouts. If the CRDs of a control plane are older than rollouts, the control plane does not serve these
-// resources.
+// Resources of rollouts. A control plane with CRDs from before the introduction of rollouts does not serve
+// ModuleRollouts and RolloutPolicies.
 const (
 	ResourceRollouts = "modulerollouts"
 	ResourcePolicies = "rolloutpolicies"
@@ -102,8 +102,8 @@ func RolloutNames(a *console.App, accepts func(*v1beta2.ModuleRollout) bool) con
 	}
 }
 
-// RolloutChanges returns a channel that receives a value when a ModuleRollout may have changed, until ctx ends. With
-// the name "", the channel is about all ModuleRollouts.
+// RolloutChanges returns a Go channel that receives a value when the named ModuleRollout may have changed, until ctx
+// ends. If the parameter name is "", RolloutChanges watches all ModuleRollouts.
 func (c *Cluster) RolloutChanges(ctx context.Context, name string) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	var which []client.ListOption

@@ -19,7 +19,7 @@ type Progress struct {
 	// Blocked is the error that ends the wait, because more time does not help. Blocked is nil if the change is not
 	// blocked.
 	Blocked error
-	// Text describes the state or the event for which the change waits.
+	// Text describes the state or the event for which the change of the Kyma still waits.
 	Text string
 }
 
@@ -90,7 +90,8 @@ func (c *Cluster) CatalogChanges(ctx context.Context) <-chan struct{} {
 	return changed
 }
 
-// notify watches objects and sends a value to changed when one of the objects may have changed, until ctx ends.
+// notify watches objects until ctx ends, and sends an empty value to the Go channel changed when an object may have
+// changed.
 func (c *Cluster) notify(ctx context.Context, changed chan<- struct{}, list client.ObjectList,
 	which ...client.ListOption) {
 	for ctx.Err() == nil {

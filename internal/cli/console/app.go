@@ -43,8 +43,8 @@ func (a *App) Group(use, short, long, example string, commands ...*cobra.Command
 	return g
 }
 
-// Command returns a command that calls the function run. The lines of the example begin with klm. The help shows the
-// lines of the example with the name by which the user calls the program.
+// Command returns a command that calls the function run. Each line of the parameter example begins with klm. The help
+// shows these lines with the name by which the user calls the program, such as kubectl lifecycle.
 func (a *App) Command(use, short, long, example string, args cobra.PositionalArgs,
 	run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	example = strings.ReplaceAll("\n"+strings.TrimSpace(example), "\nklm ", "\n  "+a.Name+" ")

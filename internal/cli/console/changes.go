@@ -33,8 +33,8 @@ func (p *Page) Changes(changes []trial.Change, unchanged int) {
 	p.Line("%s unchanged", Count(unchanged, "object"))
 }
 
-// clipPair clips two different values to a limit, unless the user has requested -o wide. If both values have the same
-// beginning, clipPair leaves out the beginning, so that the first difference is visible.
+// clipPair shortens the old and the new value of a change to a limit, unless the user has requested -o wide. If both
+// values have the same beginning, clipPair leaves out the beginning, so that the first difference is visible.
 func (p *Page) clipPair(a, b string, limit int) (string, string) {
 	one, two := []rune(strings.Join(strings.Fields(a), " ")), []rune(strings.Join(strings.Fields(b), " "))
 	same := 0

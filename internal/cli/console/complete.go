@@ -18,8 +18,8 @@ const completionTimeout = 3 * time.Second
 // shows no errors during completion.
 type NameSource func(ctx context.Context, args []string) []string
 
-// CompleteArguments completes each argument from the source at the position of the argument. Arguments without a source
-// are not completed.
+// CompleteArguments returns shell completion for arguments: the first source suggests names for the first argument, the
+// second source for the second argument, and so on. Arguments without a source are not completed.
 func CompleteArguments(sources ...NameSource) Completion {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= len(sources) {
@@ -33,8 +33,8 @@ func CompleteArguments(sources ...NameSource) Completion {
 	}
 }
 
-// CompleteFlag completes a flag of the command from a source. CompleteFlag panics if the command does not have the
-// flag.
+// CompleteFlag adds shell completion for a flag of a command: the source suggests values of the flag. CompleteFlag
+// panics if the command does not have the flag.
 func CompleteFlag(cmd *cobra.Command, flag string, source NameSource) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, args []string, _ string) (
 		[]string, cobra.ShellCompDirective) {

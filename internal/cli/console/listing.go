@@ -45,7 +45,8 @@ type Listing struct {
 	Watch   bool
 }
 
-// NewListing returns a listing with the values of filters, for listings that are not requested by flags.
+// NewListing returns a listing with the given values of filters, for callers whose filters do not come from the flags
+// of a listing.
 func NewListing(values map[string]string) *Listing {
 	l := &Listing{filters: map[string]*string{}}
 	for name, value := range values {

@@ -30,7 +30,7 @@ func (b basket) Show(p *Page) {
 
 var fruits = basket{{"pear", "1.10.0", 9}, {"apple", "1.9.0", 10}, {"fig", "", 1}}
 
-// list runs a listing of fruits with arguments and returns the printed text.
+// list runs a command that lists the sample data fruits, with the given arguments, and returns the printed text.
 func list(t *testing.T, output string, args ...string) (string, error) {
 	t.Helper()
 	var out strings.Builder

@@ -17,8 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// StateNew is the state that is shown for a Kyma without a status. No manager has reconciled a Kyma without a status
-// yet.
+// StateNew is the state that klm shows for a Kyma without a status, which no manager has reconciled yet.
 const StateNew v1beta2.State = "New"
 
 // Report is the result of a command. With -o json and -o yaml, the value itself is encoded.

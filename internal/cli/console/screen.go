@@ -35,8 +35,8 @@ func (s *Screen) Show(r Report) error {
 const (
 	// refreshDelay is the time for which changes are collected before they are shown together.
 	refreshDelay = 500 * time.Millisecond
-	// refreshInterval is the time after which a report is made again without a change, because the report shows ages,
-	// and because watches may be forbidden.
+	// refreshInterval is the time after which a report is made again even if no change was observed. The report shows
+	// ages, which grow, and the user may have no permission to watch objects.
 	refreshInterval = 10 * time.Second
 )
 

@@ -34,8 +34,8 @@ func closest(name string, names []string) []string {
 	return similar
 }
 
-// Suggest returns a text about names, with which an error about an unknown name ends. The text contains names that are
-// similar to the unknown name. If there are no similar names, the text contains existing names.
+// Suggest returns the end of an error message about an unknown name: a text with names that are similar to the unknown
+// name. If there are no similar names, the text lists existing names.
 func Suggest(name string, names []string) string {
 	const limit = 8
 	if similar := closest(name, names); len(similar) > 0 {

@@ -96,8 +96,8 @@ func run(ctx context.Context, a *console.App, o options) error {
 	return serve(ctx, a, listener, index, pages, nil)
 }
 
-// serve keeps the index up to date and serves the handler, until ctx ends or the listener fails. The function beside
-// runs at the same time; it may be nil.
+// serve keeps the index up to date and serves the handler, until ctx ends or the listener fails. While the listener is
+// served, serve also runs the parameter beside, if it is not nil.
 func serve(ctx context.Context, a *console.App, listener net.Listener, index *fleetindex.Index, handler http.Handler,
 	beside func(context.Context)) error {
 	ctx, stop := context.WithCancel(ctx)

@@ -41,8 +41,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// until is a function that calls the function is repeatedly, until the result is true. After a timeout, the function
-// until fails the test.
+// until waits until a condition is true, and fails the test after 30 seconds.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
@@ -107,7 +106,7 @@ func holdWatch(w http.ResponseWriter, r *http.Request, ended <-chan struct{}) {
 }
 
 // TestOutage checks a page during an outage of the control plane: the page shows the last known state, and above it a
-// note that the control plane does not answer. After the outage, the note disappears.
+// note that the control plane does not answer. After the outage, the note about the outage disappears.
 func TestOutage(t *testing.T) {
 	server := fixture.NewServer(t, fixture.Facts()["healthy"].Kyma)
 	var away atomic.Bool

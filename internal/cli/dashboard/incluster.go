@@ -178,7 +178,8 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refusal is a page without data of the fleet. refusal needs no index and no viewer.
+// refusal is the template of the page for a person who gets no access to the dashboard. The page contains no data of
+// the fleet.
 var refusal = template.Must(template.New("refusal").Parse(`<!doctype html><html lang="en"><meta charset="utf-8">
 <title>{{.Title}} · Lifecycle Manager</title><div class="problem"><h1>{{.Title}}</h1><p>{{.Message}}</p>
 <p class="remedy">{{.Remedy}}</p></div></html>

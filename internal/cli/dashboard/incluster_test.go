@@ -26,7 +26,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// host is a dashboard in a cluster. Browsers reach the dashboard through a proxy, which stands for an ingress.
+// host is a dashboard that runs in in-cluster mode, with the servers that it needs in a test. A reverse proxy in front
+// of the dashboard takes the place of an ingress.
 type host struct {
 	*fixture.Server
 	provider *fixture.Provider
@@ -126,7 +127,7 @@ func rightFor(r *http.Request) string {
 	return "list " + parts[1]
 }
 
-// forward sends a request to the dashboard with the Host header of the browser.
+// forward sends the request of a browser on to the dashboard and keeps its Host header, as an ingress does.
 func forward(t *testing.T, w http.ResponseWriter, r *http.Request, target string) {
 	request, err := http.NewRequestWithContext(r.Context(), r.Method, target+r.URL.RequestURI(), r.Body)
 	if err != nil {
@@ -334,8 +335,8 @@ func TestInClusterFlags(t *testing.T) {
 	}
 }
 
-// TestRole compares the requests that the dashboard sends in its own name with the Role in the chart. The dashboard
-// sends all its other requests in the name of the person who has signed in.
+// TestRole compares the requests that the dashboard sends in its own name with the Role in the chart. Requests for
+// viewers are not in the Role, because the dashboard sends them in the name of the person who has signed in.
 func TestRole(t *testing.T) {
 	h := newHost(t, "--actions")
 	ann := browser(t)

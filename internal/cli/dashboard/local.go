@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// tokenParam is the parameter of the printed address that has the token.
+	// tokenParam is the name of the query parameter with the token in the address that klm prints.
 	tokenParam = "token"
 	// cookiePrefix is the beginning of the name of the cookie that replaces the token. Browsers share cookies between
 	// all ports of a host. Therefore the name ends with the port, so that two dashboards do not overwrite each other's
@@ -43,8 +43,8 @@ func newLocalHost(port string) (host *localHost, token string) {
 	return &localHost{cookie: cookiePrefix + port, token: token, session: rand.Text()}, token
 }
 
-// authenticate returns the viewer of a request with the cookie. A request with the token gets the cookie and a page
-// that leads to the same path without the token.
+// authenticate returns the viewer if the request has the session cookie. The response to a request with the token sets
+// the session cookie and leads the browser to the same path without the token.
 func (h *localHost) authenticate(w http.ResponseWriter, r *http.Request) *pageserver.Viewer {
 	if token := r.URL.Query().Get(tokenParam); token != "" && h.use(token) {
 		//nolint:gosec // not Secure: the address is http, and on this machine

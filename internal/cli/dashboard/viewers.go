@@ -77,7 +77,7 @@ func (v *viewers) authenticate(w http.ResponseWriter, r *http.Request) *pageserv
 	return viewer
 }
 
-// of is a method that returns a viewer with the permissions of a person, or nil if the person may not see the fleet.
+// of returns, for a person, a viewer with the person's permissions, or nil if the person may not see the fleet.
 func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.User) (*pageserver.Viewer, error) {
 	key := user.Name + "\x00" + strings.Join(user.Groups, "\x00")
 	v.mu.Lock()
@@ -110,8 +110,8 @@ func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.Use
 	return rights.viewer, nil
 }
 
-// allow checks the permissions of a person, and adds to the viewer the changes that the person may make. For a retry, a
-// person needs the permission to annotate Kymas and Manifests.
+// allow checks the permissions of a person, and records in the viewer which changes the person may make in the
+// dashboard. To request a retry, a person needs the permission to annotate Kymas and Manifests.
 func allow(ctx context.Context, c *connection.Cluster, user signin.User, to *pageserver.Viewer) (err error) {
 	may := func(verb string, resources ...string) bool {
 		for _, resource := range resources {

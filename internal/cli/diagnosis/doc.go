@@ -11,8 +11,8 @@
 //
 // [Read] reads the Kyma, its Manifests, its access Secrets, events, and the part of the catalog that the Kyma requests.
 // [Facts.Report] decides nothing itself: package channel decides which version a module gets, and everything else comes
-// from the status of the objects. The report serves the platform team (klm why, klm runtime show), and the admin of a
-// runtime (klm module why), whose report contains only data of the runtime.
+// from the status of the objects. The commands klm why and klm runtime show print the report for the platform team. The
+// command klm module why prints a report for the admin of a runtime, which contains only data of this runtime.
 //
 // # What it does not do
 //

@@ -39,11 +39,11 @@ type Facts struct {
 type Options struct {
 	// If Module is not "", Read returns an error unless the runtime requests or has this module.
 	Module string
-	// If Catalog is not nil, Read uses this catalog. In this case, Read does not request objects of the catalog from
-	// the API server.
+	// If Catalog is not nil, Read uses this catalog instead of requesting the objects of the catalog from the API
+	// server.
 	Catalog *connection.Catalog
-	// WithoutSecrets is true if the user has no right to list access Secrets. In this case, Read does not list the
-	// access Secrets.
+	// WithoutSecrets is true if the user has no permission to list access Secrets. If WithoutSecrets is true, Read does
+	// not list access Secrets.
 	WithoutSecrets bool
 }
 
@@ -232,7 +232,8 @@ func readCatalogFor(ctx context.Context, c *connection.Cluster, requested *v1bet
 	return s, readRollouts(ctx, c, s, moving)
 }
 
-// readRollouts reads policies and rollouts into a catalog. A rollout that does not exist is left out.
+// readRollouts reads all RolloutPolicies and the named ModuleRollouts into a catalog. The catalog does not contain the
+// names of ModuleRollouts that do not exist.
 func readRollouts(ctx context.Context, c *connection.Cluster, s *connection.Catalog, names []string) (err error) {
 	if s.Policies, err = c.Policies(ctx); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 // History is the report of klm history: the last changes of modules, the newest first.
 type History []ModuleChange
 
-// ModuleChange is a change of a module.
+// ModuleChange is one change of the version of a module, together with the name of the module.
 type ModuleChange struct {
 	Module string `json:"module"`
 	v1beta2.ModuleChange

@@ -17,8 +17,8 @@ const (
 	maxProbeDelay = 96 * time.Second
 	// maxFailureDelay is the default of --failure-max-delay.
 	maxFailureDelay = 5 * time.Minute
-	// minDelay is the shortest delay that klm assumes. The first delays of probes and of other retries are shorter than
-	// minDelay.
+	// minDelay is the shortest delay that klm assumes for the time until the manager's next try. In truth, the first
+	// delays of probes and of other retries are even shorter.
 	minDelay = time.Second
 )
 
@@ -38,9 +38,9 @@ const (
 	onWindow                   // a maintenance window
 )
 
-// triggers maps a reason to the event for which the manager waits. Reasons after which the manager only retries with
-// back-off are not in the map. If the reason of a module that is being processed or deleted is not in the map, the
-// manager waits for a change in the runtime.
+// triggers maps a reason to the event for which the manager waits. If the manager does not wait for an event and only
+// retries with back-off, triggers does not contain the reason. There is one exception: for a module in state Processing
+// or Deleting, a reason that is not in triggers means that the manager waits for a change in the runtime.
 var triggers = map[string]trigger{
 	v1beta2.ReasonRuntimeUnreachable:        onProbe,
 	v1beta2.ReasonRuntimeUnauthorized:       onProbe,
@@ -86,11 +86,13 @@ var triggers = map[string]trigger{
 	v1beta2.ReasonFinalizersRemaining:       onFinalizer,
 }
 
-// NextTry is the time or the event at which the manager tries again, as far as klm can know the time or the event.
+// NextTry describes when the manager will try again: at a time, or after an event. NextTry contains only what klm can
+// know.
 type NextTry struct {
-	// AtLatest is the latest time of the next try. AtLatest is zero if the manager waits for an event.
+	// AtLatest is the time before which the next try begins at the latest. If the manager waits for an event, AtLatest
+	// is the zero time.
 	AtLatest time.Time `json:"atLatest,omitzero"`
-	// When is a text about the time or the event.
+	// When is a text that describes the time of the next try or the event for which the manager waits.
 	When string `json:"when"`
 	// Retry is true if klm retry makes the manager try again immediately.
 	Retry bool `json:"retry,omitempty"`
@@ -118,7 +120,7 @@ func nextTry(reason string, state v1beta2.State, since, now time.Time) *NextTry 
 	}
 	switch on {
 	case onProbe:
-		// 240 percent: twice the time, and a fifth at random.
+		// 240 percent is twice the time, plus a random addition of up to a fifth.
 		return nextTryAfter("the runtime is probed", since, now, 240, maxProbeDelay)
 	case onSecret:
 		return &NextTry{When: "when the access Secret changes"}

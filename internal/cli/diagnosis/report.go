@@ -217,8 +217,8 @@ func targetOf(m *v1beta2.Manifest) v1beta2.Target {
 }
 
 // versionInRuntime returns the installed version of a module as its status shows it. Before the first installation is
-// complete, the status already contains the version that is being installed. The record of changes shows whether the
-// installation is complete.
+// complete, the status already contains the version that is being installed. versionInRuntime finds out from the
+// history of the module whether the first installation is complete.
 func versionInRuntime(entry *v1beta2.ModuleStatus) string {
 	if c := changelog.Last(entry.History); c != nil && c.Version == entry.Version && c.From == "" &&
 		!c.Started.IsZero() && c.Ended.IsZero() {
@@ -252,8 +252,8 @@ func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module
 	}
 }
 
-// Request returns the input of [channel.Resolve] for a module. With this input, [channel.Resolve] ignores maintenance
-// windows, because only the manager knows them.
+// Request returns the input of [channel.Resolve] for a module. The field SkipWindows makes [channel.Resolve] ignore
+// maintenance windows, because only the manager knows them.
 func (f *Facts) Request(requested *v1beta2.Kyma, m *v1beta2.Module, version string) channel.Request {
 	w := channel.RequestFor(f.Kyma, requested, m)
 	w.Installed, w.ManifestVersion, w.SkipWindows, w.Now = version, version, true, f.Now
@@ -306,8 +306,8 @@ func (f *Facts) Access() string {
 	return "Secret " + strings.Join(all, ", ")
 }
 
-// blocker returns the description of a blocker, with the remedy and the next retry. The object that is blocked has the
-// given state.
+// blocker returns the description of a blocker, with the remedy and the next retry. The parameter state is the state of
+// the blocked object.
 func (f *Facts) blocker(object, reason, message string, state v1beta2.State, since time.Time) Blocker {
 	return Blocker{Object: object, Reason: reason, Since: since, Message: message,
 		Remedy: RemedyFor(reason, message), NextTry: f.nextTry(reason, state, since)}
@@ -397,9 +397,9 @@ func (f *Facts) moduleBlockers() []Blocker {
 	return all
 }
 
-// blockedSince returns the time since which a module has been blocked for a reason. The time comes from the Manifest of
-// the module. If the Manifest does not contain the time, it comes from an event, and otherwise from the Kyma. If
-// neither the Manifest nor an event nor the Kyma contains the time, the result is zero.
+// blockedSince returns the time since which a module has been blocked for a reason. blockedSince looks for the time
+// when the module became blocked first in the Manifest of the module, then in events, and then in the Kyma. If none of
+// these objects contains the time, blockedSince returns the zero time.
 func (f *Facts) blockedSince(module, reason string) time.Time {
 	if m := f.Manifest(module); m != nil {
 		if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Reason == reason {
@@ -436,8 +436,9 @@ func eventTime(e *corev1.Event) time.Time {
 	return t
 }
 
-// compareVersions compares two events by the order in which the API server has written them. The times of events in a
-// runtime have a precision of one second only. The result is 0 if the order is not known.
+// compareVersions compares two events by the order in which the API server has written them. The timestamps are not
+// sufficient for that, because those of events in a runtime have a precision of one second. compareVersions returns 0
+// if the order of the events is not known.
 func compareVersions(a, b *corev1.Event) int {
 	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	if err != nil {
@@ -480,8 +481,8 @@ func (f *Facts) lastEvents(limit int) []eventLine {
 	return all[:min(len(all), limit)]
 }
 
-// Err returns an error if no manager works on the control plane. If a manager works, Err returns an error that names
-// the blockers, or nil if there is no blocker.
+// Err returns an error if no manager runs on the control plane. If a manager runs, Err returns an error with the
+// reasons of all blockers, or nil if there is no blocker.
 func (r *Report) Err() error {
 	if err := r.Manager.Err(); err != nil || len(r.Blockers) == 0 {
 		return err

@@ -5,8 +5,9 @@ import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 // Step is one of the steps that a module takes until it has its version. The state of a step is done, held, or later.
 type Step struct{ Name, State string }
 
-// stepNames are the steps that a module takes until it has its version. stepOf maps a reason to the index of the step
-// that the reason blocks. Every other reason blocks the step that applies the objects, if the module is not Ready.
+// stepNames are the steps of the manager from the request for a module until the requested version is Ready. stepOf
+// maps a reason to the index of the step that the reason blocks. If the module is not Ready and its reason is not in
+// stepOf, the step "apply" is blocked.
 var (
 	stepNames = []string{"channel", "rollout", "upgrade path", "window", "content", "apply", "ready"}
 	stepOf    = map[string]int{

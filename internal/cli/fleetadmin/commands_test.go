@@ -34,8 +34,8 @@ func runtimeA() []client.Object {
 	return []client.Object{k, &m, access}
 }
 
-// TestPauseAndResume checks that the annotation of the runtime or of the module is set and removed, and that the effect
-// of a resumption depends on the state.
+// TestPauseAndResume checks that klm runtime pause and resume set and remove the annotation that pauses a runtime or a
+// module. A module cannot be resumed while its whole runtime is paused.
 func TestPauseAndResume(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
 	annotation := func(key string) string {
@@ -117,7 +117,8 @@ func TestPauseWaits(t *testing.T) {
 	}
 }
 
-// TestPauseProgress checks when the status counts as the status after a pause or after its end.
+// TestPauseProgress checks when the status of the Kyma shows that the manager has recorded a pause or the end of a
+// pause.
 func TestPauseProgress(t *testing.T) {
 	status := func(modules ...v1beta2.ModuleStatus) *v1beta2.Kyma {
 		return &v1beta2.Kyma{Status: v1beta2.KymaStatus{Modules: modules}}
@@ -350,8 +351,8 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestRuntimeRemove checks that the command asks, deletes the Kyma, waits, and then deletes the access Secret. If the
-// cluster does not exist, the access Secret is deleted first.
+// TestRuntimeRemove checks that klm runtime remove asks the user, deletes the Kyma, waits, and then deletes the access
+// Secret. If the user states that the cluster is gone, the command deletes the access Secret before the Kyma.
 func TestRuntimeRemove(t *testing.T) {
 	const kyma, secret = "DELETE " + kymas + "/runtime-a", "DELETE " + secrets + "/runtime-a-access"
 	cases := map[string]struct {
@@ -397,7 +398,7 @@ func TestRuntimeRemove(t *testing.T) {
 	}
 }
 
-// TestReadCommands checks lists and reports, and which input these commands refuse.
+// TestReadCommands checks the lists and reports that the commands print, and the input that the commands refuse.
 func TestReadCommands(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
 	for _, c := range []fixture.Case{

@@ -178,9 +178,10 @@ func Retry(ctx context.Context, c *connection.Cluster, name, module string, now 
 	return done.Result, err
 }
 
-// retryTarget returns the object to annotate: the Manifest of the module if the Manifest is not Ready, and the Kyma in
-// all other cases. If everything is Ready, retryTarget returns nil. A retry annotation on the Kyma retries all modules
-// that are not Ready, and all modules that have no Manifest yet.
+// retryTarget returns the object on which klm sets the annotation for a retry: the Manifest of the module if the
+// Manifest is not Ready, and the Kyma in all other cases. If the Kyma and all its Manifests are Ready, there is nothing
+// to retry, and retryTarget returns nil. A retry annotation on the Kyma retries all modules that are not Ready, and all
+// modules that have no Manifest yet.
 func retryTarget(f *diagnosis.Facts, module string) client.Object {
 	isReady := func(m *v1beta2.Manifest) bool { return m.Status.State == v1beta2.StateReady }
 	if module == "" {
@@ -262,7 +263,7 @@ func (r retryReport) Show(p *console.Page) {
 // retryDryRun is the report of klm retry --state --dry-run.
 type retryDryRun struct{ retryReport }
 
-// MarshalJSON encodes the same fields as klm retry without --dry-run.
+// MarshalJSON makes the JSON output of klm retry the same with and without --dry-run.
 func (r retryDryRun) MarshalJSON() ([]byte, error) { return json.Marshal(r.retryReport) }
 
 // Show writes the report as text for people.

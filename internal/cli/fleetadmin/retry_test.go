@@ -32,7 +32,8 @@ func runtimeIn(name string, state v1beta2.State, reason string) []client.Object 
 	return []client.Object{k, &m}
 }
 
-// leaderLease is the Lease of a leader that was last renewed some time before Noon.
+// leaderLease returns the Lease of a leader. The Lease was last renewed the given duration before the present time of
+// the tests.
 func leaderLease(before time.Duration) client.Object {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: v1beta2.LeaderLease, Namespace: "kcp-system"},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("pod-1"), LeaseDurationSeconds: new(int32(15)),
@@ -191,7 +192,7 @@ func TestNoManager(t *testing.T) {
 		t, commands, s.Kubeconfig)
 }
 
-// decoded returns a Lease in the form in which the server stores the Lease.
+// decoded converts a Lease to the unstructured form in which the test server stores objects.
 func decoded(t *testing.T, o client.Object) *unstructured.Unstructured {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)

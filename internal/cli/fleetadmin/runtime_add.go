@@ -67,7 +67,7 @@ type addOptions struct {
 	wait                console.WaitFlags
 }
 
-// parse checks the options without sending a request. parse returns the labels of the Kyma.
+// parse checks the options without sending a request. parse returns the labels that the new Kyma gets.
 func (o *addOptions) parse() (map[string]string, error) {
 	switch problems := validation.IsDNS1123Subdomain(o.name); {
 	case len(problems) > 0:

@@ -82,7 +82,7 @@ func arrange(l *console.Listing, all runtimeList) (runtimeList, error) {
 	return console.Arrange[runtimeRow](l, all, nil)
 }
 
-// listRuntimes prints the runtimes that the filters accept, or shows these runtimes and their changes.
+// listRuntimes prints the runtimes that the filters accept. With --watch, listRuntimes also shows their changes.
 func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l *console.Listing) error {
 	all := runtimeList{}
 	if !l.Watch {

@@ -133,9 +133,10 @@ func planPause(ctx context.Context, c *connection.Cluster, name, module string, 
 	return p, nil
 }
 
-// pauseProgress compares the status of the modules of a runtime, or of one of them, with their status before they were
-// paused or resumed. One module that shows the pause is sufficient: another one may show an error instead. A runtime
-// without modules shows no pause.
+// pauseProgress reports whether the status of a Kyma shows that the manager has recorded a pause or its end. The
+// parameter before is the status before the command. If the parameter module is "", pauseProgress looks at all modules.
+// The manager has recorded the pause if at least one module shows the pause: other modules may show an error instead. A
+// runtime without modules shows no pause, so klm does not wait for one.
 func pauseProgress(k *v1beta2.Kyma, module string, before *v1beta2.KymaStatus, isPaused bool) connection.Progress {
 	if k == nil {
 		return connection.Progress{Done: true}

@@ -125,9 +125,9 @@ func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connectio
 	return done, nil
 }
 
-// showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal. The
-// parameter others is the reason why the cluster does not belong to the runtime, or "" if the cluster belongs to the
-// runtime. The parameter found is nil if the objects were not counted.
+// showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal. If
+// the cluster belongs to somebody else and not to the runtime, the parameter others is a text that explains why;
+// otherwise it is "". The parameter found is nil if the objects were not counted.
 func showRemoval(f *diagnosis.Facts, p *console.Page, o *removeOptions, others string, found *removal.Found) {
 	k := f.Kyma
 	objects := 0

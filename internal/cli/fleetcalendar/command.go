@@ -86,8 +86,8 @@ func read(ctx context.Context, a *console.App, o options) (*report, error) {
 	return readControlPlane(ctx, a, c, o, month, filter)
 }
 
-// readContexts returns the report about several control planes. A module may be missing in some of these control
-// planes.
+// readContexts returns the report about several control planes. The module of the filter has to exist in only one of
+// the control planes.
 func readContexts(ctx context.Context, a *console.App, o options, m calendar.Month, filter *console.Listing) (*report,
 	error) {
 	found, missing := make([]*report, len(o.contexts)), make([]error, len(o.contexts))

@@ -165,7 +165,7 @@ func (r *report) showWindows(p *console.Page) {
 	}
 }
 
-// someNames returns a text with the first names, and with the number of names that are left out.
+// someNames returns a text with the given names, and with the number of further names that are left out.
 func someNames(names []string, all int) string {
 	text := strings.Join(names, " ")
 	if more := all - len(names); more > 0 {
@@ -275,8 +275,8 @@ func (r *report) showDeferrals(p *console.Page) {
 // formatTime returns a time in the time zone of the calendar.
 func (r *report) formatTime(t time.Time) string { return At(r.Month, t) }
 
-// At returns a time in the time zone of a month. If the time is not in the year of the month, the text contains the
-// year. At returns - for the zero time.
+// At returns a time in the time zone of a month. If the time is in another year than the month of the calendar, the
+// text contains the year. At returns - for the zero time.
 func At(m calendar.Month, t time.Time) string {
 	if t.IsZero() {
 		return "-"

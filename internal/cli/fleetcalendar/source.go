@@ -39,7 +39,7 @@ type Source struct {
 	// is the reason.
 	Maintenance *channel.Policy
 	Unknown     string
-	// Members are the runtimes, sorted by name.
+	// Members are the runtimes in the calendar, sorted by name.
 	Members []*fleetlist.Member
 	// Catalog has the rollouts and policies. The releases of the catalog are needed only if the calendar is filtered by
 	// module.
@@ -84,7 +84,8 @@ func runtimeOf(m *fleetlist.Member) calendar.Runtime {
 	return r
 }
 
-// policiesFor returns the RolloutPolicies that apply to a channel or to a rollout of the accepted modules.
+// policiesFor returns the RolloutPolicies that apply to a channel or to a rollout of a module. Only modules for which
+// the parameter accepts returns true are regarded.
 func policiesFor(s *connection.Catalog, rollouts []*v1beta2.ModuleRollout,
 	accepts func(module string) bool) []v1beta2.RolloutPolicy {
 	names := map[string]bool{}

@@ -28,7 +28,7 @@ type Verb struct {
 	// Plan checks the change of one runtime, and writes the effects of the change to a.Err. The changes of several
 	// runtimes are checked at the same time.
 	Plan func(ctx context.Context, a *console.App, c *connection.Cluster, name string) (Plan, error)
-	// Selector is the label selector in place of names.
+	// Selector is the label selector that chooses the runtimes if the user gives no names.
 	Selector string
 }
 
@@ -36,8 +36,8 @@ type Verb struct {
 type Plan struct {
 	// The field Would contains the outcome that --dry-run prints instead of making the change.
 	Would console.Outcome
-	// The function Do makes the change. If there is nothing to change, Do is nil, and klm prints the outcome in the
-	// field Would, with or without --dry-run.
+	// The function Do makes the change. If there is nothing to change, Do is nil. Then klm prints the outcome in the
+	// field Would even without --dry-run.
 	Do func(ctx context.Context, a *console.App) (console.Outcome, error)
 }
 

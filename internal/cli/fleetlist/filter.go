@@ -32,9 +32,9 @@ func CompleteFilters(a *console.App, c *cobra.Command) {
 	console.CompleteFlag(c, console.FilterModule, connection.CatalogModules(a))
 }
 
-// Matches reports whether the filters of a listing accept the runtime. The API server applies the label selector.
-// Channel, state and reason are properties of the runtime. If the listing is for a module, channel, state and reason
-// are properties of the module in the runtime.
+// Matches reports whether the filters of a listing accept the runtime. The API server applies the label selector. The
+// filters for channel, state and reason are about the runtime. If the listing is for a module, these filters are about
+// the module in the runtime.
 func (m *Member) Matches(l *console.Listing) bool {
 	if !l.AcceptsVersion(console.FilterKubernetes, m.Status.KubernetesVersion) {
 		return false

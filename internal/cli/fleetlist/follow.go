@@ -63,8 +63,9 @@ func Follow(ctx context.Context, c *connection.Cluster, f Follower) error {
 // tableFollower reads Kymas as rows of Tables.
 type tableFollower struct {
 	c *connection.Cluster
-	// The field at maps each column of columnNames to its index in the last list, because the events of a watch may
-	// have no column definitions. The field at is nil if the CRD does not have the columns of columnNames.
+	// at[i] is the index that column i of columnNames has in the rows of the last list. It is stored, because the
+	// Tables in watch events may have no column definitions. If the CRD does not have the columns of columnNames, at is
+	// nil.
 	at []int
 }
 

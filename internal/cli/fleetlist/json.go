@@ -6,9 +6,9 @@ import (
 	"errors"
 )
 
-// A list of 10,000 Kymas has 50 MB of JSON, and klm uses only a quarter of this JSON. Therefore a page of a list is
-// first split into its objects without decoding the objects, which is fast. After the split, managedFields are removed
-// from each object, and then the object is decoded.
+// A list of 10,000 Kymas has 50 MB of JSON, and klm uses only a quarter of this JSON. Therefore klm first splits a page
+// of a list into the JSON texts of its objects, which is fast. Then klm removes managedFields from the JSON text of
+// each object, and decodes the rest.
 
 // listPage is one page of a list.
 type listPage struct {
@@ -59,7 +59,7 @@ func splitList(data []byte) (s listPage, err error) {
 }
 
 // nextField returns the next key of a JSON object after index i, and the index at which its value begins. The key
-// includes its quotes. The key is nil at the end of the object.
+// includes its quotes. At the end of the JSON object, the returned key is nil.
 func nextField(data []byte, i int) (key []byte, value int, ok bool) {
 	if i = skipSpace(data, i); i < len(data) && data[i] == ',' {
 		i = skipSpace(data, i+1)
@@ -157,8 +157,9 @@ func skipSpace(data []byte, i int) int {
 var managedFields = []byte(`"managedFields":[`)
 
 // withoutManagedFields returns an object without its managedFields, which are often half of its size.
-// withoutManagedFields may change its argument. withoutManagedFields searches for the key with its quotes. The search
-// cannot find text within a string, because quotes within a string have a backslash before them.
+// withoutManagedFields may change its argument. withoutManagedFields searches for the key "managedFields" including its
+// quotes. The search cannot match text inside a JSON string, because quotes inside a JSON string have a backslash
+// before them.
 func withoutManagedFields(object []byte) []byte {
 	at := bytes.Index(object, managedFields)
 	if at < 0 {

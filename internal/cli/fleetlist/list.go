@@ -57,12 +57,12 @@ type memberMeta struct {
 	Name              string `json:"name"`
 	CreationTimestamp string `json:"creationTimestamp"`
 	ResourceVersion   string `json:"resourceVersion"`
-	// Labels is empty if the member was listed by [ListBrief].
+	// Labels has the labels of the Kyma. Labels is empty if the Kyma was listed by [ListBrief].
 	Labels      map[string]string `json:"labels"`
 	Annotations memberAnnotations `json:"annotations"`
 }
 
-// memberAnnotations are the annotations of a Kyma that a Member contains.
+// memberAnnotations are those annotations of a Kyma that are copied into a Member.
 type memberAnnotations struct {
 	Paused *string `json:"operator.kyma-project.io/paused"`
 	// Deferring contains the annotations that defer updates of the runtime, unparsed. If the last request of the
@@ -115,7 +115,8 @@ type MemberCondition struct {
 // State returns the state of the Kyma. The result is console.StateNew if the Kyma has no state.
 func (m *Member) State() v1beta2.State { return cmp.Or(m.Status.State, console.StateNew) }
 
-// Since returns the time of the last operation. The result is zero if the time is unknown.
+// Since returns the time of the last operation in the status of the Kyma. If this time is unknown, Since returns the
+// zero time.
 func (m *Member) Since() time.Time { return ParseTime(m.Status.LastOperation.LastUpdateTime) }
 
 // IsPaused reports whether the whole runtime is paused.
@@ -124,8 +125,8 @@ func (m *Member) IsPaused() bool {
 	return p != nil && !strings.EqualFold(strings.TrimSpace(*p), "false")
 }
 
-// Blocker returns the reason why the Kyma is not Ready, or "" if it is Ready. If the Kyma is not Ready because of a
-// module, Blocker returns the reason of the worst module.
+// Blocker returns the reason why the Kyma is not Ready, or "" if it is Ready. If the Kyma is not Ready because of its
+// modules, Blocker returns the reason of the module with the worst state.
 func (m *Member) Blocker() (reason, message string) {
 	worst := -1
 	for i := range m.Status.Modules {
@@ -165,16 +166,16 @@ func Severity(s v1beta2.State) int {
 	return 0
 }
 
-// List calls the function each once for every Kyma that matches the label selector. The selector "" matches all Kymas.
-// See [ListAs].
+// List lists the Kymas that match the label selector, and calls the parameter each once per Kyma. The selector ""
+// matches all Kymas. See [ListAs].
 func List(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) (version string, err error) {
 	return ListAs(ctx, c, "kymas", selector, each)
 }
 
-// ListAs calls the function each once for every object of a resource of our API group. The calls of the function each
-// are sequential, in any order. The type parameter T is a struct with the fields of the object that are decoded. At
-// most two pages are in memory, because the next page is requested while one page is decoded. ListAs returns the
-// resource version of the list. A watch can start at this resource version.
+// ListAs lists the objects of a resource of our API group, and calls the parameter each once per object. These calls
+// are made one after the other, in an arbitrary order. The type parameter T is a struct with the fields of the object
+// that are decoded. At most two pages are in memory, because the next page is requested while one page is decoded.
+// ListAs returns the resource version of the list. A watch can start at this resource version.
 func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selector string, each func(*T)) (
 	version string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -250,8 +251,8 @@ func readAll(body io.ReadCloser, err error) ([]byte, error) {
 	return io.ReadAll(body)
 }
 
-// decodeAll decodes the objects of a page on all processors, and calls the function each once for every object. The
-// calls of the function each are sequential, in any order.
+// decodeAll decodes the objects of a page on all processors, and calls the parameter each once per object. These calls
+// are made one after the other, in an arbitrary order.
 func decodeAll[T any](items [][]byte, each func(*T)) error {
 	var mu sync.Mutex
 	var all errgroup.Group

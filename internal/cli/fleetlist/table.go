@@ -19,8 +19,9 @@ import (
 // maxIncomplete is the maximum number of Kymas that are read one by one, because their rows in the Table lack data.
 const maxIncomplete = 200
 
-// ListFor calls the function each for every Kyma that the filters of a listing accept. ListFor lists the Kymas like
-// [ListBrief] if the filters need no other fields. If the parameter full is true, ListFor lists the Kymas like [List].
+// ListFor calls the parameter each for every Kyma that the filters of a listing accept. ListFor lists the Kymas like
+// [ListBrief] if the fields that ListBrief returns are sufficient for the filters. If the parameter full is true,
+// ListFor lists whole Kymas like [List].
 func ListFor(ctx context.Context, c *connection.Cluster, l *console.Listing, full bool, each func(*Member)) error {
 	accepted := func(m *Member) {
 		if m.Matches(l) {
@@ -35,10 +36,11 @@ func ListFor(ctx context.Context, c *connection.Cluster, l *console.Listing, ful
 	return ListBrief(ctx, c, selector, accepted)
 }
 
-// ListRows calls the function each for every Kyma that the filters of a listing accept. The state, the reason, the
-// message, the agent and the other fields of a line of output are the same as with [List]. ListRows reads columns like
-// [ListBrief]. After that, ListRows reads only the Kymas whose messages are not in the columns: the Kymas that are not
-// Ready or have a reason. If these are many, ListRows lists whole Kymas like List.
+// ListRows calls the parameter each for every Kyma that the filters of a listing accept. ListRows sends fewer requests
+// than [List], but all fields that a line of klm runtime list shows have the same values as with [List]. First,
+// ListRows requests the columns of all Kymas, like [ListBrief]. Then ListRows reads single Kymas whose messages the
+// columns do not contain: the Kymas that are not Ready or have a reason. If many Kymas are not Ready or have a reason,
+// ListRows lists whole Kymas like List instead.
 func ListRows(ctx context.Context, c *connection.Cluster, l *console.Listing, each func(*Member)) error {
 	full := func() error { return ListFor(ctx, c, l, true, each) }
 	if l.Value(console.FilterReason) != "" {
@@ -80,8 +82,9 @@ func ListRows(ctx context.Context, c *connection.Cluster, l *console.Listing, ea
 }
 
 // ListBrief does the same as [List], but requests Kymas as Tables with the columns of kubectl get. An API server needs
-// a fraction of the time for Tables. The members have no condition except Ready, and their modules have no messages. If
-// the CRD does not have the columns that klm needs, or if many rows lack data, ListBrief lists whole Kymas like [List].
+// a fraction of the time for Tables. The members that ListBrief returns have only the condition Ready, and the modules
+// of these members have no messages. If the CRD does not have the columns that klm needs, or if many rows lack data,
+// ListBrief lists whole Kymas like [List].
 func ListBrief(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) error {
 	return listTables(ctx, c, selector, "None", each)
 }
@@ -111,7 +114,8 @@ func listTables(ctx context.Context, c *connection.Cluster, selector, include st
 	return nil
 }
 
-// Refresh reads members of [ListBrief] again, with all fields, unless their state has changed since the first read.
+// Refresh completes members that [ListBrief] has returned: it reads the Kymas again with all fields. A member whose
+// state has changed since [ListBrief] stays as it is.
 func Refresh(ctx context.Context, c *connection.Cluster, members []*Member) error {
 	var names []string
 	for _, m := range members {
@@ -195,7 +199,7 @@ const (
 	columnCreated
 )
 
-// optionalColumns is the first of the columns that an older CRD does not have.
+// optionalColumns is the index of the first column that an older CRD does not have.
 const optionalColumns = columnHeartbeat
 
 // columnNames has the names of the columns in the CRD.
@@ -261,8 +265,8 @@ func (t *table) columns() ([]int, error) {
 	return at, nil
 }
 
-// cells returns a function that returns the cell of a row in a column. The parameter at maps each column to its index
-// in the row.
+// cells returns a function that returns the cell in a given column of the row. at[i] is the index of column i in the
+// row.
 func (r *tableRow) cells(at []int) func(column int) any {
 	return func(column int) any {
 		if i := at[column]; i >= 0 && i < len(r.Cells) {

@@ -163,7 +163,8 @@ func TestListBrief(t *testing.T) {
 	}
 }
 
-// TestListRows checks that the line of each Kyma is the same as with List, and which Kymas are read for it.
+// TestListRows checks that ListRows and List lead to the same line for each Kyma, and which Kymas ListRows reads
+// singly.
 func TestListRows(t *testing.T) {
 	ready := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{
 		Name: "sample", Version: "1.0.0", Channel: "regular", State: v1beta2.StateReady})

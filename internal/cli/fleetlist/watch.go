@@ -24,7 +24,8 @@ type Change struct {
 }
 
 // Watch sends the Kymas that match the label selector to the channel to, and then their changes. Watch returns when ctx
-// ends, or when the Kymas cannot be listed or watched. The receiver may keep the members that it receives.
+// ends, or when the Kymas cannot be listed or watched. Watch does not change a Member after sending it, so the receiver
+// may keep it.
 func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<- Change) error {
 	send := func(ch Change) {
 		select {

@@ -110,7 +110,8 @@ func statusOf(ctx context.Context, a *console.App, contexts []string, l *console
 }
 
 // watchStatus shows the counts of the fleet, and shows the counts again after each change, until ctx ends. The Leases
-// of the manager are read at an interval, because a fleet without a manager has no changes.
+// of the manager are read at an interval. No watch reports that the manager has stopped: without a manager, no object
+// of the fleet changes.
 func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, l *console.Listing, worst int) error {
 	const leaseInterval = 10 * time.Second
 	observed := liveness.Read(ctx, c)

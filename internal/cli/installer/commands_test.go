@@ -166,7 +166,7 @@ func TestExplainApply(t *testing.T) {
 	}
 }
 
-// applyError returns the error of package apply for a response of an API server.
+// applyError sends a request to the test server through package apply, and returns the error of package apply.
 func applyError(t *testing.T, s *fixture.Server) error {
 	t.Helper()
 	c, err := connection.Open(fixture.App(s.Kubeconfig))

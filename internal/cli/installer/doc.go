@@ -8,8 +8,8 @@
 //
 // The objects come from the chart in deploy/chart. The objects are applied with package apply, and listed in a
 // ConfigMap beside the manager, so that an upgrade and klm uninstall can remove objects that are no longer needed; see
-// inventory.go. The ConfigMap also contains the values of the installation. The next installation keeps these values;
-// see values.go.
+// inventory.go. The ConfigMap also contains the chart values of the installation. The next installation keeps the chart
+// values in the ConfigMap; see values.go.
 //
 // # What it does not do
 //

@@ -173,10 +173,11 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 	return in, nil
 }
 
-// keepServed sets served to true for the CRD versions that the cluster already serves. The template of the chart does
-// the same under Helm. The manager decides whether alpha and beta versions of the API are served. If the cluster serves
-// an alpha or beta version, this version must stay served while a new manager starts. If the user may not read CRDs,
-// keepServed returns no error: the check of permissions reports the missing permission later.
+// keepServed sets served to true for the CRD versions that the cluster already serves. If Helm installs the chart, a
+// template of the chart keeps these versions served. The manager decides whether alpha and beta versions of the API are
+// served. An alpha or beta version of the API that is already served must stay served while a new manager starts. If
+// the user may not read CRDs, keepServed returns no error: the check of permissions reports the missing permission
+// later.
 func keepServed(ctx context.Context, c *connection.Cluster, objects []*unstructured.Unstructured) error {
 	args, _ := container(managerIn(objects))["args"].([]any)
 	if !slices.Contains(args, any("--enable-webhooks")) {
@@ -200,7 +201,8 @@ func keepServed(ctx context.Context, c *connection.Cluster, objects []*unstructu
 	return nil
 }
 
-// serveLiveVersions sets served for the versions of a CRD that the live CRD serves.
+// serveLiveVersions sets the field served of each version of a CRD to true if the CRD in the cluster serves this
+// version.
 func serveLiveVersions(o, live *unstructured.Unstructured) {
 	served := map[any]bool{}
 	versions, _, _ := unstructured.NestedSlice(live.Object, "spec", "versions")
@@ -253,7 +255,7 @@ func (in *installer) confirm(ctx context.Context, a *console.App, yes bool) erro
 	return a.Confirm(fmt.Sprintf("Change the lifecycle manager in namespace %s of %s?", in.Namespace, in))
 }
 
-// report returns the report about the values of the chart.
+// report returns a report about the changes that the installation will make to the values of the chart.
 func (in *installer) report() previewReport {
 	r := previewReport{}
 	if in.before != nil {
@@ -320,8 +322,8 @@ func checkFlavour(flavour string) error {
 	return nil
 }
 
-// renderChart renders the chart with values. The parameter set contains expressions that take precedence over the
-// values.
+// renderChart renders the chart with values. The expressions in the parameter set have the form of helm install --set,
+// and override the other values of the chart.
 func renderChart(ctx context.Context, namespace string, v values, set ...string) (
 	[]*unstructured.Unstructured, error) {
 	document, err := v.encode()
@@ -336,7 +338,7 @@ func renderChart(ctx context.Context, namespace string, v values, set ...string)
 	return objects, nil
 }
 
-// imageValues returns the values of the chart for an image.
+// imageValues returns the chart values that make the manager run with the given image.
 func imageValues(image string) []string {
 	if image == "" {
 		return nil
@@ -394,7 +396,7 @@ type installer struct {
 	values  values
 	// The field before is the inventory of the previous installation, or nil if there is no previous installation.
 	before *inventory
-	// The field exists is true if a manager is installed. The method prepare sets the field exists.
+	// exists is true if a manager is already installed, which the method prepare finds out.
 	exists bool
 	// The field stale lists the objects that were installed before, still exist, and are not part of this installation.
 	stale []apply.Ref

@@ -32,8 +32,8 @@ import (
 const (
 	// inventoryName is the name of the ConfigMap with the inventory.
 	inventoryName = "lifecycle-manager-inventory"
-	// inventoryKey is the key of the list of installed objects in the inventory ConfigMap. The value is a list of
-	// v1beta2.Resource in JSON.
+	// inventoryKey is the key of the list of installed objects in the inventory ConfigMap. The value at inventoryKey is
+	// a list of v1beta2.Resource in JSON.
 	inventoryKey = "objects"
 	// valuesKey is the key of the values of the installation in the inventory ConfigMap, as YAML. See values.go.
 	valuesKey = "values"
@@ -86,8 +86,8 @@ func decodeInventory(text string) ([]apply.Ref, error) {
 	return withoutKept(refs), nil
 }
 
-// readInventory reads the inventory in the namespace of the cluster. The result is nil if klm has installed nothing, or
-// if the installing version of klm wrote no inventories yet.
+// readInventory reads the inventory ConfigMap in the namespace of the manager. readInventory returns nil if klm has
+// installed nothing, or if the version of klm that installed the manager wrote no inventories yet.
 func readInventory(ctx context.Context, c *connection.Cluster) (*inventory, error) {
 	m := &corev1.ConfigMap{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: inventoryName}, m)
@@ -135,8 +135,8 @@ func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error
 		client.FieldOwner(connection.FieldOwner), client.ForceOwnership), "writing the inventory")
 }
 
-// ensureNamespace applies the namespace if the chart contains the namespace. The inventory is written into this
-// namespace before all other objects.
+// ensureNamespace creates the namespace of the manager if the chart contains it. The inventory ConfigMap is written
+// into the namespace before all other objects are applied.
 func (in *installer) ensureNamespace(ctx context.Context) error {
 	for _, o := range in.objects {
 		if o.GetKind() == "Namespace" && o.GetName() == in.Namespace {
@@ -148,9 +148,9 @@ func (in *installer) ensureNamespace(ctx context.Context) error {
 	return nil
 }
 
-// removable returns those objects in the parameter refs that exist and belong to the manager. Objects that do not
-// belong to the manager are never deleted, for two reasons. First, every user who may edit ConfigMaps in the namespace
-// of the manager can edit the inventory. Second, another installation may have taken over an object.
+// removable returns those objects in the parameter refs that exist and belong to the manager. The inventory alone does
+// not decide which objects klm deletes, because every user who may edit ConfigMaps in the namespace of the manager can
+// edit the inventory. An object in the inventory may also belong to another installation by now.
 func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error) {
 	var found []apply.Ref
 	for _, ref := range refs {

@@ -194,8 +194,9 @@ func checkMigration(c *corev1.Container) *migrationReport {
 	return r
 }
 
-// markRefused marks the flags whose values Validate refuses. Some errors are about flags that the report does not
-// contain. These errors are ignored, because klm install sets such flags by values of the chart.
+// markRefused marks the flags in the migration report whose values Validate refuses. Errors about flags that the
+// migration report does not contain are ignored, because klm install sets the flags that are not in the report by
+// values of the chart.
 func (r *migrationReport) markRefused(refused error) {
 	if refused != nil {
 		for line := range strings.Lines(refused.Error()) {
@@ -214,8 +215,8 @@ func (r *migrationReport) markRefused(refused error) {
 	}
 }
 
-// checkVariable checks whether an environment variable of Kyma's lifecycle-manager can be kept with this manager. If
-// the result is "", the report does not list the variable.
+// checkVariable checks what happens to an environment variable in the Deployment of Kyma's lifecycle-manager when this
+// manager replaces it. If the returned result is "", the migration report does not list the environment variable.
 func checkVariable(name string) (result, reason string) {
 	switch {
 	case name == "ENABLE_LEGACY_KYMA_DELETION" || strings.HasPrefix(name, "KLM_EXPERIMENTAL_"):
@@ -233,7 +234,7 @@ var chartValues = map[string]string{
 	"--modules-repository-subpath": "subpath", "--health-probe-bind-address": "",
 }
 
-// valuesFor returns values of the chart for the flags that are kept.
+// valuesFor returns the chart values that set the flags whose values are kept in the migration.
 func valuesFor(flags []migratedFlag) string {
 	registry, args := map[string]string{}, []string{}
 	for _, f := range flags {

@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// formerDeployment is a file for klm migrate check with flags of each kind. The file also has a second object and a
-// second container, which the command must ignore.
+// formerDeployment is an input file for klm migrate check: a Deployment with flags of every kind. The file also has a
+// second object and a second container, which the command must ignore.
 const formerDeployment = `
 apiVersion: v1
 kind: ServiceAccount

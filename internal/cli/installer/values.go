@@ -16,10 +16,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// The values of an installation are stored in its inventory. The next installation starts with the stored values.
-// Values of the next installation override individual stored values. Values that equal the defaults of the chart are
-// not stored, so that a new version of the chart can change its defaults. Values with credentials are refused, because
-// a ConfigMap is not a place for credentials.
+// The values of an installation are stored in its inventory. The next installation starts with the stored values. If
+// the user sets a value for the next installation, it replaces the stored value with the same key. Values that equal
+// the defaults of the chart are not stored, so that a new version of the chart can change its defaults. Values with
+// credentials are refused, because a ConfigMap is not a place for credentials.
 
 // flavourKey is the key of the chart's value that selects what is installed: a control plane for a fleet, or a manager
 // that manages only its own cluster. The flavour is stored together with all other values.
@@ -36,9 +36,9 @@ func decodeValues(document string) (values, error) {
 
 func (v values) encode() ([]byte, error) { return yaml.Marshal(v) }
 
-// values is a method that returns the values with which the chart is rendered. The method values starts with the values
-// of the previous installation, unless --reset-values is given. Values in the file of --values override them, then the
-// values for the image of --image, and then the values of --set.
+// values returns the values with which the chart is rendered. The base is the values of the previous installation,
+// unless --reset-values is given. Values in the file of --values override the base. The values for the image of --image
+// override the file, and the values of --set override all others.
 func (o installOptions) values(before *inventory) (values, error) {
 	base := values{}
 	if before != nil && !o.resetValues {
@@ -157,7 +157,8 @@ const (
 	valueDropped = "drop"   // gets the default of the chart
 )
 
-// valueChange is the change of one value by an installation. Before and After are JSON; "" is the chart's default.
+// valueChange is the change of one chart value by an installation. Before and After are the value in JSON before and
+// after the installation. Before or After is "" if the chart's default applies.
 type valueChange struct {
 	Action string `json:"action"`
 	Path   string `json:"path"`
@@ -189,7 +190,8 @@ func changesOf(before, after values) []valueChange {
 	return all
 }
 
-// flatten returns the values by their paths, as JSON. A list is one value.
+// flatten returns a map from the path of each value, such as image.tag, to the value encoded as JSON. A list counts as
+// one value.
 func (v values) flatten() map[string]string {
 	all := map[string]string{}
 	for key, value := range v {

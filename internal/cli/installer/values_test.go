@@ -126,7 +126,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreNoCredentials checks that no default value of the chart is refused as a credential.
+// TestDefaultsAreNoCredentials checks that klm does not mistake a default value of the chart for a credential, which it
+// would refuse to store.
 func TestDefaultsAreNoCredentials(t *testing.T) {
 	data, err := os.ReadFile("../../../deploy/chart/values.yaml")
 	if err != nil {
@@ -151,8 +152,8 @@ func TestChangesOf(t *testing.T) {
 	}
 }
 
-// TestStoredValuesRender checks that numbers, and versions that look like numbers, have the same effect after they were
-// stored.
+// TestStoredValuesRender checks that numbers, and versions that look like numbers, render to the same objects before
+// and after they were stored in the inventory ConfigMap.
 func TestStoredValuesRender(t *testing.T) {
 	for _, tag := range []string{"1.10", "20240101", "v1", "1e3"} {
 		first, err := installOptions{image: "example.com/manager:" + tag, set: []string{"replicas=2"}}.values(nil)

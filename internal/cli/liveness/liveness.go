@@ -99,7 +99,8 @@ type Report struct {
 	Replicas []Replica `json:"replicas,omitempty"`
 	// UnheldShards is the number of shards that no live replica holds. UnheldShards is 0 without --shards.
 	UnheldShards int `json:"unheldShards,omitempty"`
-	// Pods has the pods of the Deployment of the manager; nil if there is none, or if it may not be read.
+	// Pods describes the pods of the manager's Deployment. Pods is nil if there is no such Deployment, or if the user
+	// has no permission to read it.
 	Pods *Pods `json:"pods,omitempty"`
 	// Message is the reason of a State other than Working, with a remedy.
 	Message string `json:"message,omitempty"`
@@ -123,7 +124,7 @@ type Pods struct {
 }
 
 // Report returns the report. The parameter changed is the time of the newest change of a status that klm has read, or
-// zero. The first row of this table that matches decides:
+// zero. The first row of this table whose condition is met decides the state in the report:
 //
 //	1  the Leases cannot be read                                          Unknown
 //	2  no manager has ever had a Lease here                               Unknown
@@ -180,8 +181,8 @@ func (o *Observation) Differs(before *Observation) bool {
 	return !reflect.DeepEqual(timeless(o), timeless(before))
 }
 
-// reportLeader sets the fields of the report about the leader, and returns the time at which the Lease of the
-// reportLeader ends. The time is zero if there is no such Lease.
+// reportLeader sets the fields of the report about the leader, and returns the time at which the Lease of the leader
+// ends. If there is no Lease of a leader, reportLeader returns the zero time.
 func (o *Observation) reportLeader(r *Report) (ended time.Time) {
 	i := slices.IndexFunc(o.leases, func(l coordinationv1.Lease) bool { return l.Name == v1beta2.LeaderLease })
 	if i < 0 {
@@ -263,7 +264,8 @@ func endOf(l *coordinationv1.Lease) time.Time {
 func (r *Report) ageOf(t time.Time) string { return duration.HumanDuration(max(r.now.Sub(t), 0)) }
 
 // AsOf returns a text about the age of the states in a report of klm, such as "as of 4m ago". AsOf returns "" if a
-// manager works, because its states are up to date. AsOf also returns "" if klm does not know whether a manager works.
+// manager works, because then the states in the report are up to date. AsOf also returns "" if klm does not know
+// whether a manager works.
 func (r *Report) AsOf() string {
 	if r == nil || r.State != NotWorking {
 		return ""
@@ -271,8 +273,8 @@ func (r *Report) AsOf() string {
 	return "as of " + r.ageOf(r.LastRenewal) + " ago"
 }
 
-// Err returns an error with its own exit code if no manager works. The command returns this error after it has printed
-// its report.
+// Err returns an error with the exit code ExitNoManager if no manager works. Commands that print a report return this
+// error after the report.
 func (r *Report) Err() error {
 	if r == nil || r.State != NotWorking {
 		return nil
@@ -281,7 +283,7 @@ func (r *Report) Err() error {
 		r.AsOf())
 }
 
-// Show writes the report as the first lines of a page.
+// Show writes the report about the manager at the beginning of the output of a command.
 func (r *Report) Show(p *console.Page) {
 	first, more := r.Texts()
 	switch r.State {

@@ -20,7 +20,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
-// lease returns a Lease that is valid for 15 seconds and was renewed some time before Noon.
+// lease returns a Lease that is valid for 15 seconds. The Lease was renewed the given duration before the present time
+// of the tests.
 func lease(name, holder string, before time.Duration, labels map[string]string) client.Object {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kcp-system", Labels: labels},
@@ -55,7 +56,7 @@ func deployment(ready, desired int64) client.Object {
 	}}
 }
 
-// TestReport checks each row of the table at Observation.Report, and the text for people.
+// TestReport checks each row of the table in the comment of Observation.Report, and the text that klm prints for it.
 func TestReport(t *testing.T) {
 	sharded := append(append(shards("a_1", 0, 40), shards("b_2", 40, 64)...), leader("shards_a_9", time.Second),
 		replica("a_1", "0.2.0", time.Second), replica("b_2", "0.1.0", 3*time.Second))

@@ -169,7 +169,8 @@ klm module mirror --images=false module.ctf released.ctf`,
 }
 
 // copyCommand returns a command and its options. The command copies from the place in its first argument to the place
-// in its second argument. The function check returns an error if the command does not support one of the places.
+// in its second argument. The parameter check is a function that returns an error if the command cannot copy from or to
+// one of the places, such as a registry or an archive.
 func copyCommand(a *console.App, use, short, long, example string, args cobra.PositionalArgs,
 	check func(from, to *storage.Place) error) (*cobra.Command, *storage.CopyOptions) {
 	var e ocmaccess.Flags

@@ -212,8 +212,8 @@ func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.T
 }
 
 // imageFlags converts one flag --image of klm module test into flags of the program playground, which runs the test
-// cluster. The program playground needs complete names of image repositories. Therefore the result has one flag for
-// each repository in the tested versions that matches the image.
+// cluster. The program playground needs complete names of image repositories. Therefore imageFlags returns one flag for
+// each image repository that the tested versions use and that matches the name in --image.
 func imageFlags(image string, t *trial.Trial) []string {
 	repository, program, _ := strings.Cut(image, "=")
 	names := map[string]bool{repository: true}

@@ -58,7 +58,7 @@ func readSecret(a *console.App, file string) ([]byte, error) {
 }
 
 // oneLogin is a keychain that returns the same login for all registries. The login is only sent to registries that the
-// user has named in the command that has the flags.
+// user has named in the same command as the flags with the login.
 type oneLogin struct{ authn.Authenticator }
 
 // Resolve implements [authn.Keychain].

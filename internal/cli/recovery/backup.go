@@ -24,7 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// pageSize is the number of objects in one page of a list. The pages are small because Manifests are large.
+// pageSize is the number of objects that klm backup requests with one page of a list. The pages of lists are small
+// because Manifests are large.
 const pageSize = 100
 
 func backupCommand(a *console.App) *cobra.Command {
@@ -86,8 +87,8 @@ func backup(ctx context.Context, a *console.App, c *connection.Cluster, file str
 	return a.Print(report)
 }
 
-// createFile creates the file, which must not exist. If force is true, createFile creates a temporary file, and the
-// function commit replaces the file by the temporary file. The file and the temporary file have the mode 0600.
+// createFile creates the backup file, which must not exist. If force is true, createFile creates a temporary file, and
+// the function commit replaces the existing backup file by the temporary file. The backup file gets the mode 0600.
 func createFile(file string, force bool) (out *os.File, commit func() error, err error) {
 	if force {
 		if out, err = os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*"); err != nil {
@@ -190,7 +191,7 @@ func (r backupReport) Show(p *console.Page) {
 	p.Line("It holds the credentials of all runtimes: keep it as safe as the control plane.")
 }
 
-// fileName returns the name of the backup file for messages.
+// fileName returns the name of the backup file in the form in which messages contain it.
 func fileName(file string) string {
 	if file == "-" {
 		return "the output"

@@ -37,7 +37,7 @@ var kinds = []schema.GroupVersionKind{
 }
 
 const (
-	// lastLine is the beginning of the last line of every backup. A file without this line is not complete.
+	// lastLine is the beginning of the last line of every backup. A backup file without this last line is not complete.
 	lastLine = "# end of the backup: "
 	// deletingLine is the beginning of the first line of an object that was being deleted.
 	deletingLine = "# was being deleted since "
@@ -116,9 +116,9 @@ func finalizersOf(o *unstructured.Unstructured) []any {
 	return kept
 }
 
-// renewGeneration prepares the field observedGeneration for a new object, whose generation is 1. If the field equals
-// the generation of the saved object, renewGeneration sets the field to 1. If the field differs from the generation,
-// renewGeneration removes the field, because the status is outdated.
+// renewGeneration prepares the field observedGeneration for a new object, whose generation is 1. If observedGeneration
+// equals the generation of the saved object, renewGeneration sets observedGeneration to 1. If they differ, the saved
+// status is outdated, and renewGeneration removes observedGeneration.
 func renewGeneration(fields map[string]any, generation int64) {
 	switch observed, ok := fields["observedGeneration"].(int64); {
 	case !ok:

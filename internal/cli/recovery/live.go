@@ -41,7 +41,8 @@ func refuseLive(ctx context.Context, a *console.App, c *connection.Cluster) erro
 	return nil
 }
 
-// leaderLease is the name of the Lease of the leader. Kyma's lifecycle-manager uses the same name.
+// leaderLease is the name of the Lease of the leader. The lifecycle-manager of the Kyma project uses the same name for
+// the Lease of its leader.
 const leaderLease = "893110f7.kyma-project.io"
 
 // isOfManager reports whether a Lease belongs to a manager.

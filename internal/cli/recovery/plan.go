@@ -131,7 +131,8 @@ func (s *survey) readLive(ctx context.Context, o *unstructured.Unstructured) (*u
 	return live, s.cluster.Explain(err, "reading "+nameOf(o))
 }
 
-// decide returns the action for an object of the backup, and the object in the cluster.
+// decide reads the present version of a saved object from the cluster, and returns what has to be done with the saved
+// object, and the present version.
 func (s *survey) decide(ctx context.Context, d document, isReplacing bool) (action, *unstructured.Unstructured, error) {
 	live, err := s.readLive(ctx, d.Unstructured)
 	if err != nil {

@@ -158,7 +158,8 @@ func newGroup(ctx context.Context) (*errgroup.Group, context.Context) {
 	return group, ctx
 }
 
-// write restores one object and its status. An object that was being deleted is deleted again.
+// write restores one object and its status. If an object was being deleted at the time of the backup, write deletes it
+// again after it was restored.
 func (w *writer) write(ctx context.Context, d document) error {
 	act, live, err := w.decide(ctx, d, w.options.replace)
 	if err != nil {

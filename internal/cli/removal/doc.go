@@ -11,8 +11,7 @@
 //
 // In the control plane, the objects of a module are in the inventory of its Manifest. A runtime has no inventory of a
 // module: klm finds the objects by the label that every object of a module has, with one list of metadata for each kind
-// that the cluster serves. Package customresource finds the custom resources of users. The manager uses the same
-// package.
+// that the cluster serves. Package customresource finds the custom resources of users, for klm as for the manager.
 //
 // A number that cannot be determined is never shown as zero: the text contains the reason why the number is not known.
 // Requests are limited in number and time.

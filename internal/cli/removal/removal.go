@@ -23,7 +23,7 @@ import (
 type Found struct {
 	// Deleted are the objects of the modules that would be deleted. Deleted does not include default custom resources.
 	Deleted []apply.Ref
-	// Staying is the number of objects of the modules that would stay.
+	// Staying is the number of objects of the modules that would stay in the runtime after the removal.
 	Staying int
 	// Incomplete is the reason why Deleted may lack objects; "" if Deleted is complete.
 	Incomplete string
@@ -178,9 +178,10 @@ func inventoryOf(m *v1beta2.Manifest) []apply.Ref {
 	return all
 }
 
-// manifestsOf returns the Manifests of all modules of a runtime, as far as the Kyma in the runtime describes them. The
-// result of is the Manifest of the module with the given name, or nil if this Manifest is not known. The names of the
-// Manifests are derived from the name of the Kyma in the control plane and the names of the components.
+// manifestsOf returns the Manifests of all modules of a runtime, with only those fields that follow from the Kyma in
+// the runtime. The second result, of, is the Manifest of the module with the given name, or nil if this Manifest is not
+// known. The names of the Manifests are derived from the name of the Kyma in the control plane and the names of the
+// components.
 func manifestsOf(k *v1beta2.Kyma, module string) (all []v1beta2.Manifest, of *v1beta2.Manifest) {
 	namespace, kyma, known := strings.Cut(k.Annotations[v1beta2.AnnotationOwnedBy], "/")
 	for i := range k.Status.Modules {
@@ -235,8 +236,8 @@ func firstThree(kinds []schema.GroupKind) string {
 }
 
 // Show writes the objects that will be deleted, and what will happen to the custom resources that users have created.
-// The parameter consent is true if these custom resources may be deleted. The parameter how is a text about how to
-// allow the deletion, for the case that the deletion is not allowed.
+// The parameter consent is true if the custom resources of users may be deleted. The parameter how is a text about how
+// to allow the deletion, for the case that the deletion is not allowed.
 func (f *Found) Show(p *console.Page, consent bool, how string) {
 	switch {
 	case f.Unknown != "":

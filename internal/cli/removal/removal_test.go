@@ -26,10 +26,10 @@ func item(namespace, name, owner, more string) string {
 	return text
 }
 
-// newRuntime starts an API server of a runtime. The keys of the parameter lists are paths of the API. The values are
-// the items of the list at the path. A value that begins with a digit is the HTTP status of an error: the server
-// responds with this error to a request for the path. Kinds that are not in a built-in API group are served in the API
-// group example.com.
+// newRuntime starts an API server of a runtime. The map lists has, for a path of the Kubernetes API, the items with
+// which the server responds to a list request for that path. If the text for a path begins with a digit, it is an HTTP
+// status: the server responds to requests for that path with this error. Kinds that are not in a built-in API group are
+// served in the API group example.com.
 func newRuntime(t *testing.T, lists map[string]string) *apply.Cluster {
 	t.Helper()
 	kind := func(resource, scope, kind string) string {

@@ -25,7 +25,8 @@ type Action struct {
 	Command, Kubectl string
 }
 
-// ActionsFor returns the actions for a rollout that is under way. The parameter program is the name of klm.
+// ActionsFor returns the actions for a rollout that is under way. The string program is the name under which the user
+// has called klm.
 func ActionsFor(o *v1beta2.ModuleRollout, program string) []Action {
 	at := func(verb, title, text string) Action {
 		return Action{Verb: verb, Title: title, Text: text, HasReason: true,

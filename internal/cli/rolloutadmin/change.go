@@ -23,7 +23,8 @@ import (
 type change struct {
 	reason, stage string
 	yes, dryRun   bool
-	// effect is a text about what the change does, for the question and for --dry-run.
+	// effect is a text about what the change does. klm prints effect before it asks for confirmation, and with
+	// --dry-run.
 	effect string
 	// question is asked before the change; "" means that nothing is asked. The field confirmed contains the question
 	// that the user has answered with yes.
@@ -158,8 +159,8 @@ type applier func(context.Context, *connection.Cluster, *v1beta2.ModuleRollout, 
 // appliers maps each verb to the function that makes the change.
 var appliers = map[string]applier{"pause": pause, "resume": resume, "abort": abort, "approve": approve}
 
-// Act makes the same change of a rollout as klm rollout VERB --yes, and returns the effect. The caller must have asked
-// the user for confirmation.
+// Act changes a rollout for the dashboard. Act does the same as the command klm rollout with the given verb and --yes,
+// and returns a text about the effect. The caller must have asked the user for confirmation.
 func Act(ctx context.Context, c *connection.Cluster, verb, name, stage, reason string, now time.Time) (
 	effect string, err error) {
 	apply := appliers[verb]

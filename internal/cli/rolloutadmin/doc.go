@@ -24,9 +24,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Commands returns the commands of this package. The parameter plan is the command klm rollout plan, and the parameter
-// undo is the command klm rollout undo. klm promotions is a separate group of commands: promotions concern channels,
-// not a rollout.
+// Commands returns the commands of this package. The callers pass the commands klm rollout plan and klm rollout undo,
+// which other packages implement. klm promotions is a group of commands beside klm rollout, because a promotion is
+// about channels and not about one rollout.
 func Commands(a *console.App, plan, undo *cobra.Command) []*cobra.Command {
 	return []*cobra.Command{a.Group("rollout",
 		"the moves of channels over the fleet: list, show, plan, pause, resume, approve, "+

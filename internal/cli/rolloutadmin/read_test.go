@@ -163,7 +163,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestPhaseSince checks that the phase begins with the progress of the stage, or with a later change of a condition.
+// TestPhaseSince checks since when a rollout has been in its phase: since the last progress of the stage, or since a
+// condition of the rollout changed, whichever is later.
 func TestPhaseSince(t *testing.T) {
 	at := func(minutes int) metav1.Time {
 		return metav1.NewTime(fixture.Noon.Add(time.Duration(minutes) * time.Minute))

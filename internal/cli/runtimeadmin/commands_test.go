@@ -183,7 +183,8 @@ func TestConcurrentEdit(t *testing.T) {
 	}
 }
 
-// TestNameIn checks that the annotation keeps the names of all other modules.
+// TestNameIn checks that adding or removing the name of a module in an annotation of the Kyma keeps the names of all
+// other modules.
 func TestNameIn(t *testing.T) {
 	k := &v1beta2.Kyma{}
 	for _, c := range []struct {

@@ -191,7 +191,7 @@ func describeRemoval(k *v1beta2.Kyma, module string) string {
 	return fmt.Sprintf("Module %s %s will be removed with all of its objects.", module, row.Version)
 }
 
-// disableProgress returns the progress of the removal of a module.
+// disableProgress reports how far the removal of a module is after klm module disable.
 func disableProgress(k *v1beta2.Kyma, module string, generation int64) connection.Progress {
 	switch {
 	case k == nil:

@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
-// edit is a change of the modules that a Kyma requests, before klm writes the change. An edit contains spec.modules of
+// edit is a change of the modules that a Kyma requests, which klm has not written yet. An edit contains spec.modules of
 // the Kyma, and annotations. An annotation with the value nil is removed. The modules are unstructured, so that fields
 // that this version of klm does not know are kept.
 type edit struct {
@@ -29,7 +29,8 @@ type edit struct {
 	annotations map[string]any // nil removes an annotation
 }
 
-// allowDowngrade names a module in the annotation that allows downgrades, and reports whether that is a change.
+// allowDowngrade adds a module to the annotation that allows downgrades, and reports whether the annotation has
+// changed.
 func (w *edit) allowDowngrade(module string) bool {
 	const key = v1beta2.AnnotationAllowDowngrade
 	if !nameIn(w.kyma, key, module, true) {
@@ -50,7 +51,8 @@ func (w *edit) entryOf(module string) map[string]any {
 	return nil
 }
 
-// ensureEntry returns the entry of a module in spec.modules. If there is no such entry, ensureEntry adds an entry.
+// ensureEntry returns the entry of a module in spec.modules. If spec.modules has no entry of the module, ensureEntry
+// adds one.
 func (w *edit) ensureEntry(module string) map[string]any {
 	if entry := w.entryOf(module); entry != nil {
 		return entry
@@ -132,7 +134,7 @@ func editModules(ctx context.Context, c *connection.Cluster, dryRun bool, change
 }
 
 // newPatch returns a patch that writes the modules and annotations. The patch contains the resource version, so the
-// patch fails if the Kyma has changed. The result same is true if nothing changes.
+// patch fails if the Kyma has changed. The second result, same, is true if the patch would change nothing.
 func (w *edit) newPatch(before []byte, version string) (patch []byte, same bool, err error) {
 	var spec struct {
 		Modules []any `json:"modules"`

@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestPause checks the annotation of the Kyma after klm module pause and after klm module resume. Neither command may
-// change the requested modules.
+// TestPause checks the annotation of the Kyma after klm module pause and after klm module resume. The commands pause
+// and resume must not change the list of requested modules.
 func TestPause(t *testing.T) {
 	const key = v1beta2.AnnotationPausedModulePrefix + "sample"
 	cases := map[string]struct {
@@ -73,7 +73,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestResumeProgress checks whether a status of a module already takes the end of its pause into account.
+// TestResumeProgress checks when klm module resume is done: when the status of the module no longer shows the pause.
 func TestResumeProgress(t *testing.T) {
 	status := func(reason, message string) *v1beta2.Kyma {
 		return &v1beta2.Kyma{Status: v1beta2.KymaStatus{Modules: []v1beta2.ModuleStatus{

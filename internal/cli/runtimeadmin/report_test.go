@@ -7,7 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestModuleDone checks that the JSON of the report is the row of the module.
+// TestModuleDone checks that the report about a change of a module has, as JSON, the same fields as a row of klm module
+// list.
 func TestModuleDone(t *testing.T) {
 	fixture.GoldenFormats(t, "module_done.txt", moduleDone{diagnosis.ModuleRowOf(fixture.Facts()["healthy"].Kyma,
 		"sample"), "module sample 1.0.0 is Ready"})

@@ -22,7 +22,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// TestArchive checks that the archive has all objects and no secrets, and lists the objects that could not be read.
+// TestArchive checks the content of the archive: all objects, no secret data, and a list of the objects that could not
+// be read.
 func TestArchive(t *testing.T) {
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
 	manifest.Namespace = "kcp-system"

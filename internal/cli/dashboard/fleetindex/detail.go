@@ -22,7 +22,7 @@ const (
 	// maxViewed is the maximum number of runtimes whose Manifests are watched. If there are more, the runtime whose
 	// page was viewed least recently is not watched any more.
 	maxViewed = 50
-	// viewTime is the time after the last view of a page for which the Manifests of its runtime are watched.
+	// viewTime is how long the Manifests of a runtime are watched after its page was last viewed.
 	viewTime = 5 * time.Minute
 	// detailAge is the maximum age of the data of one runtime while its Manifests are watched. The age is limited
 	// because the data contains events, and events are not watched: an API server has no cache for events, so each
@@ -30,12 +30,13 @@ const (
 	detailAge = time.Minute
 	// unwatchedAge is the maximum age of the data of one runtime while its Manifests are not watched.
 	unwatchedAge = 2 * time.Second
-	// openTimeout is the time for which the first view of a runtime waits for the watch.
+	// openTimeout is how long the first request for the page of a runtime waits until the watch of its Manifests is
+	// open.
 	openTimeout = 2 * time.Second
 )
 
-// viewed is a runtime whose page is viewed. The Manifests of this runtime are watched. Its Kyma is watched in any case,
-// together with all Kymas.
+// viewed is a runtime whose page is viewed. The Manifests of this runtime are watched. The Kyma of the runtime needs no
+// watch of its own, because one watch follows all Kymas.
 type viewed struct {
 	name  string
 	ready chan struct{} // closed when the watch was opened for the first time, or has failed
@@ -137,8 +138,8 @@ func (x *Index) dropOldest() {
 // open closes the channel ready, so that the first viewers of the runtime stop waiting for the watch.
 func (v *viewed) open() { v.once.Do(func() { close(v.ready) }) }
 
-// lookUp returns the data that was read about a runtime, or nil if the data is not up to date. The result state
-// identifies the present versions of the Kyma and of its Manifests.
+// lookUp returns the data that was read about a runtime, or nil if the data is not up to date. The second result,
+// state, identifies the present versions of the Kyma and of its Manifests.
 func (x *Index) lookUp(v *viewed) (d *Detail, state string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -180,7 +181,8 @@ func (x *Index) followViewed(ctx context.Context, c *connection.Cluster) error {
 	}
 }
 
-// followRuntime watches the metadata of the Manifests of one runtime until its page was not viewed for viewTime.
+// followRuntime watches the metadata of the Manifests of one runtime until nobody has viewed the page of the runtime
+// for viewTime.
 func (x *Index) followRuntime(ctx context.Context, c *connection.Cluster, v *viewed) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

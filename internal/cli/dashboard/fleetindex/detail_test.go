@@ -39,7 +39,7 @@ func run(t *testing.T, x *Index, server *fixture.Server) {
 	until(t, "the fleet", func() bool { return x.Snapshot().Ready })
 }
 
-// until is a function that calls the function is repeatedly, until the result is true. After a timeout, the test fails.
+// until waits until a condition is true, and fails the test after 20 seconds.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
@@ -100,8 +100,8 @@ func TestDetail(t *testing.T) {
 	}
 }
 
-// TestDetailUnwatched checks a user who may not watch Manifests: the data of a runtime is read again after a short
-// time, the watch is requested once, and an error is not kept longer than data.
+// TestDetailUnwatched checks the index for a user who may not watch Manifests. The data of a runtime is read again
+// after a short time, and the refused watch is not requested again. An error is cached no longer than data.
 func TestDetailUnwatched(t *testing.T) {
 	server := withManifest(t)
 	var watches atomic.Int64
@@ -243,8 +243,9 @@ func TestUnverified(t *testing.T) {
 	}
 }
 
-// TestMandatorySignature checks that the finding about the version of a mandatory module is read from a runtime that
-// has this version, although the members do not contain mandatory modules.
+// TestMandatorySignature checks that the finding about the signature of a mandatory module is read from a runtime with
+// this version of the module. The status of a Kyma does not list mandatory modules, so the index has to find such a
+// runtime in another way.
 func TestMandatorySignature(t *testing.T) {
 	const component = "kyma-project.io/module/guard"
 	release := &v1beta2.ModuleReleaseMeta{}

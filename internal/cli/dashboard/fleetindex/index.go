@@ -11,15 +11,15 @@
 //
 // # How it works
 //
-// A watch receives the Kymas as rows of a Table. The index keeps only the columns and labels of the Kymas. Equal
-// strings are stored only once. Each of ModuleReleaseMetas, ModuleTemplates, ModuleRollouts and RolloutPolicies has a
-// watch of its own; the number of these objects does not grow with the fleet. The Leases of the manager and its
+// A watch receives the Kymas as rows of a Table. The index keeps only the printer columns and the labels of each Kyma.
+// Equal strings are stored only once. Each of ModuleReleaseMetas, ModuleTemplates, ModuleRollouts and RolloutPolicies
+// has a watch of its own; the number of these objects does not grow with the fleet. The Leases of the manager and its
 // maintenance policy are read at intervals.
 //
 // Changes are collected and then published together as a new [Snapshot]: the first one after publishDelay, and the next
 // ones at most once in publishInterval. A Snapshot is never changed, so pages read the Snapshot without a lock and
-// without a request to the API server. If a list of members is read again, the list replaces the members when the list
-// is complete.
+// without a request to the API server. If all runtimes are listed again, the index keeps the former data until the new
+// list is complete.
 //
 // # What it does not do
 //
@@ -45,10 +45,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
-// Topic is a part of the index, such as the runtimes or the catalog. Each page depends on some topics.
+// Topic is a part of the index, such as the runtimes or the catalog. A page of the dashboard is rendered again only
+// after a change of a topic that the page shows.
 type Topic string
 
-// The topics. A page shows some of the topics, and is rendered again when one of these topics has changed.
+// The topics of the index.
 const (
 	Runtimes Topic = "runtimes"
 	Catalog  Topic = "catalog"
@@ -73,7 +74,7 @@ const (
 type Snapshot struct {
 	// Revision grows with each snapshot. Membership is the revision at which a runtime was added or removed last.
 	Revision, Membership uint64
-	// The field Of maps each topic to the revision of its last change.
+	// Of maps each topic, such as the catalog, to the revision of the snapshot in which the topic changed last.
 	Of map[Topic]uint64
 	// Cluster is nil until the first connection.
 	Cluster *connection.Cluster
@@ -85,7 +86,8 @@ type Snapshot struct {
 	Maintenance Maintenance
 	// Signatures has the findings of the manager about the signatures of the versions that runtimes have.
 	Signatures map[Version]Signature
-	// Manager is nil until the Leases were read.
+	// Manager states which managers run, according to their Leases. Manager is nil until the Leases were read for the
+	// first time.
 	Manager *liveness.Observation
 	// Ready means that every collection was listed once.
 	Ready bool
@@ -144,7 +146,7 @@ type Index struct {
 	rollouts  collection[v1beta2.ModuleRollout]
 	policies  collection[v1beta2.RolloutPolicy]
 	observed  *liveness.Observation
-	// maintenance is the maintenance policy; a change of the policy counts as a change of the topic catalog
+	// maintenance is the maintenance policy; a change of the policy counts as a change of the topic Catalog
 	maintenance Maintenance
 	signatures  map[Version]Signature // is replaced, and never changed
 	problem     error
@@ -195,7 +197,7 @@ type collection[T any] struct {
 	listed bool
 }
 
-// begin starts a new list of the collection.
+// begin is called when a new list of all objects begins to arrive.
 func (c *collection[T]) begin() { c.seen = map[string]bool{} }
 
 // put adds an object to the collection or replaces it, and reports whether the object was added.
@@ -211,8 +213,8 @@ func (c *collection[T]) put(name string, o *T) (added bool) {
 	return !is
 }
 
-// end completes a list of the collection: end removes the objects from the collection that the list did not contain,
-// and returns the number of removed objects.
+// end is called when the list has arrived completely. end removes from the collection all objects that the list did not
+// contain, and returns the number of removed objects.
 func (c *collection[T]) end() (removed int) {
 	before := len(c.all)
 	if c.seen != nil {
@@ -258,7 +260,8 @@ func (x *Index) change(ch fleetlist.Change) {
 	x.touch(Runtimes)
 }
 
-// Put adds or replaces runtimes, as if a watch had sent the runtimes, and marks the first list as complete.
+// Put adds or replaces runtimes in the index, as if a watch had delivered them, and marks the list of runtimes as
+// complete.
 func (x *Index) Put(members ...*fleetlist.Member) {
 	for _, m := range members {
 		x.change(fleetlist.Change{Member: m})
@@ -308,7 +311,7 @@ func intern(m *fleetlist.Member) *fleetlist.Member {
 	return &is
 }
 
-// publish collects changes into snapshots until ctx ends.
+// publish makes snapshots until ctx ends, each with all changes since the previous snapshot.
 func (x *Index) publish(ctx context.Context) {
 	last := time.Time{}
 	for {

@@ -28,8 +28,8 @@ func names(s *Snapshot) (all []string) {
 	return all
 }
 
-// TestSnapshots checks that a snapshot never changes, that a list replaces the members only when the list is complete,
-// and that a delta contains the differences.
+// TestSnapshots checks that a snapshot never changes, that a new list of runtimes takes effect only when it is
+// complete, and that a delta contains the differences between two snapshots.
 func TestSnapshots(t *testing.T) {
 	x := New()
 	x.Put(member("b", "1", "Ready"), member("a", "1", "Ready"), member("c", "1", "Error"))

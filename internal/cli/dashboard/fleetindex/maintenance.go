@@ -15,7 +15,7 @@ const maintenanceInterval = time.Minute
 
 // Maintenance is the maintenance policy of the manager.
 type Maintenance struct {
-	// Policy is nil if the policy is not known. In this case, Unknown is the reason.
+	// Policy is nil if the policy is not known. Unknown is the reason why the policy is not known.
 	Policy  *channel.Policy
 	Unknown string
 }

@@ -29,8 +29,8 @@ type kept struct {
 	at    time.Time
 }
 
-// Get returns the stored value of a key if the value is not older than age. If there is no such value, Get calls the
-// function read and stores the returned value.
+// Get returns the stored value of a key if the value is not older than age. If the value is older or is missing, Get
+// calls the function read and stores the value that read returns.
 func (o *OnDemand) Get(ctx context.Context, key string, age time.Duration, read func(context.Context) (any, error)) (
 	any, error) {
 	o.mu.Lock()

@@ -26,8 +26,9 @@ const (
 
 func severity(state string) int { return fleetlist.Severity(v1beta2.State(state)) }
 
-// Run keeps the index up to date until ctx ends. The function connect returns the cluster. Run calls connect again if
-// the cluster no longer accepts the credentials, because the kubeconfig may have been renewed.
+// Run keeps the index up to date until ctx ends. The parameter connect is a function that connects to the control
+// plane. Run calls connect again if the control plane no longer accepts the credentials, because the kubeconfig may
+// have been renewed.
 func (x *Index) Run(ctx context.Context, connect func(context.Context) (*connection.Cluster, error)) {
 	publishing := make(chan struct{})
 	go func() {
@@ -100,7 +101,7 @@ func (x *Index) recovered() {
 	}
 }
 
-// object is a pointer to an object of our API group.
+// object is a constraint for type parameters: a pointer to an object of our API group.
 type object[T any] interface {
 	*T
 	client.Object
@@ -160,7 +161,8 @@ func followKind[T any, P object[T]](ctx context.Context, x *Index, c *connection
 	})
 }
 
-// followManager reads the Leases of the manager at an interval, because a fleet without a manager has no changes.
+// followManager reads the Leases of the manager at an interval. No watch reports that the manager has stopped: without
+// a manager, no object of the fleet changes.
 func (x *Index) followManager(ctx context.Context, c *connection.Cluster) error {
 	for {
 		observed := liveness.Read(ctx, c)
@@ -176,7 +178,8 @@ func (x *Index) followManager(ctx context.Context, c *connection.Cluster) error 
 	}
 }
 
-// Load replaces the catalog, the rollouts and the observation of the manager, for tests and examples without a cluster.
+// Load replaces the catalog, the rollouts and the data about the running managers, for tests and examples without a
+// cluster.
 func (x *Index) Load(s *connection.Catalog, manager *liveness.Observation, cluster *connection.Cluster) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 	signatureInterval = 30 * time.Second
 	// signatureAge is the time after which a finding is read again.
 	signatureAge = 10 * time.Minute
-	// maxSignatures is the maximum number of findings that are read in one round.
+	// maxSignatures is the maximum number of findings about signatures that are read per signatureInterval.
 	maxSignatures = 50
 )
 
@@ -28,8 +28,8 @@ const (
 type Version struct{ Module, Version string }
 
 // Signature is the finding of the manager about the signatures of a version, in one runtime that has this version. The
-// trust policy is the policy of the manager, and the content of a version is the same everywhere, so one runtime is
-// sufficient.
+// finding is the same in all runtimes, because the trust policy is a setting of the manager and a version has the same
+// content everywhere. Therefore the finding is read from only one runtime.
 type Signature struct {
 	Runtime string
 	// Verified and Message are the status and the message of the condition Signature of a Manifest. If the Manifest
@@ -71,9 +71,10 @@ func (x *Index) followSignatures(ctx context.Context, c *connection.Cluster) err
 	return nil
 }
 
-// unverified returns at most maxSignatures versions whose signatures were not read within signatureAge. For each
-// version, the result has a runtime with this version. A runtime in which the version is Ready is preferred. Which
-// runtimes have the version of a mandatory module is not known: the result has any runtime for such a version.
+// unverified returns at most maxSignatures versions whose signatures were not read within signatureAge. unverified maps
+// each version to the name of a runtime with this version, if possible one in which the module is Ready. For a version
+// of a mandatory module, unverified chooses an arbitrary runtime, because the index does not contain the mandatory
+// modules of runtimes.
 func (s *Snapshot) unverified(now time.Time) map[Version]string {
 	all, isReady := map[Version]string{}, map[Version]bool{}
 	for _, m := range s.Members {
@@ -102,7 +103,8 @@ func (s *Snapshot) unverified(now time.Time) map[Version]string {
 }
 
 // mandatory returns the versions of mandatory modules that runtimes have: the one in the spec of the release, and the
-// proven one. The members do not contain mandatory modules.
+// proven one. The index cannot count the runtimes with such a version, because the statuses of Kymas do not list
+// mandatory modules.
 func (s *Snapshot) mandatory() map[Version]bool {
 	all := map[Version]bool{}
 	for name, release := range s.Catalog.Releases {
@@ -117,7 +119,8 @@ func (s *Snapshot) mandatory() map[Version]bool {
 	return all
 }
 
-// IsUsed reports whether runtimes have a version, as far as the members and the catalog show it.
+// IsUsed reports whether at least one runtime has a version, according to the statuses of the Kymas. For a mandatory
+// module, IsUsed relies on the catalog.
 func (s *Snapshot) IsUsed(v Version) bool {
 	return s.mandatory()[v] || slices.ContainsFunc(s.Tally().Versions, func(n VersionCount) bool {
 		return n.Module == v.Module && n.Version == v.Version

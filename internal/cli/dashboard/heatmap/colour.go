@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// Colourings are the ways to colour the cells of the heat map. The first way in the list is the default.
+// Colourings are the ways to colour the cells of the heat map. The first colouring in the list is the default.
 var Colourings = []Named{{"state", "State"}, {byVersion, "Version"}, {"age", "Last heard"}, {byProgress, "Rollout"}}
 
 // States are the states by which cells can be coloured. The index of a state in this list is the class of the cells
@@ -95,7 +95,7 @@ func (v *View) versionClasses() ([]Class, func(*fleetlist.Member) byte) {
 	}
 }
 
-// The classes of ages: the time since the last heartbeat of a runtime.
+// These are the classes of cells if the heat map shows the age of the last heartbeat of each runtime.
 const (
 	heardNow byte = iota
 	heardMinutes
@@ -182,8 +182,9 @@ func (r rollouts) haveStages() bool {
 	return false
 }
 
-// The classes of progress. The classes depend only on the version and the state that a runtime reports. The page of the
-// rollout shows the decision of the rollout about each runtime.
+// These are the classes of cells if the heat map shows the progress of a rollout. The class of a cell depends only on
+// the version and the state that the runtime reports. The page of the rollout shows the decision of the rollout about
+// each runtime.
 const (
 	newReady byte = iota
 	moving
@@ -194,7 +195,8 @@ const (
 	otherVersion
 )
 
-// progressClasses has a class for each combination of version and state in a rollout.
+// progressClasses returns the classes of cells for the progress of a rollout, and a function that returns the class of
+// a runtime by its version and state.
 func (v *View) progressClasses() ([]Class, func(*fleetlist.Member) byte) {
 	classes := []Class{newReady: {"new version, Ready", "square", "ready"},
 		moving:       {"update under way", "ring", "processing"},

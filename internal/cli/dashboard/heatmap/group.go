@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
-// The keys of groupings and colourings that need a module.
+// These groupings and colourings of the heat map can be chosen only together with a module.
 const (
 	byStage    = "stage"
 	byVersion  = "version"
@@ -36,7 +36,7 @@ func (g group) compare(other group) int {
 		strings.Compare(g.name, other.name))
 }
 
-// nobody is the group of the runtimes that have no value for the grouping. The group nobody is the last group.
+// nobody is the last group of the heat map: the runtimes that have no value for the grouping, such as no region.
 var nobody = group{"none", 1 << 20}
 
 // groupBy returns the function that returns the group of a runtime. If a module is chosen, channel and version are the

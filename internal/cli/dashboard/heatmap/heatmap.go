@@ -9,9 +9,9 @@
 //
 // # How it works
 //
-// A grouping (group.go) and a colouring (colour.go) are functions of one runtime of the index. If a grouping or a
-// colouring needs a module or a rollout that does not exist, New uses the default instead and returns a note with the
-// reason.
+// A grouping (group.go) is a function that returns the group of a given runtime. A colouring (colour.go) is a function
+// that returns the class of the cell of a given runtime. If a grouping or a colouring needs a module or a rollout that
+// does not exist, New uses the default instead and returns a note with the reason.
 //
 // # What it does not do
 //
@@ -32,8 +32,8 @@ import (
 
 // Choice is the choice of a viewer. The zero value groups by region and colours by state.
 type Choice struct {
-	// Module is the module whose state, version and channel are shown. With "", the state and the channel of the
-	// runtimes are shown.
+	// Module is the module whose state, version and channel are shown. If Module is "", the state and the channel of
+	// the runtimes are shown.
 	Module string
 	// Group and Colour are keys of Groupings and Colourings. "" means the first grouping or the first colouring.
 	Group, Colour string
@@ -55,15 +55,15 @@ type View struct {
 	classOf  func(*fleetlist.Member) byte
 }
 
-// Class is a class of cells.
+// Class is a class of cells in the heat map: cells of a class have the same meaning, colour and shape.
 type Class struct {
 	Name string
-	// Shape is the name of a symbol in assets/shapes.svg. Tint is the end of the name of a style property that has the
-	// colour.
+	// Shape is the name of a symbol in assets/shapes.svg. Tint is the suffix of the name of the style property that
+	// holds the colour.
 	Shape, Tint string
 }
 
-// The bits of a cell besides its class.
+// A cell is encoded as one byte: these flags, and a class in the three lowest bits.
 const (
 	bitPaused   = 1 << 3
 	bitSilent   = 1 << 4
@@ -72,8 +72,9 @@ const (
 	None = 7
 )
 
-// New returns the heat map for a choice. A choice that is not known is an error. The result note states why New shows
-// another choice than the viewer has requested. The result note is "" if New shows the requested choice.
+// New returns the heat map for the grouping and the colouring that a viewer has chosen. A grouping or a colouring that
+// does not exist is an error. If the chosen grouping or colouring cannot be shown, New uses the default instead, and
+// the second result, note, is a text with the reason. Otherwise, note is "".
 func New(fleet *fleetindex.Snapshot, c Choice, now time.Time) (v *View, note string, err error) {
 	v = &View{Choice: c, fleet: fleet, now: now}
 	if v.Group, err = choose("grouped", Groupings, c.Group); err != nil {
@@ -115,8 +116,8 @@ func choose(how string, all []Named, key string) (string, error) {
 		strings.Join(keys[:last], ", "), keys[last])
 }
 
-// missing returns a text about the module or the rollout that a grouping or a colouring needs and that does not exist,
-// or "".
+// missing returns "" if a grouping or a colouring can be shown. If the module or the rollout that it needs does not
+// exist, missing returns a text about that.
 func (v *View) missing(key string) string {
 	switch needsRollout := key == byStage || key == byProgress; {
 	case !needsRollout && key != byVersion:
@@ -164,9 +165,10 @@ func flagsOf(m *fleetlist.Member) (flags byte) {
 	return flags
 }
 
-// Encode returns the data of the heat map: a line with the revision and the numbers of runtimes, groups and classes; a
-// line for each class, each group and each runtime; and then three bytes for each runtime: its cell and the number of
-// its group. The function accepts is the filter; nil accepts all runtimes.
+// Encode returns the data of the heat map. The data begins with a line that has the revision and the numbers of
+// runtimes, groups and classes. Then there is a line for each class, each group and each runtime. The data ends with
+// three bytes for each runtime: its cell and the number of its group. The function accepts is the filter; nil accepts
+// all runtimes.
 func (v *View) Encode(accepts func(*fleetlist.Member) bool) []byte {
 	groups, of := v.groups()
 	var out bytes.Buffer
@@ -200,7 +202,8 @@ type Count struct {
 	ByClass  []int
 }
 
-// Count returns the counts of all groups, in their order.
+// Count returns, for each group, the number of its runtimes in each class. The groups have the same order as in the
+// heat map.
 func (v *View) Count(members []*fleetlist.Member) []Count {
 	byGroup := map[group]*Count{}
 	var names []group

@@ -167,7 +167,8 @@ func TestAdmitted(t *testing.T) {
 	}
 }
 
-// TestManyVersions checks that the lowest of many versions share one class.
+// TestManyVersions checks that, if a module has more versions than there are colours, the lowest versions share one
+// class of cells.
 func TestManyVersions(t *testing.T) {
 	x := fleetindex.New()
 	for i := range 12 {
@@ -191,7 +192,7 @@ func TestManyVersions(t *testing.T) {
 }
 
 // TestEncode checks that the data has all lines and cells, and marks the runtimes that the filter excludes. A line
-// break in a text from an untrusted source must not add a line to the data.
+// break in a label of a Kyma must not add a line to the data.
 func TestEncode(t *testing.T) {
 	s := fleet(t)
 	s.Members[0].Metadata.Labels[v1beta2.LabelRegion] = "eu\nfake"

@@ -7,8 +7,9 @@
 //
 // # How it works
 //
-// The picture has a line for each day and a cell for each hour. The coordinates in the picture have their own unit, so
-// that a template can make an SVG without JavaScript. The table of days has the same numbers as the picture.
+// The picture has a line for each day and a cell for each hour. The package computes all coordinates of the picture in
+// units of the SVG, so that a template can make the SVG without JavaScript. The table of days has the same numbers as
+// the picture.
 //
 // # What it does not do
 //
@@ -54,7 +55,7 @@ func ViewOf(c *calendar.Calendar, now time.Time) View {
 	return v
 }
 
-// dash returns the text, or – if the text is empty.
+// dash returns the text, or the dash "–" if the text is empty.
 func dash(text string) string {
 	if text == "" {
 		return "–"
@@ -70,7 +71,7 @@ func (v *View) at(t time.Time) string {
 	return strings.ReplaceAll(fleetcalendar.At(v.Month, t), " ", "\u00a0")
 }
 
-// addDays adds the table that has the numbers of the picture.
+// addDays adds a table of days with the numbers that the picture shows.
 func (v *View) addDays() {
 	v.Days = sheet.Table{Caption: "Days", Columns: []column{{Title: "Day"}, {Title: "Runtimes with an open window"},
 		{Title: "Most at once", IsNumber: true}, {Title: "Freezes"}}}

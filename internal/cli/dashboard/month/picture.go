@@ -33,7 +33,7 @@ type Tick struct {
 	Text string
 }
 
-// PictureDay is one line of a picture.
+// PictureDay is one day of the month: a row of cells in the picture.
 type PictureDay struct {
 	Text     string
 	Y, TextY int
@@ -104,8 +104,8 @@ func pictureOf(c *calendar.Calendar, now time.Time) Picture {
 	return p
 }
 
-// place returns the horizontal place of a time on a day, by the local time of day. An earlier time is placed at the
-// begin of the day, and a later time at its end.
+// place returns the horizontal place of a time on a day, by the local time of day. A time before the day is placed at
+// the beginning of the day, and a time after the day at its end.
 func place(d *calendar.Day, t time.Time) int {
 	switch {
 	case !t.After(d.Begins):

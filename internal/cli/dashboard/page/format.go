@@ -25,7 +25,7 @@ func clock(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-// ago returns how long ago a time was, or – if the time is not known.
+// ago returns how long ago a time was, or the dash "–" if the time is not known.
 func (r *request) ago(t time.Time) string {
 	if t.IsZero() {
 		return "–"

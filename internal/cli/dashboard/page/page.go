@@ -8,7 +8,7 @@
 // # How it works
 //
 // The data of a page flows in one direction. This package reads the index (package fleetindex), uses package heatmap
-// for the heat map, and makes HTML. Package pageserver sends the HTML.
+// for the heat map, and makes HTML. Package pageserver sends the HTML pages to browsers.
 //
 // Every page is made from one snapshot of the index, without a request to the API server. The URL of a page contains
 // its whole state: view, filters, order, page number. A page works without JavaScript. With JavaScript, a page reloads
@@ -47,7 +47,7 @@ var files embed.FS
 type Options struct {
 	// Index contains the data that the pages show. Index is required.
 	Index *fleetindex.Index
-	// Viewer returns the user of a request. If Viewer returns nil, the function has already answered the request.
+	// Viewer returns the user of a request. If Viewer returns nil, Viewer has already answered the request itself.
 	// Viewer is required.
 	Viewer func(http.ResponseWriter, *http.Request) *pageserver.Viewer
 	// Hosts are the values of the header Host that are accepted. Hosts is required.
@@ -132,13 +132,13 @@ func (s *Server) request(r *pageserver.Request) *request {
 // content is the content of a view.
 type content struct {
 	// Title is the title of the window. Template is the name of the HTML template for the main part of the page. Data
-	// is the input of this template.
+	// is the input of the HTML template.
 	Title, Template string
 	Data            any
-	// Topics are the parts of the index that the page shows. The page is rendered again when one of these parts has
-	// changed.
+	// Topics are the parts of the index that the page shows, such as the catalog. The page is rendered again after a
+	// change of one of its topics.
 	Topics []fleetindex.Topic
-	// Section is the entry of the navigation.
+	// Section is the entry of the navigation that is marked as the current one.
 	Section string
 	// The field status is the HTTP status of the response; 0 means 200. The field isPersonal is true if the page must
 	// not be cached for other viewers or later requests.

@@ -48,8 +48,8 @@ func (s *Server) retry(w http.ResponseWriter, r *pageserver.Request) {
 // maxForm limits the bytes of a form.
 const maxForm = 16 << 10
 
-// confirmed is a method that reports whether a viewer may make a change, and has confirmed the change in the form. If
-// the result is false, the method has already answered the request with the reason. The parameter command is the klm
+// confirmed reports whether a viewer may make a change and has confirmed the change in the form. If confirmed returns
+// false, it has already answered the request with the reason why nothing was changed. The parameter command is the klm
 // command that makes the same change.
 func (s *Server) confirmed(w http.ResponseWriter, r *pageserver.Request, mayAct bool, command string, back link) bool {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)

@@ -259,7 +259,8 @@ func (r *request) stageBox(o *v1beta2.ModuleRollout, i int) stageBox {
 }
 
 // controlGroup returns a table that compares two groups of runtimes: those with the new version of the rollout, and
-// those with the former version. The states of their modules come from the index.
+// those with the former version. The table counts the states of the module in the runtimes of each group, as the index
+// shows them.
 func (r *request) controlGroup(o *v1beta2.ModuleRollout) table {
 	t := table{Caption: "Control group", Columns: []column{{Title: "Runtimes with version"}, {Title: "Runtimes",
 		IsNumber: true}, {Title: "In Error", IsNumber: true}, {Title: "States"}}}

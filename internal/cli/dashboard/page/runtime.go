@@ -36,8 +36,8 @@ type runtimePage struct {
 // command is a klm command that shows the same information as the page.
 type command struct{ Text, Does string }
 
-// chain contains the steps that a module takes until it has its version. The first step that is not done is the step
-// that blocks the module.
+// chain contains the steps of the manager from the request for a module until the requested version is Ready. The first
+// step that is not done is the step that blocks the module.
 type chain struct {
 	diagnosis.Module
 	Path   string
@@ -51,9 +51,9 @@ type obstacle struct {
 	Anchor                                       string
 }
 
-// factsOf returns the facts about a runtime, and the time when they were read. The facts are read again after they have
-// changed, see [fleetindex.Index.Detail]. If a module is given, and the runtime neither requests nor has the module,
-// factsOf returns an error.
+// factsOf returns the facts about a runtime, and the time when they were read. The index reads the facts about the
+// runtime again after their objects have changed, see [fleetindex.Index.Detail]. If a module is given, and the runtime
+// neither requests nor has the module, factsOf returns an error.
 func (r *request) factsOf(name, module string) (*diagnosis.Facts, time.Time, error) {
 	c := r.fleet.Cluster
 	if c == nil {

@@ -13,8 +13,8 @@ import (
 
 // contentTable returns a table of the versions of a module. For each version, the table shows the origin of its
 // content, as far as the ModuleTemplate describes the origin. The dashboard does not read the registry. The column
-// about the validity of signatures shows what the manager has found in a runtime that has the version. The manager
-// blocks a version in a runtime if a signature is missing or not valid.
+// about the validity of signatures shows what the manager found when it verified the version for one of the runtimes
+// that have it. The manager blocks a version in a runtime if a signature is missing or not valid.
 func (r *request) contentTable(name string) table {
 	t := table{Caption: "Contents", Columns: []column{{Title: "Version"}, {Title: "Digest of the content"},
 		{Title: "Signatures"}, {Title: "Verified"}, {Title: "Finding of the manager"},

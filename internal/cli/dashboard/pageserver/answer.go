@@ -21,8 +21,9 @@ type Answer struct {
 	made          time.Time
 	// IsPersonal is true if the answer must not be kept for other viewers or later requests.
 	IsPersonal bool
-	// Name is a placeholder in the body. Each viewer receives the own name in place of the placeholder. If Name is "",
-	// the body has no placeholder. The placeholder must be secret, so that no other text can contain it.
+	// Name is the placeholder for the viewer's name in the body of the answer. When the answer is sent to a viewer, the
+	// placeholder is replaced by the name of this viewer. If Name is "", the body of the answer has no placeholder for
+	// the viewer's name. The placeholder must be secret, so that no other text can contain it.
 	Name string
 }
 
@@ -60,7 +61,7 @@ func pack(data []byte) []byte {
 	return out.Bytes()
 }
 
-// Write sends the answer to the viewer of a request.
+// Write sends the answer to the viewer who sent the request.
 func (a *Answer) Write(w http.ResponseWriter, r *Request) {
 	h := w.Header()
 	h.Set("Content-Type", a.kind)

@@ -13,7 +13,8 @@ import (
 const (
 	// pingInterval is the time after which an idle stream gets a comment, so that a dead connection is noticed.
 	pingInterval = 20 * time.Second
-	// writeTimeout is the time in which a client has to take an event. A client that needs more time loses the stream.
+	// writeTimeout is the time in which a client has to receive an event. The stream of a client that needs more than
+	// writeTimeout is closed.
 	writeTimeout = 5 * time.Second
 )
 
@@ -27,8 +28,9 @@ type change struct {
 	All   bool         `json:"all,omitempty"`
 }
 
-// serveEvents sends an event after each snapshot, until the client disconnects. A client that reconnects continues with
-// the header Last-Event-ID. If the event with this ID is too old, the next event reports that everything has changed.
+// serveEvents sends an event after each snapshot, until the client disconnects. A client that reconnects states its
+// last event in the header Last-Event-ID, and gets the changes since that event. If that event is too old, the next
+// event reports that everything has changed.
 func (s *Server) serveEvents(w http.ResponseWriter, r *Request) {
 	select {
 	case s.streams <- struct{}{}:
@@ -80,7 +82,8 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *Request) {
 	}
 }
 
-// changeOf returns the event for deltas.
+// changeOf returns the event for the differences between successive snapshots. If complete is false, the event reports
+// that everything has changed.
 func (s *Server) changeOf(deltas []fleetindex.Delta, complete bool) change {
 	now := s.Index.Snapshot()
 	if !complete {

@@ -43,8 +43,8 @@ type Viewer struct {
 	// the viewer may only read.
 	Acts *connection.Cluster
 	// MayMove reports whether the viewer may change rollouts. MayApprove reports whether the viewer may also approve
-	// and resume rollouts. MayRetry reports whether the viewer may request retries of runtimes. The viewer can make
-	// these changes only if the field Acts is not nil.
+	// and resume rollouts. MayRetry reports whether the viewer may request retries of runtimes. These permissions have
+	// an effect only if the field Acts is not nil.
 	MayMove, MayApprove, MayRetry bool
 }
 
@@ -52,11 +52,11 @@ type Viewer struct {
 type Options struct {
 	// Index contains the data that the pages show. Index is required.
 	Index *fleetindex.Index
-	// Viewer returns the user of a request. If Viewer returns nil, the function has already answered the request.
+	// Viewer returns the user of a request. If Viewer returns nil, Viewer has already answered the request itself.
 	// Viewer is required.
 	Viewer func(http.ResponseWriter, *http.Request) *Viewer
-	// Hosts are the values of the header Host that are accepted. Requests from pages of another site whose host name
-	// resolves to this server are thereby refused. Hosts is required.
+	// Hosts are the values of the header Host that are accepted. The check of this header prevents DNS rebinding: pages
+	// of another site, whose host name resolves to this server, cannot use the dashboard. Hosts is required.
 	Hosts []string
 	// Assets are public files below /assets/, such as styles. These files are served without authentication. Assets is
 	// required.
@@ -114,8 +114,8 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handle registers a handler: the function next is called for each request that matches a pattern, with the viewer of
-// the request.
+// Handle registers the function next for a pattern of paths. Handle calls next for each request that matches the
+// pattern, together with the viewer who sent the request.
 func (s *Server) Handle(pattern string, next func(http.ResponseWriter, *Request)) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if v := s.Viewer(w, r); v != nil {
@@ -124,9 +124,9 @@ func (s *Server) Handle(pattern string, next func(http.ResponseWriter, *Request)
 	})
 }
 
-// Pages answers the requests that match a pattern. An answer is made once for each snapshot and URL, and kept for a few
-// seconds for all viewers with the same permissions. Therefore an answer must not contain the name of a viewer, only
-// the placeholder [Answer.Name].
+// Pages registers the function render, which makes the pages for the requests whose paths match a pattern. An answer is
+// made once for each snapshot and URL, and kept for a few seconds for all viewers with the same permissions. Therefore
+// an answer must not contain the name of a viewer, only the placeholder [Answer.Name].
 func (s *Server) Pages(pattern string, render func(*Request) *Answer) {
 	s.Handle(pattern, func(w http.ResponseWriter, r *Request) {
 		key := fmt.Sprint(r.URL.RequestURI(), " ", r.Viewer.Name != "", " ", r.Viewer.Acts != nil,

@@ -10,7 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// StateOf returns the state of one object, as the Manifest has recorded the state. The first row that matches decides:
+// StateOf returns the state of one object according to its Manifest. The state is that of the first row whose condition
+// is met:
 //
 //	1  the Manifest is being deleted, and the object is kept  stays
 //	2  the Manifest is being deleted                          being deleted
@@ -45,7 +46,7 @@ func names(message string, o *v1beta2.Resource) bool {
 		if !found {
 			return false
 		}
-		// the found text may be a part of the longer name of another object; a full stop can be a part of a name
+		// the name may have been found within the longer name of another object; names can contain full stops
 		end := after + " "
 		isBegin := before == "" || strings.ContainsRune(" (", rune(before[len(before)-1]))
 		isEnd := strings.ContainsRune(" :;,)", rune(end[0])) || strings.HasPrefix(end, ". ")

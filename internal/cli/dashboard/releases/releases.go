@@ -86,7 +86,7 @@ func Moves(catalog *connection.Catalog, program string) []Move {
 	return all
 }
 
-// CSV returns moves as a table for spreadsheets.
+// CSV returns a list of moves of channels as a table for spreadsheets.
 func CSV(all []Move) ([]byte, error) {
 	var out bytes.Buffer
 	c := csv.NewWriter(&out)
@@ -112,8 +112,9 @@ func noFormula(text string) string {
 	return text
 }
 
-// WayBack states whether a downgrade from the version of a rollout to the former version is possible. The field State
-// is verified, declared or none, or "" if the package does not know whether a downgrade is possible.
+// WayBack states whether a downgrade from the version of a rollout to the former version is possible. State is
+// "verified" if the manager has checked that the downgrade is possible, "declared" if only the new version declares
+// that, and "none" if no downgrade is possible. State is "" if the package does not know.
 type WayBack struct{ State, Text, Command string }
 
 // UrgencyOf returns a text with the reason for the urgency of a rollout, and the steps that the rollout leaves out.
@@ -134,8 +135,8 @@ func UrgencyOf(o *v1beta2.ModuleRollout) string {
 }
 
 // WayBackOf returns whether runtimes can be downgraded from the version of a rollout to the former version. WayBackOf
-// uses the finding of the manager in the status of the rollout. If the status contains no such finding, WayBackOf uses
-// the declaration of the new version.
+// uses what the manager has found out and recorded in the status of the rollout. If the status of the rollout contains
+// nothing about a downgrade, WayBackOf uses what the ModuleTemplate of the new version declares.
 func WayBackOf(catalog *connection.Catalog, o *v1beta2.ModuleRollout, program string) WayBack {
 	if o.Spec.From == "" || o.Spec.IsBack() {
 		return WayBack{}
@@ -159,7 +160,8 @@ func WayBackOf(catalog *connection.Catalog, o *v1beta2.ModuleRollout, program st
 	}
 }
 
-// Origin is the origin of a version, as far as its ModuleTemplate contains the origin.
+// Origin describes where a version of a module comes from. A field of Origin is empty if the ModuleTemplate of the
+// version does not contain the value.
 type Origin struct {
 	// Signatures has the names of the signatures of the component descriptor, or the reason why the names are not
 	// known.
@@ -169,7 +171,7 @@ type Origin struct {
 	SBOM, SBOMLink string
 }
 
-// OriginOf returns the origin of a version.
+// OriginOf returns the origin of a version, such as its signatures and its SBOM, from its ModuleTemplate.
 func OriginOf(t *v1beta2.ModuleTemplate) (o Origin) {
 	for _, l := range t.Spec.Resources {
 		if isSBOM(l.Name) {

@@ -48,8 +48,9 @@ func TestOriginOf(t *testing.T) {
 	}
 }
 
-// TestWayBackOf checks the text about a downgrade: the text is about the finding in the status of the rollout, or about
-// the declaration of the version if the status has no finding yet.
+// TestWayBackOf checks the text about a downgrade. The text states what the manager has found out and recorded in the
+// status of the rollout. If the status contains nothing about a downgrade yet, the text states what the ModuleTemplate
+// of the new version declares.
 func TestWayBackOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string

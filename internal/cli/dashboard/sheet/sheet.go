@@ -8,7 +8,7 @@
 // # How it works
 //
 // The parameters sort and page of a URL select the order and the page of a table. A table can be sorted by each column
-// with a key. Only the cells of the page that is shown are made.
+// that has a sort key. Only the cells of the page that is shown are made.
 //
 // # What it does not do
 //

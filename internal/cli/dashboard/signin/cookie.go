@@ -12,7 +12,7 @@ import (
 )
 
 // These constants are the names of the cookies. With https, the names of the cookies get the prefix __Host-. Browsers
-// accept cookies with this prefix only from the host itself, and only for all paths.
+// accept a cookie with the prefix __Host- only from the host itself, and only if the path of the cookie is /.
 const (
 	sessionCookie = "klm-session"
 	attemptCookie = "klm-signin"

@@ -55,10 +55,10 @@ type Options struct {
 	ClientID, ClientSecret string
 	// RedirectURL is the address of the dashboard for browsers, with the path CallbackPath.
 	RedirectURL string
-	// Scopes are requested in addition to openid. The default is profile, email and groups.
+	// Scopes are requested in addition to openid. The default scopes are profile, email and groups.
 	Scopes []string
 	// UsernameClaim and GroupsClaim name the claims with the name and the groups of a person as the API server sees
-	// them. The defaults are email and groups. An email that the provider has not verified is refused.
+	// them. The default claims are email and groups. An email that the provider has not verified is refused.
 	UsernameClaim, GroupsClaim string
 	// UsernamePrefix and GroupsPrefix are put in front of names and groups, as the API server does.
 	UsernamePrefix, GroupsPrefix string
@@ -66,8 +66,8 @@ type Options struct {
 	Key []byte
 	// Lifetime limits a session, 1 minute to 24 hours. The default is 8 hours.
 	Lifetime time.Duration
-	// Client sends the requests to the provider. The default has a timeout of 10 seconds. With any client, answers of
-	// more than 1 MiB are refused.
+	// Client sends the requests to the provider. The default client has a timeout of 10 seconds. Answers of the
+	// provider with more than 1 MiB are refused, also with another client.
 	Client *http.Client
 	// Now is the clock. The default is time.Now.
 	Now func() time.Time
@@ -282,7 +282,7 @@ func localPage(u *url.URL) string {
 	return page
 }
 
-// callback receives a visitor from the provider.
+// callback handles the request with which the identity provider sends a visitor back after the sign-in.
 func (s *SignIn) callback(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	u, page, err := s.finish(r)

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
-// site is a dashboard whose pages print the name of the person who has signed in.
+// site is a test server in place of the dashboard. Its pages contain only the name of the person who has signed in.
 type site struct {
 	*httptest.Server
 	provider *fixture.Provider
