@@ -1,5 +1,5 @@
-// Package conversion is the conversion webhook for the CRDs of this project, including the webhook's certificate. The
-// webhook makes v1alpha1 available in addition to v1beta2.
+// Package conversion is the conversion webhook for the CRDs of this project, including the webhook's certificate. With
+// the webhook, API servers serve the API version v1alpha1 in addition to v1beta2.
 //
 // # Use
 //
@@ -21,14 +21,15 @@
 //   - The replica updates the CRDs, so that they contain the address of the webhook and the trusted CAs, and
 //     serve v1alpha1.
 //
-// A replica writes only what differs. After a new CA was written to the CRDs, a replica waits one interval before it
-// uses the new certificate. Therefore API servers trust the new CA before they receive the new certificate. API servers
-// also trust the former CA, because other replicas may still use the former certificate.
+// A replica writes the Secret or a CRD only if it differs from its desired state. After a new CA was written to the
+// CRDs, a replica waits one interval before it uses the new certificate. Therefore API servers trust the new CA before
+// they receive the new certificate. API servers also trust the former CA, because other replicas may still use the
+// former certificate.
 //
 // The generated CRDs do not serve v1alpha1. Without this webhook, an API server would store v1alpha1 objects as v1beta2
-// and drop unknown fields. Therefore the webhook enables v1alpha1 in the same patch that sets the conversion webhook.
-// The webhook does not disable v1alpha1 when the manager stops. When the manager has stopped, requests for v1alpha1
-// fail, but requests for v1beta2 succeed.
+// and drop unknown fields. Therefore a replica enables v1alpha1 in a CRD with the same patch that enters the conversion
+// webhook into the CRD. When the manager stops, v1alpha1 stays enabled: requests for v1alpha1 then fail, but requests
+// for v1beta2 succeed.
 //
 // The package does not use the handler of controller-runtime, for two reasons: that handler reads request bodies
 // without a limit, and its errors do not contain the name of the object.

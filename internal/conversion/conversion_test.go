@@ -319,8 +319,8 @@ func update(t *testing.T, c *controlPlane, o client.Object) {
 	}
 }
 
-// TestRace starts two replicas at the same time. TestRace checks that one replica creates the certificate and both use
-// it.
+// TestRace starts two replicas at the same time. TestRace checks that one of the replicas creates the certificate, and
+// that both replicas use this certificate.
 func TestRace(t *testing.T) {
 	c := newControlPlane(t)
 	winner := newWebhook(t, c, nil, nil)
@@ -579,7 +579,8 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// checkAnswer checks an answer in the form in which API servers read it, and returns the message in it.
+// checkAnswer decodes the answer of the webhook as an API server does, checks its content, and returns the message in
+// the answer.
 func checkAnswer(t *testing.T, asked, want string, succeeds bool, body []byte) string {
 	t.Helper()
 	var request, got apiextensionsv1.ConversionReview
@@ -625,8 +626,9 @@ func checkAnswer(t *testing.T, asked, want string, succeeds bool, body []byte) s
 	return ""
 }
 
-// TestHostileObjects converts objects that are made to need much memory or stack, in requests that are as large as
-// allowed. Each request gets a valid response, and no memory stays in use.
+// TestHostileObjects sends objects to the webhook that are made to need much memory or stack, in requests that are as
+// large as allowed. The test checks that each request gets a valid response, and that its memory is released
+// afterwards.
 func TestHostileObjects(t *testing.T) {
 	const conversion = `"annotations":{"operator.kyma-project.io/conversion":`
 	object := func(metadata, spec string) string {

@@ -73,8 +73,8 @@ func (w *Webhook) patchFor(crd *apiextensionsv1.CustomResourceDefinition, bundle
 	return json.Marshal(patch)
 }
 
-// conversionSpec returns the value that spec.conversion of a CRD has to have for this webhook. The value includes the
-// defaults that the API server sets.
+// conversionSpec returns the value that spec.conversion of a CRD has to have for this webhook. The defaults that the
+// API server sets are part of the returned value, so that it can be compared with the stored CRD.
 func (w *Webhook) conversionSpec(bundle []byte) *apiextensionsv1.CustomResourceConversion {
 	c := &apiextensionsv1.WebhookClientConfig{CABundle: bundle}
 	if w.URL != "" {

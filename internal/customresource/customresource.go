@@ -10,8 +10,9 @@
 //
 // # How it works
 //
-// The deletion of a CRD deletes all of its custom resources. A custom resource of such a CRD belongs to a user, unless
-// this table says otherwise. The first row that matches decides to whom it belongs:
+// When a module is removed, its CRDs are deleted, and with a CRD all its custom resources. The first matching row of
+// this table decides what happens to a custom resource of the CRD. If no row matches, the custom resource belongs to a
+// user:
 //
 //	1  it is in the inventory of the module                             deleted with the module
 //	2  it is the default custom resource of the module                  deleted with the module, unless its policy is Ignore
@@ -25,7 +26,8 @@
 // # What it does not do
 //
 // The package does not delete a custom resource that another module has applied, even if the user allows the deletion,
-// because the other module would create it again. Such a custom resource is reported until the other module is removed.
+// because the other module would create it again. Until this other module is removed, the package reports the custom
+// resource that the other module has applied.
 package customresource
 
 import (
@@ -40,10 +42,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Question has the CRDs of one module about whose custom resources the package is asked.
+// Question names the CRDs of one module for the question which custom resources of these CRDs belong to users.
 type Question struct {
-	// Manifests returns the Manifests of the runtime, which may include the Manifest of the module. Manifests is called
-	// only if there are custom resources to check.
+	// Manifests returns the Manifests of the runtime. The Manifest of the module in question may be one of them.
+	// Manifests is called only if there are custom resources to check.
 	Manifests func(context.Context) ([]v1beta2.Manifest, error)
 	// Runtime is the cluster of the module.
 	Runtime *apply.Cluster
@@ -74,13 +76,13 @@ type Kind struct {
 }
 
 const (
-	// firstPage is the number of custom resources that the first request for a CRD lists, in addition to the custom
-	// resources of the module.
+	// firstPage plus the number of the module's own custom resources is the limit of the first list request for a CRD.
+	// Even if the own custom resources come first, this request can list a few custom resources of users.
 	firstPage = 10
 	// nextPage is the number of custom resources that each further request lists, and that one call of Delete deletes.
 	nextPage = 500
-	// maxPages is the maximum number of requests for a CRD as long as none of the listed custom resources belongs to a
-	// user.
+	// maxPages is the maximum number of list requests for a CRD. The requests end earlier when a custom resource of a
+	// user is found.
 	maxPages = 10
 )
 
@@ -102,8 +104,9 @@ func declaredRef(m *v1beta2.Manifest) apply.Ref {
 		Name: cr.GetName()}
 }
 
-// FindOfModule is like Find, and includes the CRD of the default custom resource even if another component has created
-// this CRD: without the module, no operator would handle its custom resources.
+// FindOfModule is like Find, and also searches for custom resources of the same kind as the default custom resource of
+// the module, even if another component has created the CRD of this kind. After the removal of the module, no operator
+// would handle custom resources of this kind.
 func FindOfModule(ctx context.Context, q Question) (found Found, err error) {
 	if q.CRDs, err = WithDefaultKind(ctx, q.Runtime, q.Manifest, q.CRDs); err != nil {
 		return Found{}, err

@@ -81,15 +81,16 @@ func (f Found) WaitMessage() string {
 		namespace, name, v1beta2.AnnotationDeleteCustomResources, m.ModuleName())
 }
 
-// Without returns refs without the CRDs to which the found custom resources belong.
+// Without returns the references in the parameter refs, except those to CRDs of which custom resources of users were
+// found.
 func (f Found) Without(refs []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool {
 		return slices.ContainsFunc(f.Kinds, func(k Kind) bool { return k.CRD.SameObject(r) })
 	})
 }
 
-// otherOwner returns the namespace/name of another Manifest of the runtime that has applied a custom resource, or "" if
-// there is none.
+// otherOwner returns which other Manifest of the runtime has applied a custom resource, in the form namespace/name. If
+// no other Manifest has applied it, otherOwner returns "".
 func (w *ownership) otherOwner(o *apply.ObjectMetadata) string {
 	if owner := o.Annotation(v1beta2.AnnotationOwnedBy); slices.Contains(w.others, owner) {
 		return owner
@@ -111,7 +112,8 @@ func (f Found) Count() int {
 	return n
 }
 
-// String returns a text with the numbers of custom resources of users, their kinds, and their first names.
+// String returns a text that states, for each kind, how many custom resources of users were found, and the names of the
+// first of them.
 func (f Found) String() string {
 	var parts []string
 	for _, k := range f.Kinds[:min(kindsLimit, len(f.Kinds))] {

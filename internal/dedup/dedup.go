@@ -35,7 +35,7 @@ import (
 
 // Transform returns a function that transforms each object in the cache of the control plane. The transform removes the
 // managedFields of the object. The function also replaces values in Manifests and Kymas by equal values that are
-// shared. The caller must not change objects from such a cache.
+// shared. Objects in a cache with this transform share values, so a caller that reads them must not change them.
 func Transform() toolscache.TransformFunc {
 	removeManagedFields := cache.TransformStripManagedFields()
 	var values Values
@@ -58,7 +58,8 @@ type Values struct {
 	values map[string]any // guarded by mu
 }
 
-// valuesLimit is the maximum number of stored values. A fleet has a few values for each version of each module.
+// valuesLimit is the maximum number of stored values. A fleet needs only a few shared values (such as inventories and
+// references) for each version of each module.
 const valuesLimit = 4096
 
 // Share returns the value that was stored first under this key. If no value is stored under this key, Share stores and
@@ -135,7 +136,7 @@ func (s *Values) shareKyma(k *v1beta2.Kyma) {
 	}
 }
 
-// shareReference returns a reference that is equal to r and shared.
+// shareReference returns a reference that is equal to r. All objects with an equal reference share this one.
 func (s *Values) shareReference(r *v1beta2.ObjectReference) *v1beta2.ObjectReference {
 	if r == nil {
 		return nil
@@ -185,7 +186,7 @@ func internAll(texts ...*string) {
 	}
 }
 
-// internMap returns a copy of a map in which all keys and values are shared copies.
+// internMap returns a copy of a map. Equal keys and values in different copied maps share their memory.
 func internMap(all map[string]string) map[string]string {
 	if all == nil {
 		return nil

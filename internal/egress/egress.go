@@ -1,6 +1,6 @@
 // Package egress sends HTTP requests to locations that other people choose: chart repositories and registries in module
-// templates, URLs in an index, redirects, and token servers of registries. The package keeps such requests away from
-// addresses that only this machine or this cluster can reach.
+// templates, URLs in an index, redirects, and token servers of registries. The package refuses requests to addresses
+// that only this machine or this cluster can reach.
 //
 // # Use
 //
@@ -12,14 +12,13 @@
 // cannot avoid the check by resolving to another address the second time. The first rule that applies decides whether
 // an address is allowed:
 //
-//  1. an address in Options.Allow           is allowed
-//  2. the host and port of a proxy, or of   is allowed if it is loopback or in Options.Deny
-//     Options.Configured
-//  3. link-local, loopback, unspecified,    is refused; IPv4 addresses in IPv6 addresses (mapped, NAT64, 6to4) too
-//     multicast, reserved, metadata of
-//     cloud providers
-//  4. an address in Options.Deny            is refused
-//  5. every other address                   is allowed, including private addresses
+//  1. An address in Options.Allow is allowed.
+//  2. The host and port of a proxy, or of an entry in Options.Configured, is allowed if its address is a loopback
+//     address or in Options.Deny.
+//  3. A special address is refused: link-local, loopback, unspecified, multicast, reserved, or the metadata service
+//     of a cloud provider. This includes IPv4 addresses in IPv6 addresses (mapped, NAT64, 6to4).
+//  4. An address in Options.Deny is refused.
+//  5. Every other address is allowed, including private addresses.
 //
 // A redirect from https to another scheme gives an error. A redirect that would send the body of a request to another
 // host gives an error, too, because the body may contain a credential.
@@ -48,14 +47,16 @@ import (
 	"time"
 )
 
-// Options are the options of New. The zero value means that all addresses in rule 3 are refused.
+// Options are the options of New. With the zero value, the special addresses (rule 3 in the package comment) are
+// refused, and all other addresses are allowed.
 type Options struct {
 	// Allow are networks that are allowed although a later rule refuses them.
 	Allow []netip.Prefix
 	// Deny are further networks that are refused, such as those of the pods and Services of the cluster.
 	Deny []netip.Prefix
 	// Configured are locations that the operator has configured, such as the registry of modules: host[:port][/path],
-	// with or without a scheme. These locations may be on loopback and in Deny, but not on other addresses in rule 3.
+	// with or without a scheme. A configured location may have a loopback address or an address in Deny, but not
+	// another special address, for example a link-local one.
 	Configured []string
 	// Hint is an instruction that is added to the end of an Error. If Hint is empty, nothing is added.
 	Hint string
@@ -236,7 +237,7 @@ func (t *Transport) check(host string, ip netip.Addr, isTrusted bool) error {
 
 const loopback = "a loopback address"
 
-// special are the addresses in rule 3.
+// special are the addresses that rule 3 in the package comment refuses, such as loopback and link-local addresses.
 var special = []struct {
 	kind     string
 	networks []netip.Prefix
@@ -270,8 +271,8 @@ func isIn(networks []netip.Prefix, ip netip.Addr) bool {
 
 var nat64, sixToFour = netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16")
 
-// addressesIn returns an address without its zone. Some IPv6 addresses contain an IPv4 address, to which a gateway
-// would forward the packets; in this case, addressesIn returns the IPv4 address, too.
+// addressesIn returns the addresses that have to be checked for one address: the address itself, without an IPv6 zone,
+// and an IPv4 address that it contains. A gateway (NAT64, 6to4) would forward packets to the contained IPv4 address.
 func addressesIn(ip netip.Addr) []netip.Addr {
 	ip = ip.Unmap()
 	b := ip.As16()

@@ -93,8 +93,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestRebinding checks that the address of each connection is checked: a name that resolves to another address at first
-// is refused when it resolves to an address of this machine.
+// TestRebinding checks that the address is checked at each connection. A host name first resolves to an allowed
+// address, and later to an address of this machine; the later connection is refused.
 func TestRebinding(t *testing.T) {
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))

@@ -12,11 +12,11 @@
 // hash of the note to the action. Events with the same note are therefore merged and counted, and an event with another
 // note is recorded separately.
 //
-// The content of a runtime could cause any number of events. Therefore the number of events about the objects of a
-// runtime (its Kyma and its Manifests) is limited: at most [Burst] events at once, and after that one event per
-// [Interval]. Further events are dropped and counted in the metric lifecycle_mgr_events_dropped_total; the status of
-// the objects shows the same information. Notes are shortened, because an API server refuses an event whose note has
-// more than 1,024 bytes.
+// What happens in a runtime could cause any number of events and overload the API server of the control plane.
+// Therefore the number of events about the objects of a runtime (its Kyma and its Manifests) is limited: at most
+// [Burst] events at once, and after that one event per [Interval]. Further events are dropped and counted in the metric
+// lifecycle_mgr_events_dropped_total; the status of the objects shows the same information. Notes are shortened,
+// because an API server refuses an event whose note has more than 1,024 bytes.
 //
 // Each recorded event is also logged. An event about a module is recorded on its Kyma and on its Manifest, but only the
 // event on the Kyma is logged. If a warning is repeated within [RepeatInterval], it is not logged again; the next line
@@ -74,7 +74,8 @@ type logged struct {
 	repeated int
 }
 
-// New returns a Recorder that logs events, and passes those within the limits to next.
+// New returns a Recorder that logs events. The Recorder passes the events within the limits of Burst and Interval to
+// the recorder in the parameter next.
 func New(next events.EventRecorder, log logr.Logger) *Recorder {
 	return &Recorder{next: next, log: log, budget: budget.New(Burst, Interval), warnings: map[string]*logged{}}
 }
@@ -148,8 +149,8 @@ func isOnKyma(o client.Object, reason string) bool {
 // kindOf returns the kind of an object.
 func kindOf(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
 
-// runtimeOf returns the runtime to which an object belongs. An object that belongs to no runtime counts as a runtime of
-// its own.
+// runtimeOf returns the runtime to which an object belongs. For the limit of events, an object that belongs to no
+// runtime counts as a runtime of its own.
 func runtimeOf(regarding runtime.Object) string {
 	o, ok := regarding.(client.Object)
 	if !ok {

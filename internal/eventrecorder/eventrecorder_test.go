@@ -117,8 +117,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestRepeated checks that a repeated warning is logged once, and that its next line has the number of repetitions. An
-// event that is no warning is logged each time.
+// TestRepeated checks that a repeated warning is logged once, and that the next log line about this warning has the
+// number of repetitions. An event that is no warning is logged each time.
 func TestRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string

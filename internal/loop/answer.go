@@ -11,7 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// answer is an error with which a step controls the runner. An answer does not mean that the step has failed.
+// answer is an error value that a step returns to the runner, to control how the reconcile continues. A step that
+// returns an answer has not failed.
 type answer struct {
 	kind  answerKind
 	after time.Duration
@@ -29,9 +30,9 @@ const (
 // Error implements error.
 func (a *answer) Error() string { return a.why }
 
-// Later returns the answer "not yet". After this answer, the runner stops, and reconciles the object again after the
-// given time, or earlier when an event is received. The text why states what the step waits for. The text becomes part
-// of the status, so it must stay the same while the step waits for the same thing.
+// Later returns the answer "not yet". When a step returns Later, the runner stops. The object is reconciled again after
+// the given time, or earlier when an event is received. The text why states what the step waits for. The text becomes
+// part of the status, so it must stay the same while the step waits for the same thing.
 func Later(after time.Duration, why string) error {
 	return &answer{kind: later, after: after, why: why}
 }
@@ -49,8 +50,8 @@ func WaitDelay(err error) (delay time.Duration, isWaiting bool) {
 	return v.after, v.waiting
 }
 
-// verdict is what the error of a step means for the reconcile. The error may consist of joined and wrapped answers and
-// failures. The parts decide the verdict:
+// verdict is what the error of a step means for the reconcile. The error may contain several answers (values of type
+// answer) and failures (all other errors), wrapped with %w or joined with errors.Join. These parts decide the verdict:
 //
 //	parts of the error                   meaning
 //	only answers                         the strongest answer: Later before Done before RecheckAfter
@@ -152,8 +153,8 @@ func unwrapErrors(err error) []error {
 	return nil
 }
 
-// isTerminalMark reports whether err itself is an error that reconcile.TerminalError has returned. Errors that err
-// wraps do not count.
+// isTerminalMark reports whether err itself is an error that reconcile.TerminalError has returned. isTerminalMark
+// returns false if only an error that err wraps is such an error.
 func isTerminalMark(err error) bool {
 	e, ok := err.(interface{ Is(error) bool }) // checks err itself, without the errors that it wraps
 	_, masked := err.(*visibleError)           //nolint:errorlint // likewise
@@ -163,9 +164,8 @@ func isTerminalMark(err error) bool {
 // isTerminal reports whether a failure is terminal: trying again cannot succeed.
 func isTerminal(err error) bool { return verdictOf(err).terminal }
 
-// withoutAnswers returns err in a form for people and for controller-runtime. In this form, the text of answers and the
-// words that mark a terminal error are missing. The result is not a terminal error, so controller-runtime requeues the
-// object.
+// withoutAnswers removes the answers and the words "terminal error" from the text of err, so that people see only the
+// problem. The returned error is not terminal, so controller-runtime requeues the object.
 func withoutAnswers(err error) error {
 	if wrapped := unwrapErrors(err); isTerminalMark(err) && len(wrapped) > 0 {
 		return withoutAnswers(wrapped[0])
@@ -178,7 +178,7 @@ func withoutAnswers(err error) error {
 }
 
 // visibleText returns the text of err without the parts that are only instructions for the controller: answers, such as
-// a delay, and the mark of a terminal error. The result changed is true if err contains such parts.
+// a delay, and the mark of a terminal error. The result changed is true if the text of err contains such instructions.
 func visibleText(err error) (text string, changed bool) {
 	if _, ok := err.(*answer); ok { //nolint:errorlint // each part is checked separately
 		return "", true
@@ -209,7 +209,8 @@ func visibleText(err error) (text string, changed bool) {
 	return text, changed
 }
 
-// visibleError is a failure whose text leaves out the answers and terminal marks of the wrapped error.
+// visibleError is a failure with a text for people. The text leaves out the instructions for the controller in the
+// wrapped error: answers, such as a delay, and the mark of a terminal error.
 type visibleError struct {
 	text string
 	err  error

@@ -154,7 +154,8 @@ func TestJoinedAnswers(t *testing.T) {
 	}
 }
 
-// TestVisibleErrorKeepsReason checks that Reason finds the reason code of an error that is joined with an answer.
+// TestVisibleErrorKeepsReason checks that Reason finds the reason code of a failure that is joined with an answer, such
+// as Later.
 func TestVisibleErrorKeepsReason(t *testing.T) {
 	v := verdictOf(errors.Join(Later(1, "a"), fmt.Errorf("b: %w", reasoned{})))
 	if got := Reason(v.failure); got != "Because" {

@@ -14,9 +14,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// SpecChanged returns a predicate that accepts every creation and every deletion. The predicate accepts an update if it
-// changes the spec, a label or an annotation, or starts a deletion. Changes of the ignored annotations are not
-// accepted, because a controller writes these annotations itself to record something.
+// SpecChanged returns a predicate that accepts updates of the spec, of labels and of annotations, the start of a
+// deletion, and every creation and deletion. The predicate does not accept changes of only the ignored annotations,
+// because a controller writes these annotations itself to record something.
 func SpecChanged(ignoredAnnotations ...string) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew
@@ -41,9 +41,10 @@ func withoutKeys(m map[string]string, keys []string) map[string]string {
 	return m
 }
 
-// RequestForKyma returns a request for the Kyma of an object: the label of the object contains the name of the Kyma,
-// and the Kyma is in the namespace of the object. If the object has no such label, there is no request. RequestForKyma
-// is a [sigs.k8s.io/controller-runtime/pkg/handler.MapFunc].
+// RequestForKyma returns a reconcile request for the Kyma of an object. The Kyma is in the namespace of the object, and
+// the label LabelKymaName of the object contains its name. If an object does not have the label LabelKymaName,
+// RequestForKyma returns no reconcile request. RequestForKyma is a
+// [sigs.k8s.io/controller-runtime/pkg/handler.MapFunc].
 func RequestForKyma(_ context.Context, o client.Object) []reconcile.Request {
 	name := o.GetLabels()[v1beta2.LabelKymaName]
 	if name == "" {

@@ -40,9 +40,10 @@ func RemoveFinalizers(ctx context.Context, c client.Client, o client.Object, fin
 	return err
 }
 
-// AwaitFinalizers returns nil if an object has no finalizers left, or still has one of the given finalizers of its
-// controller. If the object is being deleted and only finalizers of other controllers remain, AwaitFinalizers returns
-// an answer that names these finalizers.
+// AwaitFinalizers is for an object from which the controller has removed its own finalizers. If the object is being
+// deleted and only finalizers of other controllers remain, AwaitFinalizers returns an answer that names the remaining
+// finalizers. In all other cases there is nothing to wait for, and AwaitFinalizers returns nil. The parameter own lists
+// the finalizers of the controller.
 func AwaitFinalizers(o client.Object, own []string) error {
 	left := o.GetFinalizers()
 	if o.GetDeletionTimestamp().IsZero() || len(left) == 0 ||
@@ -53,7 +54,8 @@ func AwaitFinalizers(o client.Object, own []string) error {
 	if len(left) > 1 {
 		what = "its finalizers "
 	}
-	// A change of the finalizers triggers no reconcile; reading the object again costs no request.
+	// The object is read again after a minute, because a change of its finalizers triggers no reconcile. This read
+	// comes from the cache and costs no request.
 	return Later(time.Minute, "another controller to remove "+what+strings.Join(left, ", ")+
 		": Lifecycle Manager has nothing left to delete")
 }
@@ -70,10 +72,11 @@ func AppendFinalizers(m *metav1.ObjectMeta, finalizers ...string) {
 
 // PatchMetadata applies the function change to the labels, annotations and finalizers of an object, and sends the
 // difference as one merge patch. If there is no difference, PatchMetadata sends no request. A merge patch replaces the
-// list of finalizers as a whole. If another writer has changed the object since it was read, the API server therefore
-// refuses a patch of finalizers with a conflict. If the patch succeeds, the object in memory has the metadata of the
-// answer. If the patch fails, the metadata of the object in memory is unchanged. The object must be an object of the
-// control plane, and its Go type must be a struct with a field ObjectMeta.
+// list of finalizers as a whole. Therefore a patch of finalizers contains the resource version of the object: if
+// another writer has changed the object since it was read, the API server refuses the patch with a conflict. If the
+// patch succeeds, the object in memory has the metadata of the answer. If the patch fails, the metadata of the object
+// in memory is unchanged. The object must be an object of the control plane, and its Go type must be a struct with a
+// field ObjectMeta.
 func PatchMetadata(ctx context.Context, c client.Client, o client.Object, change func(*metav1.ObjectMeta),
 	opts ...client.PatchOption) error {
 	before := fieldOf(o, "ObjectMeta").(*metav1.ObjectMeta)

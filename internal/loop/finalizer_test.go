@@ -166,7 +166,8 @@ func TestPatchMetadata(t *testing.T) {
 	stored, k, patches := newStored(t, metav1.ObjectMeta{
 		Labels: map[string]string{"kept": "1", "changed": "1"}, Annotations: map[string]string{"removed": "1"},
 	})
-	// Another writer changes the object. This causes no conflict, because no finalizer is changed.
+	// Another writer changes a label of the Kyma k. The following PatchMetadata meets no conflict, because it changes
+	// no finalizer.
 	theirs := k.DeepCopy()
 	theirs.Labels["theirs"] = "1"
 	if err := stored.Update(t.Context(), theirs); err != nil {

@@ -17,9 +17,10 @@
 //	5  reconcile.TerminalError      stop; only a change of an object can help, so do not requeue
 //	6  any other error              stop; requeue with back-off
 //
-// The errors in rows 2 to 4 are answers; the errors in rows 5 and 6 are failures. Answers and failures can be wrapped
-// with %w and joined with errors.Join. If a failure is joined with an answer, the failure determines the result. If a
-// terminal error is joined with another failure, the object is requeued with a back-off.
+// The errors in rows 2 to 4 of this table are called answers, because with them the step has not failed. The errors in
+// rows 5 and 6 are called failures. Both can be wrapped with %w and joined with errors.Join. If a failure is joined
+// with an answer such as Later, the failure determines how the reconcile continues. If a terminal error is joined with
+// another failure, the object is requeued with a back-off.
 //
 // The package also contains functions that every reconciler needs: finalizers that are patched without losing the
 // finalizers of other writers ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events ([SpecChanged],
@@ -33,9 +34,9 @@
 // in the status that are too long, and sends the difference as one merge patch. If there is no difference, the runner
 // sends no request.
 //
-// If a step has Save set, the runner saves the status before the next step starts. An inventory is therefore saved
-// before the objects in it are created. Report is called in every reconcile, even if a step has failed. So the status
-// never shows a problem that no longer exists.
+// If a step has Save set, the runner saves the status before the next step starts. For example, an inventory is saved
+// before its objects are created, so that no object is unrecorded if the manager stops. Report is called in every
+// reconcile, even if a step has failed. So the status never shows a problem that no longer exists.
 //
 // # What it does not do
 //
@@ -73,7 +74,8 @@ type Step struct {
 	Do func(context.Context) error
 	// Save is true if the runner has to save the status before the next step starts.
 	Save bool
-	// SaveIf, if set, is called after Do, and reports whether the runner has to save the status as with Save.
+	// SaveIf, if set, is called after Do. If SaveIf returns true, the runner saves the status before the next step
+	// starts.
 	SaveIf func() bool
 }
 
@@ -83,10 +85,11 @@ type Options struct {
 	Client client.Client
 	// Controller is the value of the controller label in metrics.
 	Controller string
-	// Object is the object as it was read. In memory, steps may change only the status of the object.
+	// Object is the object as it was read. Steps may change only the status of this object in memory.
 	Object client.Object
-	// Read, if set, is the object as it was read. It is set if Object already has the status of an earlier reconcile
-	// that deferred the save. By default, Object has the status that was read.
+	// Read, if set, is the object with the status that was read. A controller sets Read if it has replaced the status
+	// in Object by the status of an earlier reconcile that was not saved. If Read is not set, Object itself has the
+	// status that was read.
 	Read client.Object
 	// Report derives the status of Object from the results of the steps. Report is called once, after the last step.
 	Report func(Outcome)
@@ -102,16 +105,16 @@ type Options struct {
 	// that are derived from others, and that alone are no reason for a patch. A new version of the manager that sets a
 	// new status field therefore does not patch all objects at once.
 	BeforeSave func()
-	// AfterSave, if set, is called each time after the status was saved, with the object as it was saved before.
-	// If the object no longer exists, AfterSave is called, too. In this case it is the last call.
+	// AfterSave, if set, is called each time after the status was saved. The parameter before is the object with the
+	// previous status. If the object no longer exists when its status is saved, AfterSave is called for the last time.
 	AfterSave func(before client.Object)
 	// Publish, if set, copies the status to another place. Publish is called after the status was saved, even if a step
 	// has failed. An error of Publish is treated like the error of a last step. An error of Publish never replaces the
 	// error of an earlier step.
 	Publish func(context.Context) error
 	// AfterStep, if set, is called with the name of each step that ran, even if the step has failed. If the step has
-	// Save set, AfterStep is called after the status was saved. Publish counts as a step with the name "publish".
-	// AfterStep is for tests that end the process between two steps: the runner does nothing else there.
+	// Save set, AfterStep is called after the status was saved. Publish counts as a step with the name "publish". With
+	// AfterStep, a test can end the process between two steps; the runner itself does nothing between two steps.
 	AfterStep func(step string)
 }
 
@@ -129,7 +132,7 @@ type Outcome struct {
 }
 
 // Reason returns the stable reason code of Err. The reason code is the result of the method Reason() string of the
-// first error in the chain of Err that has this method. If there is no such error, Reason returns "".
+// first error in the chain of Err that has this method. If no error in the chain has this method, Reason returns "".
 func (o Outcome) Reason() string { return Reason(o.Err) }
 
 // Reason returns the stable reason code of err, or "" if err has no reason code.
@@ -240,9 +243,9 @@ func (r *runner) afterStep(step Step) {
 	}
 }
 
-// NewSaves returns the budget of status patches of all controllers. For each runtime, it allows 500 patches at once,
-// and after that 5 per second. The events in a runtime decide how often the status of its objects changes. The first
-// installation of 50 modules needs about 300 patches.
+// NewSaves returns the budget of status patches of all controllers. The budget allows 500 patches at once for each
+// runtime, and after that 5 per second. Without this limit, a runtime in which something changes all the time would
+// cause any number of patches. The first installation of 50 modules needs about 300 patches.
 func NewSaves() *budget.Budget { return budget.New(500, 200*time.Millisecond) }
 
 // postpone returns how long the status has to wait, because the runtime has used up its budget of status patches.
@@ -255,8 +258,9 @@ func (r *runner) postpone() time.Duration {
 	return r.Saves.Take(r.Runtime, time.Now())
 }
 
-// postponed returns the result of a reconcile whose status is not saved yet. The object is reconciled again when the
-// status may be saved. That reconcile derives the status again, so only the last of several statuses is saved.
+// postponed returns the result of a reconcile whose status is not saved yet. The object is reconciled again as soon as
+// the budget allows a patch of its status. The next reconcile derives the status anew, so only the last of several
+// statuses is saved.
 func (r *runner) postponed(ctx context.Context, wait time.Duration, err error) (reconcile.Result, error) {
 	metrics.SavesPostponed.WithLabelValues(r.Controller).Inc()
 	wait = max(wait, time.Second)
@@ -331,7 +335,8 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 	case v.err == nil:
 		return reconcile.Result{RequeueAfter: r.recheck}, nil
 	case errors.Is(ctx.Err(), context.Canceled):
-		// The manager stops; this is not a failure. The next process of the manager reconciles all objects.
+		// The manager is stopping, so the interrupted reconcile is not a failure. After the start, the next process of
+		// the manager reconciles all objects anyway.
 		log.FromContext(ctx).V(1).Info("interrupted", "problem", v.err.Error())
 		return reconcile.Result{}, nil
 	case v.waiting:
@@ -371,8 +376,8 @@ func fieldOf(obj client.Object, name string) any {
 }
 
 // Equal reports whether two values are equal for Kubernetes, which treats an empty list like a missing list. Equal
-// first compares the values with reflect.DeepEqual, which takes a third of the time. Most values that are equal in
-// Kubernetes are also deeply equal in Go.
+// first compares the values with reflect.DeepEqual, which takes a third of the time of the comparison by the rules of
+// Kubernetes. Most values that are equal in Kubernetes are also deeply equal in Go.
 func Equal(a, b any) bool {
 	return reflect.DeepEqual(a, b) || equality.Semantic.DeepEqual(a, b)
 }

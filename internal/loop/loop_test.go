@@ -204,7 +204,8 @@ func TestSaveComesBeforeTheNextStep(t *testing.T) {
 	}
 }
 
-// TestSaveIf: the status is saved before the next step only if the step requests it.
+// TestSaveIf checks that the status is saved between two steps only if the function SaveIf of the first step returns
+// true.
 func TestSaveIf(t *testing.T) {
 	for _, want := range []bool{true, false} {
 		b := newBench(t)

@@ -6,8 +6,9 @@ import (
 )
 
 // Memory stores a value for each object between the reconciles of a controller. The zero value is empty and ready to
-// use. A Memory itself is safe for concurrent use. The stored values are not protected: the controller has to guard
-// them. Usually no guard is needed, because only one worker at a time reconciles an object.
+// use. The methods of Memory are safe for concurrent use. A stored value has no lock: if several goroutines use the
+// same value, the controller has to add a lock. Usually no lock is needed, because only one worker at a time reconciles
+// an object.
 type Memory[K comparable, V any] struct {
 	mu      sync.Mutex
 	entries map[K]*V // guarded by mu
@@ -21,8 +22,8 @@ func (m *Memory[K, V]) Get(key K) *V {
 }
 
 // Update calls the function replace with the value that is stored for an object, stores its result, and returns it. If
-// there is no value, replace gets nil. If replace returns nil, the stored value is removed. While replace runs, the
-// Memory is locked.
+// no value is stored for the object, the function replace gets nil. If the function replace returns nil, the stored
+// value is removed. While the function replace runs, the Memory is locked.
 func (m *Memory[K, V]) Update(key K, replace func(old *V) *V) *V {
 	m.mu.Lock()
 	defer m.mu.Unlock()

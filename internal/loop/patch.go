@@ -11,8 +11,8 @@ import (
 // encoding/json writes them. A merge patch replaces a list as a whole, even if only the order of keys within its items
 // differs.
 //
-// Only JSON objects that differ are decoded, for this reason: A status consists mostly of lists. When both statuses
-// were decoded completely, this took one sixth of all memory that a manager allocated.
+// To save memory, MergePatch decodes only the JSON objects in which the values before and after differ. A status
+// consists mostly of lists. Decoding both values completely took one sixth of all memory that a manager allocated.
 func MergePatch(member string, before, after any) ([]byte, error) {
 	was, err := json.Marshal(before)
 	if err != nil {

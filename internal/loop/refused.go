@@ -16,10 +16,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// reportRefused is called when the API server refuses the status of an object. The reason is written into the condition
-// Ready, so that the object does not show the previous status as if it were current. The patch contains no part of the
-// refused status. If the error is of another kind, or if the object already shows the refusal, reportRefused sends
-// nothing.
+// reportRefused is called when the API server refuses the status of an object. reportRefused writes the reason into the
+// condition Ready, so that the object does not show the previous status as if it were current. The patch of
+// reportRefused contains no part of the refused status. If the error is of another kind, or if the object already shows
+// the refusal, reportRefused sends nothing.
 func (r *runner) reportRefused(ctx context.Context, refusal error) error {
 	before := conditionsOf(r.saved)
 	if !isRefusal(refusal) || before == nil {

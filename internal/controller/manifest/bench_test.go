@@ -261,7 +261,8 @@ func (f *fakeRuntime) failWith(fail func(line string) (code int, reason string))
 	f.fail = fail
 }
 
-// change edits an object in the runtime. Afterwards a field manager other than ours owns all fields of the object.
+// change edits an object in the runtime. As after an edit by another client, the manager then owns no field of the
+// object.
 func (f *fakeRuntime) change(path string, edit func(map[string]any)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -439,7 +440,7 @@ func (f *fakeRuntime) object(path string) map[string]any {
 	return f.stored[path]
 }
 
-// drop deletes an object as another client does.
+// drop deletes an object in the runtime, as if a client other than the manager had deleted it.
 func (f *fakeRuntime) drop(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 
 // Check verifies and renders the sources of a Manifest, as a reconcile does. The Manifest need not exist, and no
 // runtime is needed. Check and the reconciles share the rendered bundles, so the first reconcile of a version need not
-// render it again. The result digest is the digest of the desired content. The result crds has the
+// render its bundle again. The result digest is the digest of the desired content. The result crds has the
 // CustomResourceDefinitions in the desired content.
 //
 // A chart that depends on the capabilities of a cluster is rendered for a cluster with the default capabilities. If the

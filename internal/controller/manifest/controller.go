@@ -12,11 +12,11 @@
 //
 // An installation first resolves the sources of the module (package source). The installation then computes the digest
 // of all inputs that determine the objects in the runtime (plan.go). If the status shows this digest as applied, and
-// the runtime has reported no change, the reconcile ends without a request. If the digest differs, or the runtime has
-// reported a change, the sources are verified and rendered. After the rendering, the inventory is saved in the status.
-// When the inventory is saved, the objects are applied, one source after the other. When all objects are applied, the
-// custom resource of the module is created. Objects that only the former version had are deleted after that. At the
-// end, the reconcile reads the readiness of the module.
+// the runtime has reported no change, the reconcile ends without a request. If the digest of the inputs differs from
+// the applied digest, or the runtime has reported a change, the sources are verified and rendered. After the rendering,
+// the inventory is saved in the status. After the inventory has been saved, the objects are applied, one source after
+// the other. After all objects have been applied, the custom resource of the module is created. Then the objects that
+// only the former version contained are deleted. At the end, the reconcile reads the readiness of the module.
 //
 // A slow source blocks no worker. A reconcile waits for a source for at most two seconds; the next reconcile uses the
 // answer of the source.
@@ -73,15 +73,16 @@ type Options struct {
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
-	// ControlPlane is the cluster on which modules with target control-plane are installed. By default, no module can
-	// have this target.
+	// ControlPlane is the cluster on which modules with target control-plane are installed. If ControlPlane is not set,
+	// no module can be installed on the control plane.
 	ControlPlane target.ControlPlane
 	// Registry reads artefacts.
 	Registry *registry.Registry
-	// Secrets reads without a cache: the credentials Secrets that Manifests select, and, if Shards is set, the
-	// Manifests on the control plane.
+	// Secrets is the reader without a cache for the credentials Secrets that Manifests select. If Shards is set, it
+	// also reads the Manifests of modules on the control plane.
 	Secrets client.Reader
-	// InjectData allows the module source.InjectionModule to receive data of Secrets of the control plane.
+	// InjectData allows one module, which the constant source.InjectionModule names, to receive data of Secrets of the
+	// control plane.
 	InjectData bool
 	// Saves limits the rate at which all controllers together patch the statuses of each runtime. If the field Saves is
 	// nil, the rate has no limit.
@@ -240,8 +241,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 }
 
 // peers returns the Manifests whose objects are on the same cluster as those of this Manifest. If Shards is set, the
-// cache of this replica lacks the Manifests of other replicas. Since modules of all replicas may be on the control
-// plane, the Manifests of modules on the control plane are then read from another cache, Secrets.
+// cache of this replica lacks the Manifests of other replicas. But other replicas may also have installed modules on
+// the control plane. Therefore the Manifests of modules on the control plane are read with the reader in the field
+// Secrets.
 func (n *run) peers() inventory.Peers {
 	if n.cluster.IsControlPlane() && n.Shards != nil {
 		return inventory.Peers{Reader: n.Secrets, Target: n.cluster.Target}
@@ -354,8 +356,8 @@ func (n *run) publishRef(ctx context.Context) error {
 
 // connect gets the connection to the runtime from the pool, and sends no request to the runtime. If there is no
 // connection, the Manifest is not retried: the pool notifies the controller when the runtime may be reachable again. A
-// Manifest that is Ready may not need a connection. If no connection is open for such a Manifest, reach opens the
-// connection when it is needed.
+// reconcile of a Manifest that is Ready may need no connection to the runtime. If no connection is open for a Manifest
+// that is Ready, the function reach opens one when it is needed.
 func (n *run) connect(ctx context.Context) error {
 	if err := n.cluster.Check(n.manifest); err != nil {
 		return reconcile.TerminalError(err)
@@ -377,9 +379,9 @@ func (n *run) connectOnDemand(ctx context.Context) error {
 	return n.connectBy(ctx, n.cluster.Get)
 }
 
-// connectBy gets the connection from the pool with the given function. An error with a reason is terminal, because the
-// pool triggers a reconcile when its cause changes. While the owner of the runtime is being verified, the Manifest
-// waits and its status stays unchanged.
+// connectBy gets the connection from the pool with the given function. An error with a reason is not retried, because
+// the pool triggers a reconcile when the cause of the error changes. While the owner of the runtime is being verified,
+// the Manifest waits and its status stays unchanged.
 func (n *run) connectBy(ctx context.Context, get func(context.Context) (*runtimes.Runtime, error)) error {
 	rt, err := get(ctx)
 	if runtimes.IsNotVerified(err) {

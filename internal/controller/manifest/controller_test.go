@@ -46,8 +46,8 @@ func readyMessage(t *testing.T, m *v1beta2.Manifest) (reason, message string) {
 	return c.Reason, c.Message
 }
 
-// TestInstall checks that each object is sent once, and that the status is written twice. An unchanged Manifest must
-// cause no request.
+// TestInstall checks that each object is sent once, and that the status is written twice. A reconcile of an unchanged
+// Manifest must send no request to the runtime and write no status.
 func TestInstall(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"), configMap("b", "1"))
@@ -77,7 +77,7 @@ func TestInstall(t *testing.T) {
 }
 
 // TestUpgrade checks that the objects of the new version are applied before the objects of the former version are
-// deleted. Until the deletion, the inventory has the objects of both versions.
+// deleted. Until the former objects are deleted, the inventory has the objects of the former and of the new version.
 func TestUpgrade(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"), configMap("b", "1"))
@@ -118,7 +118,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestEmptySource checks that a source without objects is an error. After this error, no installed object is deleted.
+// TestEmptySource checks that a source without objects causes an error, and that no installed object is deleted because
+// of such a source.
 func TestEmptySource(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"))

@@ -20,8 +20,8 @@ import (
 )
 
 // connectToDelete connects to the runtime. If the access Secret does not exist, the objects in the runtime stay and the
-// Manifest is released, because somebody has removed the Secret on purpose. After any other error, the deletion waits
-// until the runtime can be reached, or until the Kyma controller gives up the deletion.
+// Manifest is released, because somebody has removed the Secret on purpose. If the connection fails for another reason,
+// the deletion waits until the runtime can be reached, or until the Kyma controller gives up the deletion.
 func (n *run) connectToDelete(ctx context.Context) error {
 	if n.manifest.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" && !n.cluster.IsControlPlane() {
 		return n.release(ctx)
@@ -34,9 +34,9 @@ func (n *run) connectToDelete(ctx context.Context) error {
 	return err
 }
 
-// handOver removes our labels, annotations and fields from the objects of the inventory. The objects then belong to the
-// user of the runtime. If another module contains an object, too, the object belongs to this other module from now on,
-// and an event reports this.
+// handOver removes our labels, annotations and fields from the objects of the inventory. Objects without our labels and
+// annotations belong to the user of the runtime. If another module also contains an object, the object belongs to this
+// other module from now on, and an event reports the new owner.
 func (n *run) handOver(ctx context.Context) error {
 	others, err := n.peers().Others(ctx, n.manifest)
 	if err != nil {
@@ -63,7 +63,7 @@ func (n *run) reportLeft(left []apply.Left) {
 }
 
 // findBlockers waits while users have custom resources whose CRD would be deleted with the module. If the user allows
-// it, findBlockers deletes the custom resources of users while the operator of the module still runs.
+// the deletion of these custom resources, findBlockers deletes them while the operator of the module still runs.
 func (n *run) findBlockers(ctx context.Context) error {
 	find := customresource.FindOfModule
 	if n.cluster.IsControlPlane() {
@@ -82,8 +82,8 @@ func (n *run) findBlockers(ctx context.Context) error {
 }
 
 // questionAbout returns the query for the custom resources of users that would be deleted together with the given CRDs.
-// questionAbout ignores CRDs that are not deleted: those that another module contains too, and those that existed
-// before the module.
+// questionAbout ignores CRDs that stay in the runtime: a CRD that another module also contains, and a CRD that existed
+// before the module was installed.
 func (n *run) questionAbout(ctx context.Context, crds []apply.Ref) customresource.Question {
 	crds = n.peers().ToDelete(ctx, n.manifest, crds)
 	manifests := func(ctx context.Context) ([]v1beta2.Manifest, error) {
@@ -115,15 +115,17 @@ func (n *run) deleteResource(ctx context.Context) error {
 	return nil
 }
 
-// operatorRepairDelay is the time from the start of a deletion until the controller compares the objects of the
-// module's operator with their desired state, and repairs them.
+// operatorRepairDelay is the time from the start of the deletion of a module until the Manifest controller compares the
+// objects of the module's operator with their desired state. The Manifest controller repairs objects that differ,
+// because the operator is needed to complete the deletion.
 const operatorRepairDelay = 2 * time.Second
 
-// planOperator keeps the module's operator working while custom resources wait for it to remove their finalizers.
-// planOperator finds the installed objects that were changed or deleted. If another version was requested after the
-// start of the deletion, planOperator finds all objects of that version, and adds them to the inventory before they are
-// applied. planOperator does nothing once the purge controller has started to delete the module. A failure, for example
-// because the registry is unavailable, is logged, and the deletion continues to wait.
+// planOperator keeps the module's operator working during the deletion of the module, because custom resources wait for
+// the operator to remove their finalizers. For this purpose, planOperator finds the installed objects that were changed
+// or deleted. If another version was requested after the start of the deletion, planOperator finds all objects of that
+// version, and adds them to the inventory before they are applied. planOperator does nothing once the purge controller
+// has started to delete the module. A failure, for example because the registry is unavailable, is logged, and the
+// deletion continues to wait.
 func (n *run) planOperator(ctx context.Context) error {
 	if n.observed.blocked == nil || time.Since(n.notReadySince()).Abs() < operatorRepairDelay ||
 		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" || n.manifest.IsRestored() {
@@ -149,8 +151,9 @@ func (n *run) planOperator(ctx context.Context) error {
 	return nil
 }
 
-// serveOperator applies the objects that planOperator has found. When these objects are applied, the deletion continues
-// to wait for the custom resources.
+// serveOperator applies the objects that planOperator has found, so that the module's operator can finish the deletion
+// of the custom resources. After serveOperator has applied the objects, the deletion of the module continues to wait
+// for the custom resources.
 func (n *run) serveOperator(ctx context.Context) error {
 	if n.observed.blocked == nil || n.rendered == nil {
 		return n.observed.blocked
@@ -212,16 +215,16 @@ func (n *run) noteForbidden(left apply.Teardown) {
 	}
 }
 
-// release removes our finalizers from the Manifest. If the Manifest was handed over to the user, release deletes the
-// Manifest first.
+// release removes our finalizers from the Manifest. If the objects of the Manifest were handed over to the user, nobody
+// has deleted the Manifest yet, so release deletes it before it removes the finalizers.
 func (n *run) release(ctx context.Context) error {
 	if n.manifest.IsUnmanaged() && n.manifest.DeletionTimestamp.IsZero() {
 		if err := n.deleteManifest(ctx); err != nil {
 			return err
 		}
 	}
-	// If the runtime has no connection, the objects stay in the runtime. A restored Manifest without a version has no
-	// objects: the removal of the module was completed and recorded just before the manager stopped.
+	// Without a connection to the runtime, the objects stay in the runtime. If a Manifest was restored and has no
+	// version, the module has no objects in the runtime: the module had been removed just before the manager stopped.
 	wasRemoved := n.manifest.IsRestored() && n.manifest.Status.Version == ""
 	removes := n.runtime != nil && !n.manifest.IsUnmanaged() && !wasRemoved &&
 		slices.Contains(n.manifest.Finalizers, v1beta2.FinalizerManifest)

@@ -306,10 +306,10 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestOperatorOfDeletedModule checks a new version that is requested while the deletion of the module is blocked. The
-// operator of the new version is applied, because it may be able to finish the deletion. The new version is not applied
-// in two cases: the Manifest was restored from an older state, so the runtime may have a higher version; or the purge
-// has started.
+// TestOperatorOfDeletedModule checks that a new version is applied if it is requested while the deletion of the module
+// is blocked. The operator of the new version may be able to finish the deletion of the module. The new version is not
+// applied in two cases: the Manifest was restored from an older state, so the runtime may have a higher version; or the
+// purge has started.
 func TestOperatorOfDeletedModule(t *testing.T) {
 	cases := map[string]struct {
 		reason, annotation, want string

@@ -37,7 +37,8 @@ func (n *run) decide(ctx context.Context) error {
 }
 
 // record writes the inventory before the objects are applied. The saved inventory has the objects that will be applied,
-// and the objects that were applied before. If objects are sent, the status is saved after this step.
+// and the objects that were applied before. If the reconcile is going to send objects to the runtime, the status is
+// saved after the step record.
 func (n *run) record(ctx context.Context) error {
 	if n.rendered == nil {
 		n.refs = inventory.Refs(n.manifest.Status.Synced)
@@ -74,8 +75,8 @@ func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 	return inventory.Flagged(all, inventory.Refs(n.manifest.Status.Synced)), err
 }
 
-// If the plan is new, apply sends all objects. If the plan is not new, apply sends only the objects that differ from
-// their desired state.
+// If the digest of the plan has not been applied completely, apply sends all objects to the runtime. If the digest has
+// been applied, apply sends only the objects that differ from their desired state.
 func (n *run) apply(ctx context.Context) error {
 	if n.rendered == nil {
 		return nil
@@ -114,9 +115,9 @@ func (n *run) apply(ctx context.Context) error {
 	return errors.Join(n.expectObjects(ctx), apply.JoinFailures(conflicts)) // an event reports the end of a conflict
 }
 
-// forgetDrifted makes Apply send the objects that other clients have changed or deleted, even if the former version has
-// the same content. Without forgetDrifted, Apply would skip these objects, and the event about the change would be
-// lost.
+// forgetDrifted makes Apply send the objects that other clients have changed or deleted. Without forgetDrifted, Apply
+// would skip an object whose desired content is the same in the former and in the new version of the module, and the
+// change by the other client would stay.
 func (n *run) forgetDrifted() {
 	if n.plan.compareAll {
 		n.memory.progress.Forget(n.refs...)
@@ -165,8 +166,8 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 	return n.waitFor(unserved[0].Message)
 }
 
-// seeApplied records the readiness of the workloads that were applied, as the responses of the API server to the apply
-// requests show it. A workload whose readiness is not reported by events is read after firstPollDelay.
+// seeApplied records whether the applied workloads are ready, according to the API server's responses to the apply
+// requests. A workload whose readiness is not reported by events is read after firstPollDelay.
 func (n *run) seeApplied(result apply.Result) {
 	for _, ref := range result.Applied {
 		switch {
@@ -215,10 +216,10 @@ func (n *run) recordEventOf(kind, reason, note string) {
 	}
 }
 
-// compare compares objects in the runtime with their desired state. compare compares all objects if the plan requires
-// this, or if the memory does not show that the unchanged objects were applied. If neither is the case, compare
-// compares only the objects that events reported as changed. If an object differs from its desired state, compare
-// removes the object from the stored progress, so that the step apply sends the object again.
+// compare compares objects in the runtime with their desired state. All objects are compared if the plan requires this,
+// or if the memory does not show that the unchanged objects were applied. In all other reconciles, only the objects
+// that events reported as changed are compared. If an object differs from its desired state, compare removes the object
+// from the stored progress, so that the step apply sends the object again.
 func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	only := n.plan.drifted
 	for _, ref := range n.refs {

@@ -120,8 +120,8 @@ func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVe
 }
 
 // discoverResource returns the API resource of a kind. discoverResource uses discovery results of other runtimes if
-// these contain the kind. If no runtime has shown the kind yet, discoverResource sends a discovery request to this
-// runtime.
+// these contain the kind. If no discovery result contains the kind, discoverResource sends a discovery request to the
+// runtime of the Manifest.
 func (n *run) discoverResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	if n.runtime == nil {
 		if resource, known := n.cluster.LookupResource(ref); known {

@@ -20,9 +20,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// memory is the data about one Manifest that is kept between two reconciles. If the memory is lost, a reconcile sends
-// more reads, and patches that change nothing. At most one reconcile of a Manifest runs at a time, and it may use all
-// fields. Other goroutines may use only the field cluster and the fields that are declared after mu.
+// memory is the data about one Manifest that is kept between two reconciles. If the manager restarts and loses the
+// memory, the next reconcile sends additional reads, and patches that have no effect. At most one reconcile of a
+// Manifest runs at a time, so the reconcile may use all fields of the struct. Other goroutines may use only the field
+// cluster and the fields that are declared after mu.
 type memory struct {
 	progress       apply.Progress         // the requests that were sent to the runtime, and their results
 	deletion       apply.DeletionProgress // the deletions that were requested
@@ -34,9 +35,9 @@ type memory struct {
 	deferred       deferred               // the status of the last reconcile, if it was not saved
 	// conflicts are the objects that another module contains too, with other content; each reconcile compares them.
 	conflicts []apply.Ref
-	// ownersTurn has the objects that another module contains, too, and that were changed. The owner of the object has
-	// time to correct the change: the value is the time at which a reconcile found the change. Each reconcile compares
-	// the objects in ownersTurn with their desired state.
+	// ownersTurn has the objects that another module contains, too, and that were changed. The other module, which owns
+	// the object, has time to correct the change. Each value of the map is the time at which a reconcile found the
+	// change. Each reconcile compares the objects in ownersTurn with their desired state.
 	ownersTurn map[apply.Ref]time.Time
 	others     inventory.Wait // a deletion waits until other modules have recorded their objects
 	// drift is the message about drift that is reported and not corrected; drift is "" if there is none.
@@ -84,16 +85,16 @@ type objectEvent struct {
 }
 
 // deferred is a status that was not saved, and the resource version of the Manifest that it belongs to. The next
-// reconcile continues with the status in deferred. If a deferred status is lost with the process, all objects are
-// applied again.
+// reconcile continues with this status instead of the saved one. If the process ends before the status is saved, the
+// next process applies all objects again.
 type deferred struct {
 	status          *v1beta2.ManifestStatus
 	resourceVersion string
 }
 
 // takeDeferred returns the status of the last reconcile, if it was not saved, and if the Manifest has not changed since
-// then. If the status was saved, or the Manifest has changed, takeDeferred returns nil. In both cases the memory does
-// not keep the status.
+// then. If the status was saved, or the Manifest has changed, takeDeferred returns nil. After a call of takeDeferred,
+// the memory has no deferred status.
 func (m *memory) takeDeferred(of *v1beta2.Manifest) *v1beta2.ManifestStatus {
 	d := m.deferred
 	m.deferred = deferred{}
@@ -244,14 +245,15 @@ func isOlder(version, than string) bool {
 	return errA == nil && errB == nil && a < b
 }
 
-// refOf returns the reference of an object in an event. The interest that the event belongs to has the kind of the
-// object.
+// refOf returns the reference of an object in an event. The kind of the object comes from the interest, which is the
+// watch that the event belongs to.
 func refOf(i runtimes.Interest, namespace, name string) apply.Ref {
 	return apply.Ref{Group: i.Resource.Group, Version: i.Resource.Version, Kind: i.Kind,
 		Namespace: namespace, Name: name}
 }
 
-// setExpected records the objects that the runtime should have. Manifests with equal lists share one list in memory.
+// setExpected records the objects that the runtime should have. Manifests with equal lists of objects share one list,
+// to save memory.
 func (m *memory) setExpected(refs []apply.Ref, shared *dedup.Values) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -284,7 +286,7 @@ func (m *memory) restoreChanges(taken changes) {
 	m.changes.retried = m.changes.retried || taken.retried
 }
 
-// history returns the data from the memory and the changes that newPlan needs.
+// history returns what newPlan needs about earlier reconciles: data of this memory, and the changes in the parameter c.
 func (m *memory) history(c changes, auditInterval time.Duration) history {
 	return history{
 		drifted: inventory.Combine(m.drifted(c.objects), slices.Concat(m.conflicts,
@@ -296,8 +298,8 @@ func (m *memory) history(c changes, auditInterval time.Duration) history {
 	}
 }
 
-// drifted returns the objects that other field managers have changed or deleted, sorted. drifted leaves out own writes,
-// and changes of only the status.
+// drifted returns a sorted list of the objects that other field managers have changed or deleted. The list does not
+// contain objects that only the manager has changed, or of which only the status has changed.
 func (m *memory) drifted(objects map[apply.Ref]objectEvent) []apply.Ref {
 	var refs []apply.Ref
 	for ref, e := range objects {
@@ -314,12 +316,14 @@ func (m *memory) drifted(objects map[apply.Ref]objectEvent) []apply.Ref {
 func compareRefs(a, b apply.Ref) int { return strings.Compare(a.String(), b.String()) }
 
 // ownerGrace is the time in which the owner of a shared object can correct a change by another client, before the
-// change counts as a conflict with the owner. The owner usually corrects the change within a second.
+// change counts as a conflict with the owner. The module that owns a shared object usually corrects a change of this
+// object within a second.
 const ownerGrace = time.Minute
 
-// waitForOwners returns the list found without the objects whose owners still have time to correct a change. If the
-// owner of an object has not corrected the change in time, waitForOwners removes the object from the stored progress.
-// So the object is applied again, and the apply request reports the conflict with the owner.
+// waitForOwners returns the objects of the parameter found, except the objects whose owners still have time to correct
+// a change by another client. If the owner of an object has not corrected such a change within ownerGrace,
+// waitForOwners removes the object from the progress in memory. The object is then applied again, and the apply request
+// reports the conflict with the owner.
 func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Drifted {
 	var waiting map[apply.Ref]time.Time
 	found = slices.DeleteFunc(found, func(d apply.Drifted) bool {
@@ -344,8 +348,8 @@ func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Dri
 	return found
 }
 
-// ownersTurnLeft returns the time until the first owner must have corrected its object. The second result is false if
-// no object waits for its owner to correct it.
+// ownersTurnLeft returns the time until ownerGrace ends for the first of the objects in ownersTurn. The second result
+// is false if no object waits for its owner to correct it.
 func (m *memory) ownersTurnLeft(now time.Time) (time.Duration, bool) {
 	left, waits := ownerGrace, false
 	for _, since := range m.ownersTurn {

@@ -134,8 +134,9 @@ func interestOf(ref apply.Ref) runtimes.Interest {
 	return runtimes.Interest{Resource: ref.GVK().GroupVersion().WithResource("kedas"), Kind: ref.Kind}
 }
 
-// TestRestoreChanges checks that the next reconcile handles the changes of a reconcile that did not complete. Newer
-// events about the same objects are kept.
+// TestRestoreChanges checks that a reported change is not lost if the reconcile that handles it fails: the next
+// reconcile handles the change again. If an event about the same object has arrived meanwhile, the event replaces the
+// older change.
 func TestRestoreChanges(t *testing.T) {
 	a, b := apply.Ref{Kind: "ConfigMap", Name: "a"}, apply.Ref{Kind: "ConfigMap", Name: "b"}
 	m := &memory{}
@@ -155,7 +156,7 @@ func TestRestoreChanges(t *testing.T) {
 	}
 }
 
-// TestDrifted checks that own writes and changes of the status do not count as drift.
+// TestDrifted checks that the manager's own writes, and changes of only the status, do not count as drift.
 func TestDrifted(t *testing.T) {
 	ref := func(name string) apply.Ref { return apply.Ref{Version: "v1", Kind: "ConfigMap", Name: name} }
 	m := &memory{}
@@ -170,7 +171,7 @@ func TestDrifted(t *testing.T) {
 	}
 }
 
-// TestMemoryOf checks that a Manifest that was deleted and created again under the same name has a new memory.
+// TestMemoryOf checks that a Manifest does not get the memory of a deleted Manifest with the same name.
 func TestMemoryOf(t *testing.T) {
 	r := &Reconciler{}
 	key := types.NamespacedName{Namespace: "kcp-system", Name: "m"}
@@ -214,8 +215,8 @@ func TestMissedEvents(t *testing.T) {
 	}
 }
 
-// TestWaitForOwners checks that the owner of a shared object has the time ownerGrace to correct a change, and that the
-// change is a conflict after that time.
+// TestWaitForOwners checks that the owner of a shared object has the time ownerGrace to correct a change by another
+// client. After ownerGrace, the change counts as a conflict.
 func TestWaitForOwners(t *testing.T) {
 	shared := apply.Ref{Kind: "ConfigMap", Name: "shared"}
 	found := func() []apply.Drifted {

@@ -18,8 +18,8 @@ import (
 const (
 	// firstPollDelay is the delay between applying a workload and the first read of its readiness.
 	firstPollDelay = 200 * time.Millisecond
-	// noPodsPeriod is a period after the start of an installation. Within noPodsPeriod, the readiness of workloads is
-	// read without their pods, because pods that are so new show no problem yet.
+	// noPodsPeriod is the time after the start of an installation in which the readiness of workloads is read without
+	// their Pods, because Pods that have just been created show no problem yet.
 	noPodsPeriod = 2 * time.Second
 )
 
@@ -75,9 +75,9 @@ func (n *run) expectedPeriod() time.Duration {
 	return firstPollDelay
 }
 
-// findReadiness returns the readiness of the module. Objects whose readiness is known are not read. The custom resource
-// counts only after the other objects are ready. If the known state of an object is not ready, nothing is read: an
-// event of this object is expected soon, and the module cannot be Ready before.
+// findReadiness returns the readiness of the module. Objects whose readiness is known are not read. The state of the
+// custom resource decides about the readiness only after all other objects are ready. If the known state of an object
+// is not ready, nothing is read: an event of this object is expected soon, and the module cannot be Ready before.
 func (n *run) findReadiness(ctx context.Context) (readiness, error) {
 	now, valid := time.Now(), n.validity()
 	objects, resource := n.readinessRefs()

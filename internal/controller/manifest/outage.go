@@ -19,8 +19,9 @@ type outage struct {
 }
 
 // continueWithout decides whether a reconcile continues without the sources, after a step could not read a source. If
-// the desired version is already installed, the reconcile continues, and later reconciles try to read the sources. If
-// the desired version is not installed yet, continueWithout returns the error of the step.
+// the desired version is already installed, the reconcile continues without the sources, and later reconciles try again
+// to read them. If the desired version is not installed yet, continueWithout returns the error of the step that could
+// not read the source.
 func (n *run) continueWithout(err error, isInstalled bool) error {
 	after, isWaiting := loop.WaitDelay(err)
 	if !isInstalled || !isWaiting && !source.IsUnreadable(err) {

@@ -24,7 +24,8 @@ type plan struct {
 	digest  string // digest of all inputs that determine the desired content
 
 	applyAll bool // all objects are applied, because this digest has not been applied completely
-	// drifted are the objects that others have changed or deleted: they are compared, or sent again if applyAll is set.
+	// drifted are the objects that other clients have probably changed or deleted. A reconcile compares these objects
+	// with their desired state, or sends all objects if applyAll is set.
 	drifted    []apply.Ref
 	compareAll bool // all objects are compared, or sent again with applyAll
 }
@@ -42,9 +43,9 @@ type history struct {
 	auditInterval time.Duration
 }
 
-// recentComparisonPeriod is a period after a comparison of all objects; events that are lost in this period cause no
-// further comparison. Events are sometimes lost during an installation, and an installation compares all objects
-// anyway.
+// recentComparisonPeriod is the time after a comparison of all objects in which lost events do not cause another
+// comparison of all objects. Events may be lost during an installation. Such a loss does no harm, because an
+// installation compares all objects anyway.
 const recentComparisonPeriod = time.Minute
 
 // newPlan returns the plan for a Manifest whose sources were resolved.
@@ -142,7 +143,7 @@ func resourceDecides(m *v1beta2.Manifest, flag bool) bool {
 	return decides
 }
 
-// readinessRules returns a text that changes when a readiness rule changes that is not part of the spec.
+// readinessRules returns a text that changes whenever one of the readiness rules outside the spec changes.
 func readinessRules(m *v1beta2.Manifest, flag bool) string {
 	return fmt.Sprint(resourceDecides(m, flag), " ", m.Annotations[v1beta2.AnnotationDrift])
 }
@@ -160,8 +161,8 @@ type readiness struct {
 	message string
 }
 
-// readinessOf summarizes the objects that are not ready. A failed object is more important than an object that is still
-// in progress.
+// readinessOf summarizes the objects that are not ready. If at least one object has failed, the failed objects
+// determine the state and the message, not the objects that are still in progress.
 func readinessOf(waiting []apply.NotReady) readiness {
 	r := readiness{state: v1beta2.StateReady}
 	for _, w := range waiting {

@@ -224,8 +224,9 @@ func TestNewPlanRefusesBadSources(t *testing.T) {
 	}
 }
 
-// TestSumStaysTheSame checks the digest that is stored in the status of all Manifests. If this digest changed for an
-// unchanged spec, an upgrade of the manager would apply all modules again.
+// TestSumStaysTheSame checks that a new version of the manager computes the same digest of the inputs as before. The
+// status of each Manifest stores this digest. A different digest would make the upgraded manager apply all modules
+// again.
 func TestSumStaysTheSame(t *testing.T) {
 	cases := map[string]struct {
 		edit func(*v1beta2.Manifest)

@@ -39,8 +39,8 @@ func (n *run) reportInventory() {
 	}
 }
 
-// report sets the whole status after the last step. report also stores the values that the next reconcile needs in the
-// memory.
+// report sets the whole status after the last step. report also keeps in memory the values that the next reconcile
+// needs.
 func (n *run) report(out loop.Outcome) {
 	s := &n.manifest.Status
 	installed := *s

@@ -12,8 +12,8 @@ import (
 )
 
 // toRetry returns the Manifests that are retried after a person has requested it: the Manifest with the request, or, if
-// the request is on a Kyma, the Manifests of the Kyma that are not Ready. The next reconcile of these Manifests
-// compares all objects and reads the readiness.
+// the request is on a Kyma, the Manifests of the Kyma that are not Ready. The next reconcile of each returned Manifest
+// compares all objects with their desired state, and reads the readiness of the module.
 func (r *Reconciler) toRetry(ctx context.Context, o client.Object) (found []client.Object) {
 	if m, is := o.(*v1beta2.Manifest); is {
 		target.Of(m, r.Runtimes, &r.ControlPlane).Probe()

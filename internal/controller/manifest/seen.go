@@ -17,22 +17,24 @@ import (
 
 // While a module is installed or upgraded, the controller does not poll its workloads and its custom resource. After
 // the controller has sent an object, the agent reports each change of the object in an event, and the event contains
-// the state of the object. A reconcile follows when the last of the module's workloads and its custom resource is
-// ready, or when one of them fails.
+// the state of the object. A reconcile follows when all workloads and the custom resource of the module are ready, or
+// when one of them fails.
 //
-// An event may be lost. So the controller uses a readiness that it has seen only for a short time, and then reads the
-// object. The absence of events never makes an object count as ready.
+// An event may be lost. Therefore the controller relies on the readiness in an event only for a short time. After this
+// time, the controller reads the object. The absence of events never makes an object count as ready.
 
 const (
-	// readyPeriod is the time for which an object counts as ready after it was seen ready, in a runtime with an agent.
+	// readyPeriod is the time for which an object in a runtime with an agent counts as ready after the last event or
+	// read that showed it as ready.
 	readyPeriod = 10 * time.Second
 	// expectedPeriod is the time for which the controller waits for an event of an object that is not ready, in a
-	// runtime with an agent. If no event has arrived within expectedPeriod, the object is read.
+	// runtime with an agent. If no event has arrived within expectedPeriod, the controller reads the object.
 	expectedPeriod = 2 * time.Second
 )
 
-// sending is the value of memory.shown while objects are sent. The same reconcile checks the readiness in the step
-// observe after all objects are sent, so meanwhile only an event about a failure triggers another reconcile.
+// sending is the value of memory.shown while objects are sent. The reconcile that sends the objects checks their
+// readiness at its end, in the step observe. Therefore, while objects are being sent, only an event about a failure
+// triggers another reconcile.
 const sending v1beta2.State = "sending"
 
 // seenState is the readiness of one object as an event, a read or the answer to a PATCH has shown it.
@@ -42,8 +44,8 @@ type seenState struct {
 	readiness readiness
 }
 
-// validity has two times: how long a recorded readiness may be used if the object is ready, and how long if the object
-// is not ready and an event is expected.
+// validity says how long a recorded readiness may be used. The field ready holds for an object that is ready, the field
+// expected for an object that is not ready and whose event is expected.
 type validity struct{ ready, expected time.Duration }
 
 // evaluator is a function that returns the readiness of the module's custom resource. The second result of the function
@@ -100,7 +102,7 @@ func (m *memory) seeLocked(ref apply.Ref, version uint64, r readiness) {
 	}
 }
 
-// keyOf returns the reference without the flags of the inventory.
+// keyOf returns a reference to an object without the fields that are used only in the inventory.
 func keyOf(ref apply.Ref) apply.Ref {
 	return apply.Ref{Group: ref.Group, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}
 }
@@ -143,7 +145,8 @@ func (m *memory) setNeeded(refs []apply.Ref, resource apply.Ref) {
 	}
 }
 
-// startSending records that objects will be sent. After startSending, the states in events are recorded.
+// startSending records that objects will be sent. From then on, the memory records the state of each object that an
+// event reports.
 func (m *memory) startSending() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,7 +154,8 @@ func (m *memory) startSending() {
 }
 
 // startObserving records that the step observe now decides about readiness, with the states that were recorded so far.
-// A later event may make the module ready without being part of this decision, so such an event triggers a reconcile.
+// An event that arrives later is not part of this decision, but may make the module ready. Therefore such an event
+// triggers another reconcile.
 func (m *memory) startObserving() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,8 +178,8 @@ func (m *memory) setShown(state v1beta2.State) {
 }
 
 // dropUsedLocked drops the events of objects whose last recorded state is ready, because the decision that the module
-// is Ready already includes these events. If they were not dropped, an event that arrives during a reconcile would
-// cause another reconcile, which would read the object. The caller must hold mu.
+// is Ready already includes these events. If these events were not dropped, each of them would cause another reconcile,
+// which would read the object again. The caller must hold mu.
 func (m *memory) dropUsedLocked() {
 	isUsed := func(ref apply.Ref, version uint64) bool {
 		s, known := m.seen[keyOf(ref)]

@@ -20,11 +20,11 @@ var (
 	seenResource = apply.Ref{Group: "x.io", Version: "v1", Kind: "Keda", Namespace: "n", Name: "default"}
 )
 
-// watchedValidity is the validity in a runtime with an agent.
+// watchedValidity says how long a recorded readiness may be used in a runtime with an agent.
 var watchedValidity = validity{ready: readyPeriod, expected: expectedPeriod}
 
-// seenEvent returns the event of an agent about a Deployment or the custom resource. The Deployment is available if
-// ready is true. If ready is nil, the event has no state.
+// seenEvent returns the event with which an agent reports a change of a Deployment or of the custom resource. The
+// Deployment is available if ready is true. If ready is nil, the event has no state.
 func seenEvent(ref apply.Ref, version int, ready *bool) runtimes.Event {
 	meta := metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: "u", Generation: 1,
 		ResourceVersion: strconv.Itoa(version),
@@ -66,8 +66,8 @@ func newSeenMemory() *memory {
 	return m
 }
 
-// observe adds an event. For a version of the Deployment that was not read or written yet, observe skips the comparison
-// of the Deployment with its desired state, so only the readiness in the event can trigger a reconcile.
+// observe adds an event. If the event is about a version of the Deployment that was not read or written yet, observe
+// does not compare the Deployment with its desired state. Only the readiness in this event can trigger a reconcile.
 func (m *memory) observe(e runtimes.Event) bool {
 	if e.Interest.Kind != seenWorkload.Kind || m.progress.IsKnownVersion(seenWorkload, "u", e.Object.ResourceVersion) {
 		return m.addEvent(e, "kcp-system/m", seenResource)
@@ -77,8 +77,8 @@ func (m *memory) observe(e runtimes.Event) bool {
 	return m.seeEventLocked(e, seenWorkload, false)
 }
 
-// TestEventsDuringReconcile checks events that arrive during a reconcile. If the reconcile has used the state in an
-// event for its decision, the event causes no read in the next reconcile.
+// TestEventsDuringReconcile checks events that arrive during a reconcile. If the reconcile has already used the state
+// in such an event, the event does not make the next reconcile read the object.
 func TestEventsDuringReconcile(t *testing.T) {
 	yes, no := new(true), new(false)
 	cases := map[string]struct {
@@ -116,8 +116,8 @@ func TestEventsDuringReconcile(t *testing.T) {
 	}
 }
 
-// TestSeenIsDropped checks that the memory of a module that is Ready stores no readiness of objects, whatever events
-// report about these objects.
+// TestSeenIsDropped checks that no readiness of objects is stored for a module that is Ready, whatever events report
+// about these objects.
 func TestSeenIsDropped(t *testing.T) {
 	m := newSeenMemory()
 	for version := 6; version < 9; version++ {

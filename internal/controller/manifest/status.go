@@ -46,12 +46,12 @@ func summarize(m *v1beta2.Manifest, out loop.Outcome, o observed) (state v1beta2
 }
 
 // quietPeriod is a period after the start of an installation or a deletion, in which progress is not saved in the
-// status. The Kyma controller uses a period of the same length (plan.SlowModuleDelay). An installation that ends within
-// quietPeriod costs two writes of the status. A deletion that ends within quietPeriod costs one write.
+// status. The Kyma controller has an equal period, the constant plan.SlowModuleDelay. If an installation ends within
+// quietPeriod, the status is written twice. If a deletion ends within quietPeriod, the status is written once.
 const quietPeriod = 10 * time.Second
 
 // isMinor reports whether the status s need not be saved, because it differs only in the progress of a new installation
-// or a deletion. isMinor returns false after quietPeriod.
+// or a deletion. isMinor returns false if the module has not been Ready for longer than quietPeriod.
 func isMinor(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) bool {
 	if s.State != saved.State || s.ObservedGeneration != saved.ObservedGeneration || notReadyFor > quietPeriod {
 		return false

@@ -12,8 +12,8 @@ import (
 )
 
 // TestIsMinor checks which changes of the status are minor, so that they need not be saved at once. In an installation
-// without problems, only the first and the last change are not minor. A status that users may wait for, or that a
-// restart needs, is never minor.
+// without problems, only the first and the last change are not minor. A change of the status that users may wait for,
+// or that the manager needs after a restart, is never minor.
 func TestIsMinor(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -69,8 +69,9 @@ func TestIsMinor(t *testing.T) {
 	}
 }
 
-// TestIsMinorDeletion checks which changes of the status are minor during a deletion. In a fast deletion, only the
-// first change has to be saved at once. If the deletion is blocked, the status is saved at once.
+// TestIsMinorDeletion checks which changes of the status are minor during a deletion, so that they need not be saved at
+// once. If a deletion ends within quietPeriod, only the first change of the status is saved. If the deletion is
+// blocked, the status is saved at once.
 func TestIsMinorDeletion(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -109,7 +110,7 @@ func TestIsMinorDeletion(t *testing.T) {
 	}
 }
 
-// since sets the condition Ready in a status. The condition has been False for the duration in the parameter d.
+// since sets the condition Ready in a status. The condition Ready has been False for the duration in the parameter d.
 func since(s *v1beta2.ManifestStatus, d time.Duration) {
 	s.Conditions = nil
 	conditionOf(s, v1beta2.ConditionReady, time.Now().Add(-d))

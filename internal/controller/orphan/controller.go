@@ -12,12 +12,12 @@
 // Orphans have three causes: finalizers that were removed by hand, control planes that were restored from a backup, and
 // runtimes that were abandoned and can be reached again.
 //
-// The controller groups objects by the Kyma that they name, whether or not this Kyma exists. Each Kyma has one time
-// slot in each interval. The slot depends only on the name of the Kyma. So the slots are spread over the interval, and
-// a restart does not move them. In the time slot of a Kyma, the controller lists the objects with our label in the
-// runtime, for a fixed list of kinds. The search in one runtime takes about 25 requests, each with a limit on the
-// number of objects. If a Kyma has been missing for missingGracePeriod, the objects that name this Kyma are handled,
-// and then again once in each interval.
+// The controller groups objects by the Kyma that they name, whether or not this Kyma exists. For each Kyma, the search
+// has one time slot in each interval. The slot depends only on the name of the Kyma. So the slots are spread over the
+// interval, and a restart does not move them. In the time slot of a Kyma, the controller lists the objects with our
+// label in the runtime, for a fixed list of kinds. The search in one runtime takes about 25 requests, each with a limit
+// on the number of objects. If a Kyma has been missing for missingGracePeriod, the objects that name this Kyma are
+// handled, and then again once in each interval.
 //
 // Orphans are reported in events and counted in the metric lifecycle_mgr_orphans. Orphans are deleted only if
 // Options.Cleanup is set:
@@ -35,8 +35,9 @@
 //
 // The controller does not search for custom resources, because they are deleted with their CRD. The controller does not
 // compare inventories with a runtime, because the Manifest controller compares them. The controller never changes an
-// object without our label. The controller never changes an object of another control plane, which has another
-// namespace. The controller never changes a catalog entry that the field manager of the catalog has not written.
+// object without our label. The controller never changes an object of another control plane: such an object names a
+// Manifest in another namespace. The controller never changes a catalog entry that the field manager of the catalog has
+// not written.
 package orphan
 
 import (
@@ -182,7 +183,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: max(m.due.Sub(now), time.Millisecond)}, nil
 }
 
-// memoryOf returns the memory of a Kyma. Only one reconcile at a time uses the memory of a Kyma.
+// memoryOf returns the data that the process keeps about a Kyma between reconciles. The data needs no lock, because
+// only one reconcile at a time uses it.
 func (r *Reconciler) memoryOf(kyma string) *memory {
 	return r.memories.GetOrCreate(kyma, func() *memory { return &memory{counted: map[string]int{}} })
 }

@@ -29,7 +29,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// newReconciler returns a Reconciler with a control plane that has these objects, and the events that it records.
+// newReconciler returns a Reconciler whose control plane contains the given objects, and the recorder of its events.
 func newReconciler(t *testing.T, host string, o Options, objects ...client.Object) (*Reconciler, *events.FakeRecorder) {
 	t.Helper()
 	s := runtime.NewScheme()

@@ -58,8 +58,8 @@ var catalogKinds = []schema.GroupVersionKind{
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
 }
 
-// newSource returns an empty object whose kind is that of the source of a catalog entry: the object in the control
-// plane that was copied. newSource returns nil for an entry outside of the namespace of the catalog.
+// newSource returns an empty object of the same kind as the object in the control plane that a catalog entry was copied
+// from. If the catalog entry is not in the namespace of the catalog copy, newSource returns nil.
 func newSource(f *apply.ObjectMetadata) client.Object {
 	switch {
 	case f.Namespace != v1beta2.RuntimeNamespace:

@@ -154,9 +154,10 @@ func ignoreRuntimeErrors(err error) error {
 	return err
 }
 
-// findOrphans returns the objects of the given kinds in a runtime that have our label and whose source does not exist.
-// The parameter source is a function that returns the name and the kind of the source of an object in the control
-// plane. If the kind that source returns is nil, the object cannot be an orphan.
+// findOrphans returns the objects of the given kinds in a runtime that have our label, and whose source in the control
+// plane does not exist. The source of a module's object is its Manifest; the source of a catalog entry is the object
+// that it was copied from. The function in the parameter source returns the name and the kind of this source. If the
+// returned kind is nil, the object cannot be an orphan.
 func (r *Reconciler) findOrphans(
 	ctx context.Context, rt *runtimes.Runtime, kinds []schema.GroupVersionKind,
 	source func(*apply.ObjectMetadata) (types.NamespacedName, client.Object),
@@ -190,8 +191,8 @@ func (r *Reconciler) findOrphans(
 	return orphans, nil
 }
 
-// writtenByCatalog returns those of the entries that the field manager of the catalog has written. Other entries have
-// our label only because somebody has copied an entry with its labels.
+// writtenByCatalog returns the catalog entries that the field manager of the catalog has written. A catalog entry of
+// another field manager has our label only because somebody has copied an entry with its labels.
 func writtenByCatalog(ctx context.Context, rt *runtimes.Runtime, entries []apply.Ref) ([]apply.Ref, error) {
 	var ours []apply.Ref
 	for _, ref := range entries {

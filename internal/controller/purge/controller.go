@@ -8,12 +8,12 @@
 //
 // # How it works
 //
-// The Kyma and Manifest controllers delete in an order that loses no data. The two controllers wait until users have
-// deleted their custom resources, and until operators have removed their finalizers. If a Kyma still exists at the end
-// of its grace period, its deletion is probably blocked. The grace period starts when the first Manifest of the Kyma is
-// deleted. The grace period may start later than the deletion of the Kyma, because only a limited number of Kymas are
-// deleted at the same time. At the end of the grace period, the purge controller handles each Manifest that is being
-// deleted in these steps:
+// The Kyma and Manifest controllers delete in an order that loses no data. Both controllers wait until users have
+// deleted their custom resources, and until the operators of modules have removed their finalizers. If a Kyma still
+// exists at the end of its grace period, its deletion is probably blocked. The grace period starts when the first
+// Manifest of the Kyma is deleted. The grace period may start later than the deletion of the Kyma, because only a
+// limited number of Kymas are deleted at the same time. At the end of the grace period, the purge controller handles
+// each Manifest that is being deleted in these steps:
 //
 //	1  read the objects of the inventory, to determine which of them exist
 //	2  delete the custom resources of the CRDs in the inventory, and the module's own custom resource
@@ -23,13 +23,13 @@
 //
 // In steps 1 to 3, the purge controller does not change the module's operator. While custom resources exist, the
 // Manifest controller keeps their operator running, and would restore an operator that the purge controller has
-// deleted. In step 4, the purge controller annotates the Manifest (v1beta2.AnnotationPurged). The Manifest controller
-// does not restore the operator of a Manifest with this annotation. In step 5, the purge controller and the Manifest
-// controller delete the same objects, which is harmless. If an object cannot be deleted, for example because of a
-// finalizer of another component, the deletion of the other objects continues.
+// deleted. In step 4, the purge controller annotates the Manifest (v1beta2.AnnotationPurged). If a Manifest has the
+// annotation AnnotationPurged, the Manifest controller does not restore its operator. In step 5, the purge controller
+// and the Manifest controller delete the same objects, which is harmless. If an object cannot be deleted, for example
+// because of a finalizer of another component, the deletion of the other objects continues.
 //
-// [Tombstones] does the same for Kymas that no longer exist: their deletion was given up while the runtime was
-// unreachable.
+// [Tombstones] purges modules of Kymas that no longer exist: the manager gave up the deletion of such a Kyma while its
+// runtime was unreachable.
 //
 // Deleted objects are reported in events of the Kyma, in the metric lifecycle_mgr_purged_objects_total, and in the log.
 //
@@ -135,8 +135,8 @@ func New(o Options) (*Reconciler, error) {
 	return &Reconciler{Options: o, name: "Purge"}, nil
 }
 
-// manifestIndex is the name of the index of Manifests that are being deleted, by the name of their Kyma. The index is
-// empty while no Manifest is being deleted.
+// manifestIndex is the name of the index that finds, by the name of a Kyma, those of its Manifests that are being
+// deleted.
 const manifestIndex = "purge.manifests"
 
 // Register adds the controller and its index to a manager.
@@ -226,7 +226,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // removeFormerFinalizer removes the finalizer that early releases of the Kyma project's lifecycle-manager set on every
 // Kyma. As long as the Kyma controller has not removed its own finalizer, removeFormerFinalizer does nothing. This
-// project does not set the finalizer FinalizerPurge, and no other controller removes it.
+// project never sets that finalizer, FinalizerPurge, and no other controller of this project removes it.
 func (n *run) removeFormerFinalizer(ctx context.Context) error {
 	if controllerutil.ContainsFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil
@@ -322,8 +322,8 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// requeueAt requests a reconcile at the given time or earlier. If several times are requested, the earliest one is
-// used.
+// requeueAt requests a reconcile at the given time or earlier. If requeueAt is called with several points in time, the
+// earliest one is used.
 func (n *run) requeueAt(at time.Time) {
 	if n.next.IsZero() || at.Before(n.next) {
 		n.next = at
@@ -350,8 +350,8 @@ func (n *run) requeueSince(begin time.Time) error {
 	return loop.RecheckAfter(max(after, time.Millisecond))
 }
 
-// memoryOf returns the data that stays in memory for the Kyma between reconciles. If the connection was replaced,
-// memoryOf drops all data except the reported texts.
+// memoryOf returns the data that stays in memory for the Kyma between reconciles. If the connection to the runtime was
+// replaced, memoryOf drops all data except the texts of the blockers that were already reported in events.
 func (n *run) memoryOf(rt *runtimes.Runtime) *memory {
 	m := n.memories.Update(n.kyma.Name, func(old *memory) *memory {
 		if old != nil && old.runtime == rt {

@@ -194,8 +194,8 @@ func (s *server) has(path string) bool {
 	return s.objects[path] != nil
 }
 
-// newReconciler returns a Reconciler with a control plane that has these objects, a runtime, and the events that it
-// records.
+// newReconciler returns a Reconciler, and the recorder of its events. The control plane contains the objects in the
+// parameter objects, and the parameter s is the API server of the runtime.
 func newReconciler(t *testing.T, s *server, o Options, objects ...client.Object) (*Reconciler, *events.FakeRecorder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -450,7 +450,8 @@ func TestFailingWebhooksArePurged(t *testing.T) {
 	if e := takeEvents(recorder); e != nil || s.has(hookPath) {
 		t.Errorf("recorded %q, want nothing", e)
 	}
-	// When the webhook is not called any more, the purge continues, and deletions are not reported a second time.
+	// When the API server no longer calls the deleted webhook, the purge continues. No event reports the deletion of
+	// the webhook configuration a second time.
 	s.hook = ""
 	r.reconcile(t)
 	if e := takeEvents(recorder); len(e) != 2 || strings.Contains(e[1], "Webhook") ||

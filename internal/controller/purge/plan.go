@@ -104,7 +104,8 @@ type kind struct {
 }
 
 // mayPurge reports whether a custom resource of this kind may be purged. If only the modules' own custom resources may
-// be purged, k.only lists them. The references in k.only have a namespace even if the kind is cluster-scoped.
+// be purged, k.only lists them. The references in k.only come from Manifests and have a namespace even if the kind is
+// cluster-scoped, so mayPurge ignores their namespace for cluster-scoped objects.
 func (k *kind) mayPurge(r apply.Ref) bool {
 	return k.protected == "" && (k.only == nil || slices.ContainsFunc(k.only, func(only apply.Ref) bool {
 		if r.Namespace == "" {
@@ -213,8 +214,8 @@ const (
 	actionRemoveFinalizers               // remove the finalizers of the custom resource
 )
 
-// actionFor returns the action for a custom resource, and in the result recheck the time at which the custom resource
-// has to be checked again. The result recheck is zero if no check at a certain time is needed. The first row that
+// actionFor returns the action for a custom resource. The result recheck is the point in time at which the custom
+// resource has to be checked again, or the zero time if no further check has to be scheduled. The first row that
 // matches decides the action:
 //
 //	1  the custom resource must not be purged              none
@@ -224,8 +225,8 @@ const (
 //	5  the grace period is 0                               wait: finalizers are never removed
 //	6  otherwise                                           remove finalizers
 //
-// The clock of the runtime may be ahead of the clock of this process, so a deletion time may be in the future. If the
-// deletion time of an object is in the future, actionFor assumes that finalizerGracePeriod is over.
+// The clock of the runtime may be ahead of the clock of this process, so a deletion time may be in the future. For such
+// an object, actionFor assumes that finalizerGracePeriod is over, so that a wrong clock does not block the purge.
 func (k *kind) actionFor(found *apply.ObjectMetadata, now time.Time, grace time.Duration) (
 	do action, recheck time.Time) {
 	period := min(grace, finalizerGracePeriod)

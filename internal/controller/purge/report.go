@@ -17,8 +17,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// reportRest is for a Manifest that no longer exists: it reports the remaining objects as deleted, because the Manifest
-// controller has deleted them.
+// reportRest reports the deletion of the objects of a Manifest that no longer exists, as far as no event has reported
+// it yet. These objects are deleted, because the Manifest controller deletes all objects before it releases the
+// Manifest.
 func (n *run) reportRest(ctx context.Context, t *target) {
 	if t.begun {
 		n.reportDeleted(ctx, t, t.existing)

@@ -37,9 +37,9 @@ import (
 
 // TombstoneOptions are the options of Tombstones.
 type TombstoneOptions struct {
-	// Options are the options that Tombstones shares with the purge. The field Grace of these Options is the time
-	// between the deletion of custom resources and the removal of their finalizers, at most finalizerGracePeriod. If
-	// Grace is 0, finalizers are never removed.
+	// Options are the options that Tombstones shares with the purge. The field Grace in these options limits the time
+	// between the deletion of custom resources and the removal of their finalizers, which otherwise is
+	// finalizerGracePeriod. If Grace is 0, finalizers are never removed.
 	Options
 	// Held is the cache of the ConfigMaps that store tombstones.
 	Held cache.Cache
@@ -53,10 +53,10 @@ type TombstoneOptions struct {
 }
 
 // Tombstones completes deletions that were given up, as soon as their runtimes can be reached again. A tombstone
-// (package tombstone) replaces the Kyma and its Manifests, which no longer exist. Tombstones does not wait for users to
-// delete their custom resources. Operators have the time finalizerGracePeriod to remove their finalizers. Tombstones
-// deletes the same objects as a purge. When all modules are deleted, Tombstones deletes the objects in the runtime that
-// do not belong to modules.
+// (package tombstone) replaces the Kyma and its Manifests, which no longer exist. Unlike the purge of an existing Kyma,
+// this controller does not wait for users to delete their custom resources. Operators have the time
+// finalizerGracePeriod to remove their finalizers. Tombstones deletes the same objects as a purge. When all modules are
+// deleted, Tombstones deletes the objects in the runtime that do not belong to modules.
 //
 // The first matching row decides the action for a tombstone:
 //
@@ -221,7 +221,8 @@ func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 const unreachableRetryDelay = 30 * time.Second
 
 // connect gets the connection to the runtime. connect verifies that the runtime still belongs to the Kyma of the
-// tombstone. No other controller verifies the owner of this runtime, because its Kyma does not exist any more.
+// tombstone. For an existing Kyma, the Kyma controller verifies to which Kyma and control plane the runtime belongs;
+// the Kyma of a tombstone does not exist any more.
 func (n *tombstoneRun) connect(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
@@ -299,8 +300,8 @@ func refOf(r v1beta2.Resource) apply.Ref {
 		Name: r.Name, Keep: r.Keep || r.Adopted, Adopted: r.Adopted}
 }
 
-// deleteFromRuntime waits until the objects of the modules are deleted. When the objects of the modules are deleted,
-// deleteFromRuntime deletes the objects in the runtime that do not belong to modules.
+// deleteFromRuntime waits until the objects of the modules are deleted. After the objects of the modules have been
+// deleted, deleteFromRuntime deletes the objects of the manager that do not belong to modules, such as our CRDs.
 func (n *tombstoneRun) deleteFromRuntime(ctx context.Context) error {
 	if !n.areModulesDeleted() {
 		return nil

@@ -69,7 +69,8 @@ func accessTo(t *testing.T, host string) *corev1.Secret {
 		Labels: map[string]string{v1beta2.LabelKymaName: "k"}}, Data: map[string][]byte{"config": data}}
 }
 
-// tombstoneOf returns the tombstone of the Kyma k: with the module of a Manifest, the Kyma in the runtime, and its CRD.
+// tombstoneOf returns the tombstone of the Kyma k. The tombstone lists the objects of one module, the Kyma in the
+// runtime, and the CRD of Kymas.
 func tombstoneOf(t *testing.T) *corev1.ConfigMap {
 	t.Helper()
 	of := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k", UID: "u"}}

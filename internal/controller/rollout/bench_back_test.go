@@ -24,9 +24,9 @@ func (m *memory) Create(_ context.Context, o client.Object, _ ...client.CreateOp
 	return nil
 }
 
-// goneBad returns a fleet of n runtimes whose rollout was halted. In every tenth runtime, version 2.0.0 was ordered. Of
-// the runtimes with version 2.0.0, every twentieth has failed. The version declares that a downgrade is possible, and a
-// person has set the channel back to 1.0.0.
+// goneBad returns a fleet of n runtimes whose rollout was halted. The rollout has set version 2.0.0 in the Manifest of
+// every tenth runtime. Of the runtimes with version 2.0.0, every twentieth has failed. The version declares that a
+// downgrade is possible, and a person has set the channel back to 1.0.0.
 func goneBad(n int) *memory {
 	m := &memory{objects: map[reflect.Type]map[string]client.Object{}, lists: largeFleet(n).lists,
 		writes: map[string]int{}}
@@ -73,8 +73,8 @@ func bad(o *v1beta2.Manifest, fails bool) {
 
 // BenchmarkTakeBack measures how runtimes with a bad version are taken back, without API servers. Between two
 // reconciles of the coordinator, simulated controllers complete the updates of the admitted runtimes. The benchmark
-// fails if any other runtime gets another version, or if a runtime that works is admitted before the runtimes that
-// fail.
+// fails if a runtime without the bad version gets another version, or if a runtime that works is admitted before the
+// runtimes that fail.
 func BenchmarkTakeBack(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprintf("%d-of-%d", n/10, n), func(b *testing.B) {

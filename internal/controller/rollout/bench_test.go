@@ -211,8 +211,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// BenchmarkSlim measures the memory of an object in the cache that the coordinator has of all Kymas and Manifests. Only
-// a replica with shards has this cache besides the cache of its own runtimes.
+// BenchmarkSlim measures how much memory one Kyma or Manifest needs in the coordinator's cache of the whole fleet. With
+// shards, a replica has this cache besides the cache of its own runtimes.
 func BenchmarkSlim(b *testing.B) {
 	for of, list := range largeFleet(100).lists {
 		b.Run(of.Elem().Name(), func(b *testing.B) {

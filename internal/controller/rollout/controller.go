@@ -21,8 +21,8 @@
 // controllers of all replicas act on the status of the ModuleRollout.
 //
 // While a rollout is under way, a module is reconciled at most once in [Period], however many runtimes change. Only the
-// failure that halts a rollout does not wait, see package failurebudget. Without an active rollout, changes of Kymas
-// and Manifests cause no reconcile.
+// failure that halts a rollout causes a reconcile before the Period is over, see package failurebudget. Without an
+// active rollout, changes of Kymas and Manifests cause no reconcile.
 //
 // # What it does not do
 //
@@ -66,8 +66,8 @@ import (
 // Period is the shortest time between two reconciles of a module, and so between two writes of a status.
 const Period = 2 * time.Second
 
-// settleDelay is the time that a new version has to stay in a channel before a rollout is made, so that two moves
-// within seconds become one.
+// settleDelay is how long a new version has to stay in a channel before its rollout is created, so that two moves of
+// the channel within seconds become one rollout.
 const settleDelay = 5 * time.Second
 
 // moduleIndex finds Manifests by the name of their module.
@@ -75,15 +75,15 @@ const moduleIndex = "rollout.module"
 
 // Options are the dependencies and settings of the coordinator.
 type Options struct {
-	// Client reads ModuleReleaseMetas, ModuleRollouts and RolloutPolicies from the cache, and writes. A read returns
-	// the client's own writes.
+	// Client reads ModuleReleaseMetas, ModuleRollouts and RolloutPolicies from the cache, and writes to the API server.
+	// A read waits until the cache has the client's own writes.
 	Client client.Client
 	// Live reads ModuleReleaseMetas from the API server, with their managed fields. If the field Live is nil, the
 	// coordinator applies no promotion, and records moves of channels without the name of a user.
 	Live client.Reader
 	// Fleet has the Kymas and Manifests of all runtimes.
 	Fleet cache.Cache
-	// Namespace is the namespace of all objects.
+	// Namespace is the namespace of the catalog, the rollouts, the Kymas and the Manifests.
 	Namespace string
 	// Catalog returns the catalog with which requests are resolved. The second result is a function that returns the
 	// error of a failed read of the catalog.
@@ -100,8 +100,8 @@ type Options struct {
 	// MaxUpdating is the largest number of runtimes that all rollouts with stages update at the same time. 0 means that
 	// only the policies limit the number.
 	MaxUpdating int
-	// GateAllow are prefixes of addresses that gates may call. If the list is empty, a gate that needs a request never
-	// passes.
+	// GateAllow are prefixes of the addresses to which gates may send requests. If GateAllow is empty, no query or
+	// webhook gate passes.
 	GateAllow []string
 	// Events records events on ModuleRollouts. nil means that none are recorded.
 	Events events.EventRecorder
@@ -221,8 +221,8 @@ func (r *Reconciler) allModules(ctx context.Context, _ client.Object) []reconcil
 }
 
 // onFleet returns the handler for changes of Kymas and Manifests. Only modules with an active rollout are reconciled:
-// after the first change without a delay, and then at most once per [Period]. The failure that exceeds the limit of a
-// stage causes a reconcile without a delay.
+// at once after the first change, and then at most once per [Period]. The failure that exceeds the limit of a stage
+// causes a reconcile without a delay.
 func (r *Reconciler) onFleet() handler.TypedEventHandler[client.Object, reconcile.Request] {
 	enqueue := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
 		for _, module := range r.activeModulesOf(o) {
@@ -348,8 +348,9 @@ func (r *Reconciler) untilPass(module string) time.Duration {
 	return max(0, Period-time.Since(r.lastPass[module]))
 }
 
-// pace returns the delay of a reconcile of a module. The delay ensures that a module with an active rollout is
-// reconciled at most once per Period, and once more if a failure may halt a rollout.
+// pace returns the delay of a reconcile of a module. With this delay, a module with an active rollout is reconciled at
+// most once per Period. If a failure exceeds the limit of a stage, there is no delay, because the failure may halt the
+// rollout.
 func (r *Reconciler) pace(module string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

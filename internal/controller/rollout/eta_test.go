@@ -48,7 +48,7 @@ func (f *fleet) planned(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy,
 }
 
 // TestExpectedStages checks that the status of a rollout has the times at which the planner expects its stages to begin
-// and to end, until the rollout is paused or has ended. A restart of the manager writes nothing.
+// and to end, until the rollout is paused or has ended. After a restart, the manager does not write the status again.
 func TestExpectedStages(t *testing.T) {
 	policy := onePolicy()
 	policy.Spec.Stages = []v1beta2.RolloutStage{{Name: "half", Percent: 50, MinCount: 1,
@@ -115,8 +115,8 @@ func TestExpectedStages(t *testing.T) {
 	}
 }
 
-// TestExpectedStagesStay checks that, while nothing happens, the expected times of stages change only together with the
-// expected end of the rollout, also after restarts of the manager.
+// TestExpectedStagesStay checks that the expected times of stages cause no status writes of their own. While no runtime
+// changes, these times change only together with the expected end of the rollout, even if the manager restarts.
 func TestExpectedStagesStay(t *testing.T) {
 	policy := onePolicy()
 	policy.Spec.Stages = []v1beta2.RolloutStage{{Name: "half", Percent: 50, MinCount: 1,

@@ -27,7 +27,7 @@ func TestFailureBeyondBudget(t *testing.T) {
 		f := newFleet(t, append(objects(5), policy)...)
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer q.ShutDown()
-		// change makes a change of a Manifest, and reports whether the module is reconciled without a delay.
+		// change changes a Manifest, and reports whether the change makes the module be reconciled at once.
 		change := func(runtime int, state v1beta2.State) bool {
 			was, is := &v1beta2.Manifest{}, &v1beta2.Manifest{}
 			name := fmt.Sprintf("runtime-%d", runtime)

@@ -105,7 +105,7 @@ func isWorse(a, b v1beta2.RolloutPhase) bool {
 	return slices.Index(order, a) > slices.Index(order, b)
 }
 
-// read fills the pass with policies, rollouts and the catalog from the cache.
+// read reads the policies, the rollouts and the catalog for this reconcile from the cache.
 func (p *pass) read(ctx context.Context) error {
 	in := client.InNamespace(p.Namespace)
 	var policies v1beta2.RolloutPolicyList
@@ -132,8 +132,9 @@ func (p *pass) read(ctx context.Context) error {
 	return nil
 }
 
-// endStrays ends active rollouts that no channel names. endStrays reads the status of the release from the API server,
-// because the cache may have a rollout before it has the status that names the rollout: this is a conflict.
+// endStrays ends active rollouts that no channel names. The cache may have a new rollout before it has the status of
+// the release that names the rollout. Therefore endStrays first reads the release from the API server. If the release
+// in the cache is older, endStrays returns a conflict error and ends no rollout.
 func (p *pass) endStrays(ctx context.Context, strays ...rollout.Stray) error {
 	if len(strays) == 0 {
 		return nil
@@ -376,7 +377,7 @@ func (p *pass) rollout(name string) *v1beta2.ModuleRollout {
 	return nil
 }
 
-// lastRevision returns the highest revision of the rollouts of a channel that exist.
+// lastRevision returns the highest revision among the existing rollouts of a channel.
 func (p *pass) lastRevision(of string) int64 {
 	last := int64(0)
 	for i := range p.rollouts {
@@ -555,7 +556,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 // gateInterval is the interval at which gates that need a request are read.
 const gateInterval = 30 * time.Second
 
-// readGates reads the gates of the current stage that need a request, if the soak is over.
+// If the soak of the current stage is over, readGates reads those of its gates that need a request.
 func (p *pass) readGates(ctx context.Context, r *v1beta2.ModuleRollout) map[string]v1beta2.RolloutGateStatus {
 	s := &r.Status.Stage
 	if s.SoakUntil.IsZero() || p.now.Before(s.SoakUntil.Time) || int(s.Index) >= len(r.Spec.Stages) {

@@ -13,10 +13,11 @@ import (
 )
 
 // preflightOf returns whether the version of a rollout can be installed. The digest of a version that has passed is in
-// the status of the rollout. After a restart of the manager, the version is read again, because the registry may have
-// failed, and the manager has lost its copy of the version. While that is not known, the rollout continues, but admits
-// no further runtime (IsRunning). A version that was changed since it has passed is read again, too, and holds the
-// rollout until it has passed. The ModuleTemplate is checked each time, because a person may withdraw it.
+// the status of the rollout. A restarted manager has lost its copy of the version, and cannot know whether the registry
+// still has the version. Therefore it checks the version again. Until this check has ended, the field IsRunning of the
+// result is true: the rollout continues, but admits no further runtime. A version whose content was changed after it
+// had passed is checked again, and holds the rollout until it passes again. The ModuleTemplate is checked each time,
+// because a person may withdraw it.
 func (p *pass) preflightOf(ctx context.Context, r *v1beta2.ModuleRollout) preflight.Result {
 	is := p.preflight(ctx, r.Spec.From, r.Spec.To)
 	if r.Status.Content == "" {

@@ -21,8 +21,8 @@ import (
 // notifyInterval is the time after which a webhook that did not answer is notified again.
 const notifyInterval = 5 * time.Minute
 
-// promote judges the promotions between the channels of the module, and records the results in the next statuses of the
-// channels. promote returns the promotions that move a channel now.
+// promote decides which promotions between the channels of the module are due, and records the results in the parameter
+// statuses, the statuses of the channels that will be written. promote returns the promotions that move a channel now.
 func (p *pass) promote(ctx context.Context, statuses []v1beta2.ChannelStatus) []*v1beta2.ChannelStatus {
 	var moves []*v1beta2.ChannelStatus
 	next := p.release.DeepCopy()
@@ -127,8 +127,8 @@ func (p *pass) propose(ctx context.Context, to string, was *v1beta2.ChannelPromo
 }
 
 // applyPromotion moves a channel to the promoted version. The request of applyPromotion sets, and its field manager
-// owns, only the version of the channel. The API server refuses the request if the release has changed since the
-// promotion was judged.
+// owns, only the version of the channel. If the ModuleReleaseMeta has changed since promote decided about the
+// promotion, the API server refuses the request.
 func (p *pass) applyPromotion(ctx context.Context, s *v1beta2.ChannelStatus) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": p.release.Name, "namespace": p.release.Namespace,

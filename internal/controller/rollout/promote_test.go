@@ -20,8 +20,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// promoted returns a fleet in which version 2.0.0 of channel fast may be promoted to channel regular. The named field
-// manager has written the channels.
+// promoted returns a fleet in which version 2.0.0 of channel fast may be promoted to channel regular. The promotion has
+// the given mode and, if the parameter webhook is not empty, a webhook as its gate.
 func promoted(t *testing.T, mode v1beta2.PromotionMode, webhook string) *fleet {
 	t.Helper()
 	all := objects(2)
@@ -42,7 +42,7 @@ func promoted(t *testing.T, mode v1beta2.PromotionMode, webhook string) *fleet {
 	return f
 }
 
-// own writes the channels of the release as a field manager.
+// own applies the channels of the release with the given field manager, which then owns them.
 func (f *fleet) own(manager, fast, regular string) {
 	f.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{
@@ -105,8 +105,8 @@ func TestPropose(t *testing.T) {
 	}
 }
 
-// TestApply checks that the manager applies the entry of the channel if klm owns it. An entry of another owner is not
-// changed, and the status has the reason.
+// TestApply checks that the manager moves a channel by a promotion only if klm is the field manager that owns the entry
+// of the channel. An entry of another field manager is not changed, and the status has the reason.
 func TestApply(t *testing.T) {
 	f := promoted(t, v1beta2.PromotionApply, "")
 	f.own("argocd", "2.0.0", "1.0.0")

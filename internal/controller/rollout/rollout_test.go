@@ -134,8 +134,8 @@ func (f *fleet) move(version string) {
 	}
 }
 
-// order changes a Manifest in the way in which the Kyma and Manifest controllers change it after a runtime was
-// admitted. The Kyma and Manifest controllers do not run in the tests of this package.
+// order changes a Manifest as the Kyma and Manifest controllers do after its runtime was admitted. The Kyma and
+// Manifest controllers do not run in the tests of this package.
 func (f *fleet) order(kyma, version string, state v1beta2.State) {
 	f.Helper()
 	m := &v1beta2.Manifest{}
@@ -194,7 +194,8 @@ func onePolicy() *v1beta2.RolloutPolicy {
 			Stages: []v1beta2.RolloutStage{{Name: "all"}}}}
 }
 
-// TestMoveIsRecorded checks a move without a policy: the move is recorded, and no runtime has to be admitted.
+// TestMoveIsRecorded checks that the move of a channel to another version without a RolloutPolicy is recorded, and that
+// no runtime has to be admitted.
 func TestMoveIsRecorded(t *testing.T) {
 	f := newFleet(t, objects(3)...)
 	f.pass()
@@ -238,9 +239,9 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestRiskWithKubernetesVersion checks for which runtimes a known risk of a version is a blocker: the risk applies to
-// the runtime, or the version of Kubernetes in the runtime is not known. The test uses objects as the cache of the
-// whole fleet stores them.
+// TestRiskWithKubernetesVersion checks that a known risk of a version blocks the runtimes to which the risk applies,
+// and the runtimes whose version of Kubernetes is not known. The Kymas in the test have only the fields that the cache
+// of the whole fleet stores.
 func TestRiskWithKubernetesVersion(t *testing.T) {
 	all := append(objects(3), onePolicy())
 	versions := map[string]string{"runtime-0": "v1.30.1", "runtime-1": "v1.31.0", "runtime-2": ""}
@@ -338,8 +339,8 @@ func TestMaxUpdating(t *testing.T) {
 	}
 }
 
-// TestRefusedRequest checks that a runtime that requests a pinned version or another channel takes no part in the
-// rollout, even while the request is refused and the Manifest still has the channel.
+// TestRefusedRequest checks that a runtime takes no part in the rollout of a channel if it requests a pinned version or
+// another channel. This holds even if the request was refused, so that the Manifest still has the former channel.
 func TestRefusedRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		request, reason string
@@ -439,8 +440,8 @@ func TestSuperseded(t *testing.T) {
 	}
 }
 
-// TestPreflight checks that no runtime begins before the version is verified and rendered, that this is done once in
-// each process of the manager, and that the pass does not wait for it.
+// TestPreflight checks that no runtime begins before the version has been verified and rendered. Each process of the
+// manager verifies and renders the version once, and the reconcile of the coordinator does not wait meanwhile.
 func TestPreflight(t *testing.T) {
 	f := newFleet(t, append(objects(3), onePolicy())...)
 	results := make(chan error, 1)
@@ -774,7 +775,7 @@ func (f *fleet) once(module string) {
 	}
 }
 
-// otherRollout returns an active rollout with stages of module other, while the tests roll out module keda.
+// otherRollout returns an active rollout of the module named other. The tests themselves roll out the module keda.
 func otherRollout() *v1beta2.ModuleRollout {
 	return &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other-fast-r2"},
 		Spec: v1beta2.ModuleRolloutSpec{Module: "other", Channel: "fast", From: "1.0.0", To: "2.0.0", Revision: 2,
@@ -783,8 +784,8 @@ func otherRollout() *v1beta2.ModuleRollout {
 		Status: v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutUpdating}}
 }
 
-// TestRemovedChannel checks that a rollout ends if its channel was removed during a restart, and that no runtime waits
-// for it.
+// TestRemovedChannel checks that a rollout ends if its channel was removed while the manager restarted, and that no
+// runtime waits for this rollout.
 func TestRemovedChannel(t *testing.T) {
 	other := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"},
 		Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "other"}}
@@ -802,8 +803,9 @@ func TestRemovedChannel(t *testing.T) {
 	}
 }
 
-// TestOtherFlights checks that after a restart the updates of all other rollouts count in the limits at once: rollouts
-// of other modules and of other channels of the same module, even if such a rollout cannot be computed.
+// TestOtherFlights checks that, right after a restart, the limits on parallel updates include the updates of all other
+// rollouts: rollouts of other modules, and of other channels of the same module. A rollout counts even if its next
+// status cannot be computed.
 func TestOtherFlights(t *testing.T) {
 	marked := func(name string, m *v1beta2.Manifest, state v1beta2.State) *v1beta2.Manifest {
 		m.Annotations = map[string]string{v1beta2.AnnotationRollout: name + "/all",
@@ -899,9 +901,9 @@ func TestFleetLimit(t *testing.T) {
 	}
 }
 
-// TestInterrupted checks what happens to a rollout if the coordinator that created it ended before it recorded the
-// rollout in the status of the release: the next coordinator adopts the rollout if it would create the same one,
-// otherwise the rollout ends with the reason.
+// TestInterrupted checks the case that a coordinator ended after it created a rollout, and before it recorded the
+// rollout in the status of the ModuleReleaseMeta. If the next coordinator would create the same rollout, it adopts the
+// existing one. If not, the next coordinator ends the rollout, and the status of the rollout has the reason.
 func TestInterrupted(t *testing.T) {
 	interrupted := func(t *testing.T) *fleet {
 		f := newFleet(t, append(objects(3), onePolicy())...)
@@ -1002,8 +1004,8 @@ func (f *fleet) rollouts() []v1beta2.ModuleRollout {
 	return all.Items
 }
 
-// TestClockIsSet checks that the observation of a stage begins again after somebody has set the clock of the manager
-// forward, and that this is recorded once.
+// TestClockIsSet checks that the soak of a stage begins again after somebody has set the clock of the manager forward,
+// and that the status records the change of the clock once.
 func TestClockIsSet(t *testing.T) {
 	policy := onePolicy()
 	policy.Spec.Stages[0].Soak.Duration = time.Hour
@@ -1020,7 +1022,8 @@ func TestClockIsSet(t *testing.T) {
 	if r.Status.Phase != v1beta2.RolloutSoaking {
 		t.Fatalf("the first stage: %+v", r.Status)
 	}
-	// The stage was proven two hours ago by the present clock, and a minute ago by the one before.
+	// The stage was proven two hours ago according to the clock that was set forward, but just now according to the
+	// clock before the change.
 	r.Status.Stage.StartedAt.Time = time.Now().Add(-2 * time.Hour)
 	r.Status.Stage.ProvenAt = r.Status.Stage.StartedAt
 	r.Status.Stage.SoakUntil.Time = time.Now().Add(-time.Hour)
@@ -1040,7 +1043,7 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
-// TestPolicyGone checks that no runtime is admitted earlier because the policy of a rollout was deleted or renamed.
+// TestPolicyGone checks that a runtime is not admitted earlier if somebody deletes or renames the policy of a rollout.
 func TestPolicyGone(t *testing.T) {
 	begin := func(t *testing.T, suspend bool) (*fleet, *v1beta2.RolloutPolicy) {
 		policy := onePolicy()
@@ -1094,8 +1097,8 @@ func TestPolicyGone(t *testing.T) {
 	})
 }
 
-// TestMover checks that the coordinator records with a move the name of the field manager that wrote the version of the
-// channel. If the field manager is not known, the move is recorded without a name.
+// TestMover checks that the coordinator's record of a move of a channel contains the name of the field manager that
+// wrote the version of the channel. If the field manager is not known, the record has no name.
 func TestMover(t *testing.T) {
 	for name, c := range map[string]struct {
 		live client.Reader

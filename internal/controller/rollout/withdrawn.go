@@ -58,9 +58,9 @@ func (p *pass) withdrawn() []v1beta2.WithdrawnVersion {
 	return all[:min(len(all), maxWithdrawn)]
 }
 
-// countHolders counts the runtimes that have withdrawn versions: when a version is withdrawn, and then at an interval.
-// If countHolders counted in each reconcile, a rollout that replaces the withdrawn version would change the count, and
-// so cause a status write, after the update of every runtime.
+// countHolders counts the runtimes that have withdrawn versions: when a version is withdrawn, and then once in each
+// holdersInterval. A count in each reconcile would cost too many status writes, because a rollout that replaces the
+// withdrawn version changes the count with every updated runtime.
 func (p *pass) countHolders(ctx context.Context, withdrawn []v1beta2.WithdrawnVersion) error {
 	if len(withdrawn) == 0 {
 		delete(p.counted, p.release.Name)

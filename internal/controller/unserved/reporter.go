@@ -1,5 +1,5 @@
-// Package unserved reports objects of our kinds in namespaces that the manager does not serve. Without such a report,
-// users could not distinguish these objects from objects that the manager has not reconciled yet.
+// Package unserved reports objects of our kinds in namespaces that the manager does not serve. Without a report, users
+// could not distinguish an object in such a namespace from an object that the manager has not reconciled yet.
 //
 // # Use
 //
@@ -22,7 +22,7 @@
 //	Kymas and Manifests that another manager reconciles        they have the finalizer or a state of that manager
 //
 // Another manager needs a short time to add its finalizer, so an object is reported only after a delay. If another
-// manager serves the namespace later, this manager overwrites the condition.
+// manager serves the namespace later, that other manager overwrites the condition Ready.
 //
 // Only the leader reports. While no object is created in other namespaces, the package sends no request except the
 // watches.
@@ -80,7 +80,7 @@ type Reporter struct {
 	reported map[types.UID]bool // guarded by mu: the objects that need no report any more
 }
 
-// item is an object in the queue that may have to be reported.
+// item is an object in the queue that may have to be reported as unserved.
 type item struct {
 	kind string
 	key  types.NamespacedName
@@ -184,8 +184,8 @@ func (r *Reporter) enqueueIfUnserved(kind string, o *metav1.PartialObjectMetadat
 	r.queue.AddAfter(item{kind, client.ObjectKeyFromObject(o), o.UID}, r.Delay)
 }
 
-// mustReport reports whether an object has to be reported: its namespace is not served, and it is neither a delivered
-// copy nor reconciled by another manager.
+// mustReport reports whether an object has to be reported as unserved. An object in a namespace that the manager does
+// not serve has to be reported, unless a manager has copied it into a runtime, or another manager reconciles it.
 func mustReport(o client.Object, served []string) bool {
 	return !slices.Contains(served, o.GetNamespace()) && o.GetDeletionTimestamp().IsZero() &&
 		o.GetLabels()[v1beta2.LabelManagedBy] != v1beta2.ManagedByKyma &&

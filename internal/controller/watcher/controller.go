@@ -20,8 +20,8 @@
 // VirtualService or HTTPRoute with the name of the Watcher belongs to another owner, it is not changed.
 //
 // Istio and Gateway API may be installed and removed at any time, see [externalKind]. The package always watches the
-// metadata of their CRDs, and watches objects of a kind only while the API server serves this kind. The package polls
-// nothing: a Watcher that does not change costs no request.
+// metadata of the CRDs of Istio and Gateway API, and watches objects of a kind only while the API server serves this
+// kind. The package polls nothing: a Watcher that does not change costs no request.
 //
 // The status has one condition for each requested route, and the condition Ready, which summarizes them.
 //

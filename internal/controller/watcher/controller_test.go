@@ -54,8 +54,8 @@ func (b *bench) verbs() []string {
 	return all
 }
 
-// refresh reads the route from the fake server, lets the function in the parameter change edit it, and stores the
-// result as the current route.
+// refresh reads the route from the fake server, edits it with the function in the parameter change, and stores the
+// edited route as the current route.
 func (b *bench) refresh(t *testing.T, change func(*unstructured.Unstructured)) {
 	t.Helper()
 	u, err := b.server.Resource(b.route.gvr).Namespace("kcp-system").Get(t.Context(), "w", metav1.GetOptions{})

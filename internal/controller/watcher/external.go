@@ -33,11 +33,11 @@ import (
 // The package watches the metadata of the CRD, selected by the name of the CRD. A watch that selects one name returns
 // one object, and RBAC can grant the permission for this one name. The metadata of a CRD does not show which versions
 // the API server serves, and a kind is served only a short time after its CRD was created. Therefore the package reads
-// the served versions from the discovery API each time the CRD has changed. While the kind is served, its objects are
-// watched in one namespace. Fields that are not needed are removed from the objects.
+// the served versions from the discovery API each time the CRD has changed. While the API server serves the kind, the
+// package watches the objects of the kind in one namespace. Fields that are not needed are removed from the objects.
 //
-// The objects of these watches are not in the cache of the manager. The cache of the manager would wait for a kind that
-// is not served, and the wait would block all users of the cache.
+// Routes and gateways are not watched through the cache of the manager. This cache would wait for a kind that is not
+// served, and the wait would block all users of the cache.
 type externalKind struct {
 	kind, group, resource string
 	versions              []string // supported versions, the preferred version first
@@ -79,8 +79,8 @@ func (k *externalKind) snapshot() snapshot {
 // isServed reports whether the API server serves the kind.
 func (s snapshot) isServed() bool { return s.objects != nil }
 
-// syncDelay is the requeue delay of a Watcher that waits until a watch has listed its objects. When the watch has
-// listed its objects, a reconcile is triggered before syncDelay is over.
+// syncDelay is the requeue delay of a Watcher that waits until a watch has listed its objects. Usually syncDelay does
+// not matter: when the watch has listed its objects, it triggers a reconcile at once.
 const syncDelay = 10 * time.Second
 
 // waitForSync returns nil if a watch has listed all objects, or if the kind is not served. If a watch has not listed
@@ -188,8 +188,9 @@ func (w *watchClients) watch(k *externalKind) manager.RunnableFunc {
 // begins to serve its versions one after the other.
 const versionsDelay = 10 * time.Second
 
-// followVersions updates the snapshot whenever the CRD has changed. While the CRD exists and the preferred version of
-// its kind is not served, followVersions polls discovery, because no events report the served versions.
+// followVersions updates the snapshot whenever the CRD has changed. No event reports that the API server serves a
+// version of the CRD. Therefore followVersions polls the discovery API while the CRD exists and the version that the
+// package prefers is not served yet.
 func (w *watchClients) followVersions(
 	ctx context.Context, k *externalKind, crds cache.SharedIndexInformer, changed <-chan struct{}, notify func(),
 ) {

@@ -43,7 +43,8 @@ func (p plan) withoutRoute(reason, format string, args ...any) plan {
 	return p
 }
 
-// withUnknownRoute returns a plan whose desired state is unknown, with the reason why it is unknown.
+// withUnknownRoute returns a plan for a route whose desired state is not known, so that an existing route stays as it
+// is. The plan has the reason why the desired state is not known.
 func (p plan) withUnknownRoute(reason, format string, args ...any) plan {
 	p.unknown = true
 	return p.withoutRoute(reason, format, args...)
@@ -108,7 +109,8 @@ func validate(w *v1beta2.Watcher) string {
 	return ""
 }
 
-// paths returns the URL paths of the requests from runtimes to the manager that a Watcher names.
+// paths returns the URL paths of the requests that runtimes send to the manager of a Watcher. The Watcher names this
+// manager in its spec.
 func paths(w *v1beta2.Watcher) []string {
 	name := w.ManagerName()
 	if name == protocol.ManagerName {
@@ -117,8 +119,7 @@ func paths(w *v1beta2.Watcher) []string {
 	return []string{protocol.EventPath(name)} // other managers have no heartbeats
 }
 
-// planVirtualService returns the plan of the VirtualService. The first matching row decides the plan of the
-// VirtualService:
+// planVirtualService returns the desired state of the VirtualService. The first matching row of this table decides:
 //
 //	1  the Watcher requests no VirtualService   no route
 //	2  Istio is not installed                   no route, which is harmless
@@ -188,7 +189,7 @@ func virtualService(w *v1beta2.Watcher, gateways, hosts []any) map[string]any {
 	}
 }
 
-// planHTTPRoute returns the plan of the HTTPRoute. The first matching row decides the plan of the HTTPRoute:
+// planHTTPRoute returns the desired state of the HTTPRoute. The first matching row of this table decides:
 //
 //	1  the Watcher requests no HTTPRoute   no route
 //	2  Gateway API is not installed        no route, which is harmless

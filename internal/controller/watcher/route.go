@@ -27,15 +27,15 @@ type route struct {
 	err     error                       // set by applyRoutes: the reason why the route is not in its desired state
 }
 
-// writtenRoute has a spec that this manager wrote, and the spec that the API server stored for it. The stored spec may
-// have additional defaults.
+// writtenRoute has a spec that this manager wrote, and the spec that the API server stored for it. The API server may
+// have added defaults to the stored spec.
 type writtenRoute struct {
 	sent, stored map[string]any
 	version      string // the resourceVersion of the stored object
 }
 
-// applyRoutes brings every route of a Watcher to its desired state. An error of one route does not prevent the other
-// routes.
+// applyRoutes brings every route of a Watcher to its desired state. If one route cannot be written, applyRoutes still
+// writes the other routes.
 func (n *run) applyRoutes(ctx context.Context) error {
 	var failed []error
 	for _, r := range n.desired {
@@ -69,8 +69,8 @@ func (n *run) removeRoutes(ctx context.Context) error {
 	return firstFailure(waits)
 }
 
-// deletionDelay is the requeue delay of a Watcher that waits for the deletion of a route. The deletion event of the
-// route triggers an earlier reconcile.
+// deletionDelay is the requeue delay of a Watcher that waits for the deletion of a route. Usually deletionDelay does
+// not matter, because the event of the deleted route triggers a reconcile at once.
 const deletionDelay = 10 * time.Second
 
 // firstFailure returns the first error that is a real failure. If no error is a real failure, firstFailure returns the
@@ -185,8 +185,8 @@ func isWatcher(o metav1.OwnerReference) bool {
 }
 
 // isOurs reports whether a route that has the name of the Watcher belongs to the Watcher. A route of the Watcher has
-// our label, or has the Watcher as its owner. Routes of earlier releases of the manager have no label, and only the
-// Watcher as their owner.
+// our label, or an owner reference to the Watcher. A route that an earlier release of the manager wrote has the owner
+// reference, but not the label.
 func isOurs(u *unstructured.Unstructured, w *v1beta2.Watcher) bool {
 	return u.GetLabels()[v1beta2.LabelManagedBy] == v1beta2.ManagedByLifecycleManager ||
 		slices.ContainsFunc(u.GetOwnerReferences(),

@@ -10,17 +10,19 @@
 //
 // # How it works
 //
-// Package changelog derives the events from the difference between two successive statuses of the same object. The
-// control plane and the runtime each have their own status, so each cluster gets each event once. A restart between the
-// two status writes loses no event of the runtime, because the status in the runtime is still the old one.
+// Package changelog derives the events from the difference between two successive statuses of the same object. The Kyma
+// in the control plane and the Kyma in the runtime each have their own status. Each of the two statuses shows a change
+// once, so each cluster gets each event once. If the manager restarts after it has saved the status in the control
+// plane, no event of the runtime is lost, because the status in the runtime does not show the change yet.
 //
 // Recording an event in a runtime is one request, which is sent before the request that writes the status. The name of
 // the event is derived from the event and the previous status. If the manager stops between these two requests, it
 // repeats the first request after its restart, and the API server answers that the event already exists.
 //
 // A status whose modules repeatedly fail and recover could cause many events. Therefore a runtime gets at most [burst]
-// events at once, and after that one event per [interval]. Further events for the runtime are dropped. The dropped
-// changes are visible in the status and its history, and the control plane has every event.
+// events at once, and after that one event per [interval]. Events of the runtime above this limit are dropped. A change
+// without an event is still visible in the status and in the history of the module, and the control plane gets every
+// event.
 //
 // # What it does not do
 //
@@ -87,7 +89,7 @@ func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 }
 
 // Publish compares the status that is about to be published with the present status of the Kyma in the runtime, and
-// records the resulting events. Publish records the events of the last Saved on remote, the Kyma in the runtime.
+// records the resulting events. The events are recorded on the Kyma in the runtime, the parameter remote.
 func (l *Log) Publish(ctx context.Context, kyma string, rt Cluster, remote *v1beta2.Kyma, after *v1beta2.KymaStatus) {
 	for _, e := range changelog.Fold(changelog.Events(remote.Status.Modules, after.Modules)) {
 		now := time.Now()

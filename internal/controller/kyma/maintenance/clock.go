@@ -7,15 +7,16 @@ import (
 
 // Timers use the monotonic clock, but maintenance windows are on the wall clock. After the wall clock was set forward,
 // or the machine was suspended, the timer for the start of a window fires too late by the difference. After the wall
-// clock was set back, the timer fires too early, which does no harm. Therefore the package compares the monotonic clock
-// and the wall clock regularly.
+// clock was set back, the timer fires too early, which does no harm. To notice that the wall clock was set, the package
+// compares the monotonic clock and the wall clock regularly.
 
 const (
-	// clockCheckInterval is the time between two comparisons of the clocks. A window that opens because the wall clock
-	// was set is noticed after at most this time.
+	// clockCheckInterval is the time between two comparisons of the wall clock with the monotonic clock. If a
+	// maintenance window opens because the wall clock was set, the package notices this at most clockCheckInterval
+	// later.
 	clockCheckInterval = 30 * time.Second
 	// clockJumpLimit is the smallest deviation between the wall clock and the monotonic clock that counts as a change
-	// of the wall clock. A smaller deviation comes from a gradual correction of the wall clock.
+	// of the wall clock. A deviation below clockJumpLimit comes from a gradual correction of the wall clock.
 	clockJumpLimit = time.Second
 )
 

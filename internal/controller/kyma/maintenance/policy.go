@@ -12,8 +12,9 @@
 //
 // The policy is in a ConfigMap or in a file. A ConfigMap is read from the cache on every call of Refresh, so that no
 // decision uses an outdated policy. A file is read every 5 seconds. A policy that cannot be parsed does not replace the
-// policy in force, and Problem returns the error. If no policy was in force before, updates that need a window are
-// blocked with that error. If the policy is removed from the ConfigMap or the file, no policy is in force.
+// policy in force, and Problem returns the parse error. If no policy is in force, updates that need a window are
+// blocked, and the blocker shows the parse error. If the policy is removed from the ConfigMap or the file, no policy is
+// in force.
 //
 // # What it does not do
 //

@@ -24,10 +24,11 @@ type Artefact struct {
 }
 
 // ArtefactIn returns what a component descriptor requires to be installed. The sources of the artefact have the order
-// of the descriptor. The resource raw-manifest is installed, and so is each chart in a chart repository. The resource
-// config has the settings of the module, and the resource crds has its CRDs. If a component descriptor has no resource
-// raw-manifest, which is so for modules that were built for early releases of the Kyma project, all its other resources
-// are installed. The resource default-cr, an example for users, is never installed.
+// of the descriptor. The resource raw-manifest is installed, and so is each chart in a chart repository. The OCM
+// resource named config contains the settings of the module, and the OCM resource named crds contains its CRDs. If a
+// component descriptor has no resource raw-manifest, which is so for modules that were built for early releases of the
+// Kyma project, all its other resources are installed. The resource default-cr, an example for users, is never
+// installed.
 func ArtefactIn(c *registry.Component) (Artefact, error) {
 	a := Artefact{Images: c.Images, Content: c.Content}
 	_, hasRawManifest := c.Layers[v1beta2.RawManifest]

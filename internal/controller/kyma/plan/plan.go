@@ -10,8 +10,8 @@
 //
 // # How it works
 //
-// Every function is pure: its result depends only on its arguments. A function makes no request, takes no lock, reads
-// no clock and counts nothing.
+// Every function is pure: its result depends only on its arguments. The functions of the package make no requests, take
+// no locks, read no clock and record no metrics.
 //
 // # What it does not do
 //
@@ -44,7 +44,7 @@ type Module struct {
 	Manifest    *v1beta2.Manifest     // nil if there is none; step install replaces it
 	Former      *v1beta2.ModuleStatus // the module's status entry before this reconcile; nil if none
 	// Upgrade is a higher version that a module gets before its deletion, so that its operator can finish the deletion.
-	// Upgrade is set only while the Manifest is being deleted.
+	// Upgrade is set only while the Manifest is being deleted; other modules get a higher version through Decision.
 	Upgrade *channel.Decision
 	Err     error // set by step install: why the Manifest was not written
 	// MayDeleteCustomResources is true if the user allows the deletion of custom resources whose CRD belongs to the
@@ -147,9 +147,9 @@ func (in *Inputs) mayDelete(module string, mandatory bool) bool {
 	return in.Kyma.MayDeleteCustomResources(module) || !mandatory && in.Remote.MayDeleteCustomResources(module)
 }
 
-// ToRemove returns a module made from a Manifest that is being deleted or will be deleted. In the returned module, only
-// the Kyma in the control plane decides whether custom resources are deleted: ToRemove does not read the Kyma in the
-// runtime.
+// ToRemove returns the module that a Manifest installs, so that the module can be removed. The Manifest is being
+// deleted, or will be deleted. MayDeleteCustomResources of the returned module comes from the Kyma in the control plane
+// alone: ToRemove does not read the Kyma in the runtime.
 func ToRemove(k *v1beta2.Kyma, m *v1beta2.Manifest) Module {
 	of := m.ModuleName()
 	return Module{Spec: v1beta2.Module{Name: of}, IsMandatory: m.IsMandatory(), Manifest: m, Former: formerEntry(k, of),
@@ -157,8 +157,8 @@ func ToRemove(k *v1beta2.Kyma, m *v1beta2.Manifest) Module {
 }
 
 // WithPermission returns a copy of the Manifest of a module with the annotation AnnotationDeleteCustomResources if the
-// user allows the deletion of custom resources, and without the annotation otherwise. WithPermission returns nil if the
-// Manifest already is as desired.
+// user allows the deletion of custom resources, and without the annotation otherwise. If the Manifest already has the
+// annotation as desired, WithPermission returns nil.
 func WithPermission(m *Module) *v1beta2.Manifest {
 	has := m.Manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 	if has == m.MayDeleteCustomResources {
@@ -268,7 +268,7 @@ func manifestName(k *v1beta2.Kyma, m *Module) string {
 
 // DesiredManifest returns the Manifest that a module should have. The caller must have decided on a version of the
 // module, so that Decision.Template is set. The parameter now is recorded as the time at which a rollout orders the
-// version. If the decision is not part of a rollout, now is not used.
+// version. The parameter now is used only if the decision is part of a rollout.
 func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact, now time.Time) *v1beta2.Manifest {
 	t := m.Decision.Template
 	name := manifestName(k, m)
@@ -351,8 +351,8 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact, now time.Time) *v1b
 var rolloutAnnotations = []string{v1beta2.AnnotationRollout, v1beta2.AnnotationRolloutStarted,
 	v1beta2.AnnotationRolloutExcused}
 
-// markRollout sets the annotations about the rollout that orders the version of a module. If the version was ordered
-// before, the annotations stay as they are.
+// markRollout sets the annotations about the rollout that orders the version of a module. If the Manifest already
+// requests this version, markRollout leaves the annotations as they are.
 func markRollout(want *v1beta2.Manifest, m *Module, now time.Time) {
 	turn := &m.Decision.Turn
 	switch is := m.Manifest; {
@@ -390,8 +390,8 @@ var sourceAnnotations = []string{v1beta2.AnnotationRequestedSources, v1beta2.Ann
 // the Manifest already has the desired labels, annotations and spec. WithDesired does not change finalizers, because
 // they belong to the controller of Manifests.
 //
-// If a Manifest lacks only annotations in sourceAnnotations, WithDesired returns nil: a Manifest of an earlier release
-// gets the missing annotations with its next change.
+// A Manifest of an earlier release may lack the annotations in sourceAnnotations. If nothing else has to be changed,
+// WithDesired returns nil: such a Manifest gets these annotations together with its next change.
 func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	labels, annotations := withOurs(is.Labels, ourLabels, want.Labels),
 		withOurs(is.Annotations, ourAnnotations, want.Annotations)
@@ -426,8 +426,8 @@ func WithOperatorOf(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	return updated
 }
 
-// withOurs returns a copy of some labels or annotations, in which the labels or annotations of this controller are as
-// desired. The parameter ours lists the keys that this controller owns. withOurs sets each of these keys to its desired
+// withOurs returns a copy of the labels or annotations in the parameter all, with the desired values from the parameter
+// want. The parameter ours lists the keys that this controller owns. withOurs sets each of these keys to its desired
 // value, and removes each of these keys that has no desired value.
 func withOurs(all map[string]string, ours []string, want map[string]string) map[string]string {
 	out := make(map[string]string, len(all)+len(want))

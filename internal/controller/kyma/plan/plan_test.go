@@ -551,8 +551,8 @@ func TestHasRecordedContent(t *testing.T) {
 	}
 }
 
-// TestContentOfManifest checks that a Manifest has the digest of its content. To add only the digest is no reason to
-// write a Manifest of an earlier release. A changed digest is written even if nothing else has changed.
+// TestContentOfManifest checks that a Manifest has the digest of its content. A Manifest of an earlier release is not
+// rewritten only to add the digest. A changed digest is written even if nothing else has changed.
 func TestContentOfManifest(t *testing.T) {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "kcp-system", UID: "u"}}
 	m := &Module{Spec: v1beta2.Module{Name: "keda"}, Decision: decided()}

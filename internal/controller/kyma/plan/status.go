@@ -40,8 +40,8 @@ func MandatoryEntries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 }
 
 // InstalledMandatory returns the entries of the mandatory modules that are installed and are not being deleted. The
-// parameter before has the previous entries. If a Manifest was restored from an older state, the result has the
-// previous entry of its module, until the next version is installed.
+// parameter before has the previous entries. If a Manifest was restored from an older state, InstalledMandatory keeps
+// the previous entry of its module until the next version is installed.
 func InstalledMandatory(modules []Module, before []v1beta2.MandatoryModuleStatus) []v1beta2.MandatoryModuleStatus {
 	var entries []v1beta2.MandatoryModuleStatus
 	for i := range modules {
@@ -125,8 +125,8 @@ func observationOf(m *Module) changelog.Observation {
 		IsInstalled: is.Status.AppliedDigest != "", State: VisibleState(is), Reason: ReasonOf(is)}
 }
 
-// addBlocker adds the reason why the module does not get the requested version to an entry. The installed version stays
-// installed. The state of the status entry depends on the reason of the blocker:
+// addBlocker adds to a status entry the reason why the module does not get the requested version. The installed version
+// stays installed. The state of the status entry depends on the reason of the blocker:
 //
 //	WaitingForWindow               unchanged; field maintenance shows that an update waits
 //	UpdateDeferred                 unchanged
@@ -252,8 +252,8 @@ func CountReady(modules []v1beta2.ModuleStatus) (ready, total int) {
 }
 
 // Worst returns the reason of the module in the worst state, and one line of text with every module that is not Ready
-// and its message. The order of states, worst first, is Error, Warning, Deleting, Processing. If none of the worst
-// modules has a reason, the reason is ModulesNotReady.
+// and its message. The order of states, worst first, is Error, Warning, Deleting, Processing. If no module in the worst
+// state has a reason, Worst returns the reason ModulesNotReady.
 func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
 	rank := []v1beta2.State{v1beta2.StateError, v1beta2.StateWarning, v1beta2.StateDeleting, v1beta2.StateProcessing}
 	at := len(rank)
@@ -311,8 +311,8 @@ func VisibleState(m *v1beta2.Manifest) v1beta2.State {
 }
 
 // isOutdated reports whether the status of a Manifest does not cover its last change, or lacks the objects that its
-// runtime has. If the API server has refused the status, isOutdated returns false: the state of the reduced status is
-// up to date.
+// runtime has. If the API server has refused the complete status, the Manifest has a reduced status. isOutdated then
+// returns false, because the state in the reduced status is up to date.
 func isOutdated(m *v1beta2.Manifest) bool {
 	if refusalOf(m) != nil {
 		return false
@@ -329,9 +329,10 @@ func ReasonOf(m *v1beta2.Manifest) string {
 	return ""
 }
 
-// RemoteStatus returns the status for the Kyma in the runtime. RemoteStatus changes a copy of the status in the control
-// plane. Each observedGeneration becomes the generation of the Kyma in the runtime. References to templates become
-// references to the templates in the runtime. Fields about objects that exist only in the control plane are left out.
+// RemoteStatus returns the status for the Kyma in the runtime. RemoteStatus converts a copy of the status of the Kyma
+// in the control plane. Each observedGeneration in the copy is set to the generation of the Kyma in the runtime.
+// References to ModuleTemplates become references to the ModuleTemplates in the runtime. The copy has no fields about
+// objects that exist only in the control plane.
 func RemoteStatus(k *v1beta2.Kyma, generation int64) v1beta2.KymaStatus {
 	s := *k.Status.DeepCopy()
 	s.ObservedGeneration, s.Agent, s.ClusterID, s.KubernetesVersion = generation, nil, "", ""

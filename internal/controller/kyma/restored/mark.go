@@ -16,8 +16,8 @@ import (
 )
 
 // Mark marks the Manifest of a module, or creates a marked Manifest, and sets the status entry of the Kyma in memory.
-// prepare is called with a new Manifest before it is created. If the Manifest was changed after it was read, Mark
-// returns a conflict and changes nothing.
+// Before Mark creates a Manifest, it calls the parameter prepare with the new Manifest. If the Manifest was changed
+// after it was read, Mark returns a conflict and changes nothing.
 func Mark(ctx context.Context, c client.Client, kyma *v1beta2.Kyma, lost Module,
 	prepare func(*v1beta2.Manifest)) error {
 	m := lost.Manifest
@@ -56,8 +56,8 @@ func setMandatoryEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus) {
 	kyma.Status.MandatoryModules = append(kyma.Status.MandatoryModules, e)
 }
 
-// setEntry sets the status entry of a module in the Kyma. The entry is a copy of the entry in the runtime, which has no
-// reference to a Manifest.
+// setEntry sets the status entry of a module in the Kyma. The new entry is a copy of the entry in the runtime. An entry
+// in the runtime has no reference to a Manifest, so setEntry adds the reference.
 func setEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus, m *v1beta2.Manifest) {
 	if entry == nil {
 		return
@@ -101,13 +101,13 @@ func Known(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 	return known
 }
 
-// Unreported returns the previous status without the modules that were removed before the manager stopped. If the
-// manager stops after it has recorded the removal of a module in the control plane and before it has recorded the
-// removal in the runtime, the module looks lost, and a new Manifest is created for it. The parameter names has the
-// modules with a new Manifest. If objects of the module are found in the runtime, the new Manifest has an inventory,
-// and the module was really lost. If the module leaves the status without an inventory, the module was removed, and its
-// removal was already reported before the manager stopped. Unreported also returns the names of the modules that may
-// still be either lost or removed.
+// Unreported returns the previous status of a Kyma without the modules whose removal was reported before the manager
+// stopped, so that the removal is not reported twice. If the manager stops after it has recorded the removal of a
+// module in the control plane and before it has recorded the removal in the runtime, the module looks lost, and a new
+// Manifest is created for it. The parameter names has the modules with a new Manifest. If objects of the module are
+// found in the runtime, the new Manifest has an inventory, and the module was really lost. If the module leaves the
+// status without an inventory, the module was removed, and its removal was already reported before the manager stopped.
+// Unreported also returns the names of the modules that may still be either lost or removed.
 func Unreported(previous *v1beta2.KymaStatus, saved *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest,
 	names []string) (*v1beta2.KymaStatus, []string) {
 	var unknown []string

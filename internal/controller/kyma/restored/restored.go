@@ -1,6 +1,6 @@
 // Package restored finds modules whose recorded state a control plane has lost. A control plane loses state when it is
-// restored from an older backup, or without statuses, or without a Manifest. The package marks the Manifests of the
-// modules that it finds.
+// restored from an older backup, or without statuses, or without a Manifest. The package marks the Manifests of such
+// modules with the version in the runtime.
 //
 // # Use
 //
@@ -11,22 +11,23 @@
 //
 // The status of the Kyma in a runtime is a copy of the status in the control plane. The manager saves the status in the
 // control plane before it copies the status to the runtime. So a control plane that has lost nothing has every change
-// that the copy in the runtime shows. A change that is only in the copy proves that the control plane was restored from
-// an older state. The table at [Find] has all cases.
+// that the copy in the runtime shows. If the status in the runtime shows a change that the status in the control plane
+// lacks, the control plane was restored from an older state. The table at the function [Find] lists when a module
+// counts as lost.
 //
 // [Mark] first sets [v1beta2.AnnotationRuntimeVersion] on the Manifest of each module that was found. The version in
 // this annotation then counts as the installed version. For a Manifest with this annotation, the controller of
 // Manifests applies nothing at first: it adds the objects of the module in the runtime to the inventory. If the
-// Manifest was lost, [Mark] creates a Manifest that has nothing to install. When the Manifest is marked, the status
-// entry of the module is copied from the Kyma in the runtime to the Kyma in the control plane, so that the history of
-// the module is not lost when the status is copied to the runtime again.
+// Manifest was lost, [Mark] creates a Manifest that has nothing to install. After [Mark] has marked the Manifest, it
+// copies the status entry of the module from the Kyma in the runtime to the Kyma in the control plane. The control
+// plane then has the history of the module again, before its status overwrites the status in the runtime.
 //
 // # What it does not do
 //
-// The package makes no request to a runtime, and decides nothing about versions: package channel does that. A mandatory
-// module whose Manifest and ModuleReleaseMeta were both lost is not found. Without the ModuleReleaseMeta the control
-// plane does not request the module, so a new Manifest would be deleted at once, and its deletion would uninstall the
-// module.
+// The package makes no request to a runtime, and decides nothing about versions: package channel does that. [Find] does
+// not find a mandatory module whose Manifest and ModuleReleaseMeta were both lost. Without the ModuleReleaseMeta the
+// control plane does not request the module, so a new Manifest would be deleted at once, and its deletion would
+// uninstall the module.
 package restored
 
 import (
@@ -53,9 +54,9 @@ type Module struct {
 	IsMandatory bool
 }
 
-// Find returns the modules of a Kyma whose Manifests have to be marked, sorted by name. remote is the Kyma in the
-// runtime, or nil. manifests are the Manifests of the Kyma. mandatory are the names of the mandatory modules that the
-// control plane requests. The first matching row decides about a module:
+// Find returns the lost modules of a Kyma, sorted by name. [Mark] has to mark the Manifests of these modules. remote is
+// the Kyma in the runtime, or nil. manifests are the Manifests of the Kyma. mandatory are the names of the mandatory
+// modules that the control plane requests. The first matching row decides about a module:
 //
 //	   entry of the module              Manifest                        version in the runtime
 //	1  handed over, or never installed                                  (not lost)
@@ -66,7 +67,7 @@ type Module struct {
 //	6  none in a Kyma without status    without status                  unknown
 //	7  any other                                                        (not lost)
 //
-// A module that is being deleted counts as not installed, because its Manifest is deleted before its entry.
+// A module that is being deleted counts as not installed, because its Manifest is deleted before its status entry.
 func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest, mandatory map[string]bool) []Module {
 	names := map[string]bool{}
 	for _, k := range []*v1beta2.Kyma{kyma, remote} {
@@ -154,15 +155,16 @@ func mandatoryEntry(k *v1beta2.Kyma, name string) *v1beta2.MandatoryModuleStatus
 	return nil
 }
 
-// isMandatory reports whether neither status lists the module among the requested modules, so that it can only be a
-// mandatory module.
+// isMandatory reports whether a module in one of the statuses is a mandatory module. A module is mandatory if the
+// statuses of both Kymas, in the control plane and in the runtime, do not list it among the requested modules.
 func isMandatory(kyma, remote *v1beta2.Kyma, name string) bool {
 	return kyma.ModuleStatus(name) == nil && remote.ModuleStatus(name) == nil
 }
 
 // isLater reports whether the entry of a module in the runtime shows a change that the entry in the control plane does
 // not have. known is the entry in the control plane, or nil. An entry without history was written by an earlier version
-// of the manager; for such an entry, the times of the statuses are compared.
+// of the manager. Such an entry counts as later if its version differs and the status in the runtime was updated after
+// the status in the control plane.
 func isLater(seen, known *v1beta2.ModuleStatus, kyma, remote *v1beta2.Kyma) bool {
 	last := changelog.Last(seen.History)
 	if last == nil {
@@ -189,9 +191,9 @@ func isInstalled(e *v1beta2.ModuleStatus) bool {
 	return e.State == v1beta2.StateReady || e.State == v1beta2.StateWarning
 }
 
-// versionOf returns the version of a module that the runtime may have, given the status entry of the module. If the
-// module has no version, versionOf returns "". If an upgrade or a downgrade was not complete, versionOf returns the
-// higher of the two versions, because some of its objects may be in the runtime.
+// versionOf returns the version of a module that the runtime probably has, according to the status entry of the module.
+// If the module has no version, versionOf returns "". If an upgrade or a downgrade was not complete, versionOf returns
+// the higher of the two versions, because some of its objects may be in the runtime.
 func versionOf(e *v1beta2.ModuleStatus) string {
 	versions := []string{e.Version}
 	if last := changelog.Last(e.History); last != nil {

@@ -16,8 +16,8 @@ func at(minutes int) metav1.Time {
 	return metav1.NewTime(time.Date(2026, time.November, 23, 9, minutes, 0, 0, time.UTC))
 }
 
-// change returns a change of a module that began at the given time. The change ended a minute later, unless it is still
-// open.
+// change returns a change of a module that began at the given time. The change ended one minute after its start. If the
+// parameter open is given, the change has not ended yet.
 func change(version string, started int, open ...bool) v1beta2.ModuleChange {
 	c := v1beta2.ModuleChange{Version: version, Started: at(started), Outcome: v1beta2.StateReady}
 	if len(open) == 0 {
@@ -31,8 +31,8 @@ func entry(version string, state v1beta2.State, history ...v1beta2.ModuleChange)
 	return &v1beta2.ModuleStatus{Name: "m", Version: version, State: state, History: history}
 }
 
-// kymaWith returns a Kyma whose status has the given entry and the given time of its last operation. If entry and time
-// are missing, the Kyma has no status.
+// kymaWith returns a Kyma whose status has the given entry and the given time of its last operation. If the parameter e
+// is nil and the parameter updated is 0, the Kyma has no status.
 func kymaWith(e *v1beta2.ModuleStatus, updated int) *v1beta2.Kyma {
 	k := &v1beta2.Kyma{}
 	if e != nil {
@@ -150,9 +150,9 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindNotRequested checks a mandatory module whose Manifest and ModuleReleaseMeta are both lost. Nothing requests
-// the module any more, so a new Manifest would be deleted at once and would uninstall the module. Therefore no Manifest
-// is created.
+// TestFindNotRequested checks that Find does not return a mandatory module whose Manifest and ModuleReleaseMeta are
+// both lost. Nothing requests the module any more, so a new Manifest would be deleted at once and would uninstall the
+// module. Therefore no Manifest is created.
 func TestFindNotRequested(t *testing.T) {
 	remote := mandatoryWith("2.0.0", change("2.0.0", 3), 4)
 	if lost := Find(kymaWith(nil, 1), remote, nil, nil); len(lost) > 0 {
@@ -172,7 +172,8 @@ func TestFindNotRequested(t *testing.T) {
 	}
 }
 
-// mandatoryWith returns a Kyma whose status has a mandatory module and was saved at the given second.
+// mandatoryWith returns a Kyma whose status has a mandatory module. The parameter at sets the time at which the status
+// was updated.
 func mandatoryWith(version string, last v1beta2.ModuleChange, at int) *v1beta2.Kyma {
 	k := kymaWith(nil, at)
 	k.Status.MandatoryModules = []v1beta2.MandatoryModuleStatus{{Name: "m", Version: version,
@@ -206,7 +207,8 @@ func TestNewManifest(t *testing.T) {
 	}
 }
 
-// TestUnreported checks that Unreported leaves out only modules whose Manifest never got objects again.
+// TestUnreported checks that Unreported leaves out exactly the modules that have left the status while the inventory of
+// their new Manifest was still empty.
 func TestUnreported(t *testing.T) {
 	manifest := func(objects int) map[string]*v1beta2.Manifest {
 		m := &v1beta2.Manifest{}

@@ -56,7 +56,8 @@ func compile(s *apiextensionsv1.JSONSchemaProps) (r *rule, err error) {
 }
 
 // violation returns the path and the text of the first violation in a value, or "" if there is none. The text never
-// contains the value of the field, because the value may have any size and content. A missing value, or null, is valid.
+// contains the value of the field, because the value may have any size and content. A field that is missing or null is
+// valid.
 func (r *rule) violation(value any) string {
 	if value == nil {
 		return ""
@@ -93,7 +94,7 @@ func (r *rule) textViolation(text string) string {
 	return ""
 }
 
-// listViolation is like violation, for a value that is a list.
+// listViolation returns the path and the text of the first violation in a list, or "" if there is none.
 func (r *rule) listViolation(list []any) string {
 	if r.maxItems != nil && int64(len(list)) > *r.maxItems {
 		return fmt.Sprintf(": must have at most %d items", *r.maxItems)

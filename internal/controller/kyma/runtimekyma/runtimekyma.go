@@ -8,19 +8,19 @@
 // # How it works
 //
 // The API server of a runtime validates its objects with the CRD that it stores. The administrator of the runtime may
-// change the CRD in the runtime, and an API server that is not genuine may not validate anything. Therefore the package
-// validates spec and status with the CRD that is embedded in this program: types, maxItems, maxLength, pattern, enum
-// and the keys of lists.
+// change the CRD in the runtime, and a manipulated API server may skip the validation. Therefore the manager cannot
+// rely on this validation, and the package validates spec and status with the CRD that is embedded in this program:
+// types, maxItems, maxLength, pattern, enum and the keys of lists.
 //
 // Lists are counted before their items are validated, and the first violation ends the validation. The cost of a
-// validation is therefore bounded by the limits of the schema, and not by the size of the object. The validator of
-// package apiextensions-apiserver has no such bound, and needs 3 ms and 800 KB for an ordinary Kyma. The validator of
-// this package needs less than 0.1 ms and nearly no memory for it.
+// validation is therefore bounded by the limits of the schema, and not by the size of the object. The cost of the
+// validator in k8s.io/apiextensions-apiserver grows with the size of the object: it needs 3 ms and 800 KB for an
+// ordinary Kyma. The validator of this package needs less than 0.1 ms and nearly no memory for the same Kyma.
 //
 // # What it does not do
 //
 // The package does not check required fields, minimum lengths and CEL rules, because an object that an earlier CRD
-// allowed has to stay valid. Package channel handles requests that fit the schema but make no sense.
+// allowed has to stay valid. Package channel checks whether the requested modules, channels and versions exist.
 package runtimekyma
 
 import (
@@ -41,8 +41,9 @@ import (
 )
 
 const (
-	// maxModules is the maximum number of entries in status.modules and status.mandatoryModules, which the CRD does not
-	// limit: 250 modules may be requested while as many are being removed.
+	// maxModules is the maximum number of entries in each of the lists status.modules and status.mandatoryModules. The
+	// CRD has no limit for these lists. The number allows for 250 requested modules and 250 modules that are being
+	// removed.
 	maxModules = 500
 	// maxLabels is the maximum number of labels of an object, and also of its annotations. An API server has no such
 	// limit; it limits only the size of the object.
@@ -101,7 +102,8 @@ func New() (*Schema, error) {
 }
 
 // Decode returns the Kyma of an object in a runtime. If the object does not fit the schema, the error is an
-// *InvalidError, and the returned Kyma has only metadata. The caller may use nothing but its record of the owner.
+// *InvalidError, and the returned Kyma has only metadata. The caller may use this Kyma only to read the annotations
+// that record the owner of the runtime.
 func (s *Schema) Decode(u *unstructured.Unstructured) (*v1beta2.Kyma, error) {
 	if violation := s.violation(u); violation != "" {
 		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(),

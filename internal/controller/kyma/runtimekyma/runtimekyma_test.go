@@ -33,7 +33,7 @@ func object(t testing.TB, parts map[string]any) *unstructured.Unstructured {
 	return u
 }
 
-// modules returns n copies of the module entry one. If the entry has no name, each copy gets its own name.
+// modules returns n copies of a module entry, the parameter one. If the entry has no name, each copy gets its own name.
 func modules(n int, one map[string]any) []any {
 	var all []any
 	for i := range n {

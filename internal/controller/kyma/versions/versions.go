@@ -31,10 +31,11 @@
 //
 // # What it does not do
 //
-// The package does not read the registry, and does not decide about the effects of a replaced version: package channel
-// decides that. The package compares only the digests of component descriptors. A component descriptor contains only
-// the name and version of a chart in a chart repository, and only the name and tag of an image. So the package does not
-// notice if their content is replaced under the same version or tag.
+// The package does not read the registry. If the content of a version was replaced in the registry, package channel
+// decides what follows from that, not this package. The package compares only the digests of component descriptors. A
+// component descriptor contains only the name and version of a chart in a chart repository, and only the name and tag
+// of an image. If the content of a chart or an image is replaced under the same version or tag, the package does not
+// notice it.
 package versions
 
 import (
@@ -53,7 +54,7 @@ import (
 type Options struct {
 	// Client reads from the cache, and its reads include its own writes.
 	Client client.Client
-	// Live reads from the API server. Live is used only after a conflict.
+	// Live reads from the API server. Live is used only after the API server has refused a patch with a conflict.
 	Live client.Reader
 }
 
@@ -71,7 +72,8 @@ func New(o Options) *Records { return &Records{options: o} }
 const maxTries = 5
 
 // Check compares the content of a version with the record of the version in its ModuleTemplate. Check returns the
-// ModuleTemplate with the current record. If the record needs no change, Check makes no request.
+// ModuleTemplate, whose annotations then have the current record. If the record needs no change, Check makes no
+// request.
 func (r *Records) Check(ctx context.Context, t *v1beta2.ModuleTemplate, found string) (*v1beta2.ModuleTemplate, error) {
 	if recordOf(t) == nextRecord(t, found) {
 		return t, nil

@@ -6,8 +6,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Suspension returns a reason and a message if a Manifest must not be reconciled, except for its deletion. In all other
-// cases Suspension returns "".
+// Suspension returns a reason and a message if a Manifest must not be reconciled. Its deletion is reconciled
+// nevertheless. If the Manifest may be reconciled, Suspension returns "" for both.
 func Suspension(m *v1beta2.Manifest) (reason, message string) {
 	if m.SkipsReconciliation() {
 		return v1beta2.ReasonSkipReconciliation, fmt.Sprintf(

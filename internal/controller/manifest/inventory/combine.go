@@ -8,9 +8,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// Combined returns the objects of all sets without duplicates. refs has the objects of each set, and the function name
-// returns the name of the source of a set. Two sources may contain the same object only if its content is equal in
-// both.
+// Combined returns the objects of all sets without duplicates. The parameter refs has the references to the objects of
+// each set. The function in the parameter name returns the name of the source (layer, chart or directory) that a set
+// was rendered from; error messages contain this name. Two sources may contain the same object only if its content is
+// equal in both.
 func Combined(sets []apply.Set, refs [][]apply.Ref, name func(set int) string) ([]apply.Ref, error) {
 	var all []apply.Ref
 	for i, set := range sets {

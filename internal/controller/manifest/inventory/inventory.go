@@ -15,10 +15,9 @@
 // object, package apply determines whether the PATCH has created the object. An object that existed before is marked as
 // adopted. An object that belongs to another Manifest, and that this Manifest contains, too, is marked as shared.
 //
-// The package reads from the cache of the control plane whether another Manifest exists, and which module that Manifest
-// belongs to. Manifests of other runtimes are ignored: if an object in this runtime names a Manifest of another
-// runtime, the object was copied from another cluster. On the control plane, the modules of all Kymas share one
-// cluster.
+// To find the owner of an object, the package reads the Manifest that the object names from the cache of the control
+// plane. Manifests of other runtimes are ignored: if an object in this runtime names a Manifest of another runtime, the
+// object was copied from another cluster. On the control plane, the modules of all Kymas share one cluster.
 //
 // # What it does not do
 //
@@ -68,8 +67,8 @@ func Missing(refs, others []apply.Ref) []apply.Ref {
 // not contain.
 func Combine(refs, others []apply.Ref) []apply.Ref { return append(refs, Missing(others, refs)...) }
 
-// Flagged returns refs with the flags that the recorded inventory entries have. Objects that are not recorded yet get
-// the flag pending.
+// Flagged returns the references in the parameter refs, each with the flags (adopted, shared, pending) of its entry in
+// the recorded inventory. An object that is not recorded yet gets the flag pending.
 func Flagged(refs, recorded []apply.Ref) []apply.Ref {
 	refs = slices.Clone(refs)
 	for i, r := range refs {
@@ -89,8 +88,8 @@ func SetFlags(refs []apply.Ref, object apply.Ref) {
 	}
 }
 
-// Update returns the inventory entries with the flags adopted and shared copied from the same objects in the parameter
-// refs.
+// Update returns the inventory entries with new flags: the flags adopted and shared of each entry are those of the same
+// object in the parameter refs.
 func Update(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resource {
 	var out []v1beta2.Resource
 	for i, e := range entries {

@@ -77,7 +77,7 @@ func (p Peers) find(ctx context.Context, m *v1beta2.Manifest, owner string) (str
 	return p.title(other), p.include(m, other)
 }
 
-// Others are the other Manifests of a cluster, without those that are being deleted.
+// Others are the Manifests of a cluster except the current one and those that are being deleted.
 type Others []v1beta2.Manifest
 
 // Others reads the other Manifests on the cluster of the Manifest m.
@@ -102,8 +102,8 @@ func (o Others) OfKyma(name string) Others {
 	return slices.DeleteFunc(slices.Clone(o), func(m v1beta2.Manifest) bool { return m.KymaName() != name })
 }
 
-// Wanted returns the name of the first of the other Manifests whose inventory contains the object in the parameter ref,
-// or "" if no inventory contains it.
+// Wanted returns the name of the first Manifest in Others whose inventory contains the object in the parameter ref. If
+// no inventory contains this object, Wanted returns "".
 func (o Others) Wanted(ref apply.Ref) string {
 	for i := range o {
 		for _, e := range o[i].Status.Synced {
@@ -127,15 +127,16 @@ func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.R
 // maxWait is the maximum time that a deletion waits until other modules of the runtime have recorded their objects.
 const maxWait = time.Minute
 
-// Wait delays a deletion until other modules have recorded their objects. If the new version of another module contains
-// an object that is about to be deleted with this module, the object must not be deleted. The zero value is ready to
-// use.
+// Wait delays a deletion until all other modules have recorded their objects in their inventories. The reason: if the
+// new version of another module contains an object that is about to be deleted, the object has to stay. The zero value
+// is ready to use.
 type Wait struct{ since time.Time }
 
-// Behind looks for a Manifest that was changed and has not recorded its objects since the change. Behind returns how
-// messages name the first of these Manifests, or "" if there is none. Behind ignores paused Manifests. Behind also
-// ignores a Manifest that has failed, unless the deletion is a prune: a module that is removed as a whole does not wait
-// for another module that is broken. When maxWait is over, Behind returns "".
+// Behind looks for a Manifest that is behind: it was changed, and has not recorded its objects in the inventory since
+// the change. Behind returns the title of the first such Manifest for messages, or "" if no Manifest is behind. Behind
+// ignores paused Manifests. The parameter prunes is true if a new version of a module no longer contains some objects,
+// and false if the whole module is removed. Only a prune waits for a Manifest that has failed; a module that is removed
+// as a whole does not wait for a broken module. When maxWait is over, Behind returns "".
 func (w *Wait) Behind(others Others, prunes bool) string {
 	for i := range others {
 		m := &others[i]

@@ -8,7 +8,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestBehind checks that an object is deleted only after the other modules have recorded their objects.
+// TestBehind checks that the deletion of an object waits until all other modules have recorded their objects, because
+// another module may contain the same object.
 func TestBehind(t *testing.T) {
 	failed := func(kind string, status metav1.ConditionStatus, reason string) func(*v1beta2.Manifest) {
 		return func(m *v1beta2.Manifest) {

@@ -1,6 +1,6 @@
-// Package reclaim adds the objects of a module in its runtime to the inventory of the Manifest, if the inventory was
-// lost, or if the control plane was restored from a backup, so that the inventory does not show the last changes in the
-// runtime.
+// Package reclaim completes the inventory of a Manifest with the objects that the module has in its runtime. This is
+// needed if the inventory was lost, or is older than the last changes in the runtime because the control plane was
+// restored from a backup.
 //
 // # Use
 //
@@ -12,7 +12,7 @@
 //
 // After a restore of the control plane, the controller of Kymas marks Manifests with
 // [v1beta2.AnnotationRuntimeVersion]. Every object of a module in a runtime has a label, an annotation with the name of
-// its Manifest, and our field manager. The package finds the objects of a Manifest by their label, this annotation and
+// its Manifest, and our field manager. The package finds the objects of a Manifest by this label, this annotation and
 // our field manager. When the objects are found, the status of the Manifest shows the version in
 // [v1beta2.AnnotationRuntimeVersion] as the installed version, and [v1beta2.DigestUnknown] as the applied digest. So
 // the next version that is installed is applied completely, and objects that it does not contain are deleted.
@@ -50,7 +50,7 @@ func Do(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, 
 }
 
 // merge returns the objects that were found, followed by the recorded objects that were not found. Objects that were
-// not found are pending, because it is not known whether the module has created them.
+// not found get the inventory flag pending, because it is not known whether the module has created them.
 func merge(found, recorded []apply.Ref) []apply.Ref {
 	missing := inventory.Missing(recorded, found)
 	for i := range missing {
@@ -65,7 +65,8 @@ func Note(m *v1beta2.Manifest, found int) string {
 		len(m.Status.Synced))
 }
 
-// Message returns the text for the status of a Manifest whose inventory was completed with the objects in the runtime.
+// Message returns the text for the status of a Manifest after the objects that were found in the runtime were added to
+// its inventory.
 func Message(m *v1beta2.Manifest) string {
 	version := m.Annotations[v1beta2.AnnotationRuntimeVersion]
 	switch {

@@ -132,8 +132,8 @@ func crdBundle(
 	return render.Build(objects, options)
 }
 
-// EmptyError is the error that an artefact has no objects. Applying such an artefact would remove all objects of the
-// former version.
+// EmptyError is the error that an artefact has no objects. An artefact without objects is refused, because applying it
+// would remove all objects of the former version.
 type EmptyError struct{}
 
 func (EmptyError) Error() string { return "the artefact contains no object: build the module again" }

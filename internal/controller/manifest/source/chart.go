@@ -67,8 +67,8 @@ func (f *Finder) findVersion(
 		func(ctx context.Context) (library.ChartVersion, error) { return from.Find(ctx, chart, wanted) })
 }
 
-// downloadChart downloads and unpacks a chart. The chart is cached for chartCachePeriod, because the reconcile that
-// started the download may have ended before the download.
+// downloadChart downloads and unpacks a chart. The reconcile that started the download may end before the download
+// does. Therefore the chart is cached for chartCachePeriod, so that a later reconcile can use it.
 func (f *Finder) downloadChart(
 	ctx context.Context, from *library.Repository, chart library.ChartVersion, key string,
 ) (*render.Artefact, error) {
@@ -132,9 +132,9 @@ func (f *Finder) repository(location string, c credentials) *library.Repository 
 }
 
 // fetchOnce runs a request only once for all callers with the same key. The request does not depend on the contexts of
-// the callers. fetchOnce waits at most answerTimeout for the result. If the request takes longer, fetchOnce returns a
-// loop.Later error whose text is the parameter what. If the request fails, all callers get the same error for
-// failureCachePeriod.
+// the callers. fetchOnce waits at most answerTimeout for the result. If there is no result within answerTimeout,
+// fetchOnce returns a loop.Later error whose text is the parameter what. If the request fails, all callers get the same
+// error for failureCachePeriod.
 func fetchOnce[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (
 	T, error) {
 	var none T

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 )
 
-// credentials are the contents of the selected Secrets. The zero value means that requests are anonymous.
+// credentials are the contents of the selected Secrets. With the zero value of credentials, requests are anonymous.
 type credentials struct {
 	keychain           registry.Logins // for registries
 	username, password string          // for chart repositories

@@ -39,8 +39,8 @@ func (f *Finder) findKustomization(ctx context.Context, of origin, name string, 
 	return f.findFolder(spec.Path)
 }
 
-// findFolder reads a folder below LocalSources. findFolder reads all files of the folder, because only their content
-// shows a change.
+// findFolder reads a folder below LocalSources. findFolder reads all files each time, because only their content shows
+// whether the folder has changed.
 func (f *Finder) findFolder(path string) (Artefact, error) {
 	refuse := func(err error) error {
 		return refusal{fmt.Sprintf("the folder %q below --local-sources cannot be read: %s", path, err)}

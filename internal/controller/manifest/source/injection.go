@@ -18,14 +18,14 @@ import (
 // InjectionModule is the only module whose objects may receive data of Secrets of the control plane.
 const InjectionModule = "deployer"
 
-// injection is the data for InjectionModule from the last read.
+// injection is the data of Secrets that the module InjectionModule receives, and the time until which it is cached.
 type injection struct {
 	render.Injection
 	expires time.Time
 }
 
-// injectionFor returns the data that replaces the data of marked Secrets in the objects of a Manifest. For a Manifest
-// of any other module, injectionFor returns no data and reads no Secret.
+// injectionFor returns the data that replaces the data of marked Secrets in the objects of a Manifest. Only the module
+// InjectionModule receives such data. For all other modules, injectionFor returns no data and reads no Secret.
 func (f *Finder) injectionFor(ctx context.Context, m *v1beta2.Manifest) (*render.Injection, error) {
 	if !f.opts.InjectData || m.ModuleName() != InjectionModule {
 		return &render.Injection{Annotation: v1beta2.AnnotationInjectData}, nil

@@ -55,9 +55,10 @@ func (f *Finder) fetchLayer(
 	return data, digest, err
 }
 
-// request calls the function do with the registry of a layer and with the credentials that the selector selects. If the
-// request has no answer after answerTimeout, it continues, and the function request returns loop.Later. The registry
-// client continues the request, and returns the answer at the next call.
+// request sends a request to the registry of a layer, with the credentials in the Secrets that the parameter selector
+// selects. The function in the parameter do sends the request. If there is no answer within answerTimeout, request
+// returns loop.Later. The registry client completes the request in the background, and returns the answer at the next
+// call.
 func (f *Finder) request(
 	ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector,
 	do func(context.Context, *registry.Registry) error,
@@ -79,8 +80,8 @@ func (f *Finder) request(
 	return err
 }
 
-// registryWith returns a registry client that uses these credentials. All Manifests with the same credentials share one
-// client.
+// registryWith returns a registry client that uses the credentials in the parameter c. All Manifests with the same
+// credentials share one client.
 func (f *Finder) registryWith(c credentials) *registry.Registry {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,12 +13,13 @@
 // its content by a digest is resolved without a request. A tag or a range of versions costs one request, whose answer
 // is shared by all Manifests that send the same request at the same time.
 //
-// Shared work has its own deadline and continues if the caller that started it is cancelled. A caller waits for an
-// answer for at most two seconds. If there is no answer within two seconds, the call returns loop.Later. The next call
-// of the same caller then returns the answer.
+// Shared work has its own deadline and continues if the caller that started it is cancelled. A caller waits at most two
+// seconds for the answer of a registry or repository. If there is no answer within two seconds, the call returns
+// loop.Later. When the caller repeats the call later, the call returns the answer that has arrived meanwhile.
 //
 // Credentials, registries, chart repositories, failures, downloaded charts and config layers are cached in maps with a
-// limit. If a map is full, it is emptied; the only effect is that more requests are sent.
+// limit. If one of these caches is full, it is emptied; the only effect is that more requests are sent to registries
+// and the API server.
 //
 // # What it does not do
 //
@@ -51,7 +52,7 @@ const (
 	// answerTimeout is the maximum time that a reconcile waits for a source; the request itself continues after this
 	// time.
 	answerTimeout = 2 * time.Second
-	// answerPollDelay is the delay before a reconcile requests an answer again after answerTimeout
+	// answerPollDelay is the delay before a reconcile that got no answer within answerTimeout requests the answer again
 	answerPollDelay = 200 * time.Millisecond
 	// requestTimeout is the timeout of one request to a chart repository, whether or not a reconcile waits for the
 	// answer
@@ -114,7 +115,7 @@ type Artefact struct {
 	Verify func(context.Context) (trust.Signature, error)
 }
 
-// Source is one source of a Manifest.
+// Source is one source of a Manifest, with its content and the settings with which it is rendered.
 type Source struct {
 	// Name is the name of the install in the Manifest, or "crds" for spec.crds.
 	Name string
@@ -142,12 +143,13 @@ type Found struct {
 	Config Artefact
 	// Sources are in the order in which they are installed.
 	Sources []Source
-	// Injection has the data that replaces the data of marked Secrets in all sources.
+	// Injection has data for the Secrets in the sources that are marked with the annotation AnnotationInjectData. It
+	// replaces the data of these Secrets.
 	Injection *render.Injection
 }
 
-// Find resolves all sources of a Manifest. Find sends a request only for a source that is not pinned by a digest and
-// not cached.
+// Find resolves all sources of a Manifest. If a source is pinned by a digest, or is cached, Find sends no request for
+// it.
 //
 // An error is terminal if only a change of the Manifest can fix it. If a source has not answered yet, Find returns
 // loop.Later.

@@ -10,16 +10,18 @@
 // # How it works
 //
 // Almost every Manifest is installed on the runtime of its Kyma. A Manifest with spec.target control-plane is installed
-// on the cluster of the manager. For the control plane there is a second pool with one connection, which all Manifests
-// with target control-plane share. The second pool needs no access Secret. Requests through the second pool are sent as
-// another ServiceAccount. So a module on the control plane has only the rights that an administrator has granted to
-// that ServiceAccount, and none of the rights of the manager.
+// on the cluster of the manager. Besides the pool of connections to runtimes, there is a pool with one connection to
+// the control plane. All Manifests with target control-plane share this connection, which needs no access Secret.
+// Requests for modules on the control plane are sent with a ServiceAccount of their own, not with that of the manager.
+// So a module on the control plane has only the rights that an administrator has granted to that ServiceAccount, and
+// none of the rights of the manager.
 //
 // The cluster of a Manifest does not change: status.target shows where its objects are. If somebody changes spec.target
-// while there are objects, the Manifest waits. If the Manifest did not wait, its inventory would list objects of one
-// cluster, and would be used on another cluster.
+// while the module has objects, the Manifest is not reconciled until the target is changed back or the module is
+// removed. If the Manifest were reconciled, the inventory of one cluster would be used on another cluster.
 //
-// The control plane also has the objects of the manager itself.
+// On the control plane, a module could overwrite objects of the manager itself. [Cluster.CheckObjects] refuses such
+// modules.
 //
 // # What it does not do
 //
@@ -47,7 +49,8 @@ import (
 // ControlPlane describes the control plane as a cluster on which modules can be installed. The zero value means that no
 // modules are allowed on the control plane.
 type ControlPlane struct {
-	// Pool has the connection to the control plane. If Pool is nil, no module is installed on the control plane.
+	// Pool contains only the connection to the control plane. If Pool is nil, no module is installed on the control
+	// plane.
 	Pool *runtimes.Pool
 	// IsRuntime is true in in-cluster mode: the only runtime is the control plane, and targets have no effect.
 	IsRuntime bool
@@ -87,8 +90,8 @@ func Of(m *v1beta2.Manifest, pool *runtimes.Pool, c *ControlPlane) Cluster {
 // in-cluster mode, IsControlPlane returns false.
 func (c Cluster) IsControlPlane() bool { return c.Target == v1beta2.TargetControlPlane }
 
-// Recorded returns the value that status.target of a Manifest has for this cluster: TargetControlPlane for the control
-// plane, and "" for a runtime.
+// Recorded returns the value that status.target of a Manifest has for this cluster. The value is TargetControlPlane for
+// the control plane, and "" for a runtime.
 func (c Cluster) Recorded() v1beta2.Target {
 	if c.IsControlPlane() {
 		return c.Target
@@ -141,8 +144,9 @@ func (c Cluster) IsWatched() bool { return c.pool.IsWatched(c.name) }
 // PollInterval returns the interval after which the cluster is read even without an event.
 func (c Cluster) PollInterval() time.Duration { return c.pool.PollInterval(c.name) }
 
-// UsesInterests reports whether subscribers have to declare their interests: the manager or an agent watches the
-// objects that the interests name. Without watches and agents, interests have no effect.
+// UsesInterests reports whether subscribers have to declare their interests, which are the objects to watch. The
+// manager or an agent watches these objects. In a cluster without watches and without an agent, UsesInterests returns
+// false.
 func (c Cluster) UsesInterests() bool { return c.pool.UsesInterests() }
 
 // ShareInterests returns one shared slice for equal interests.
@@ -172,8 +176,8 @@ func (c Cluster) Replace(stored *atomic.Pointer[Cluster], key string) {
 //	2  a CRD of this API, or an object of one of its kinds
 //	3  a default custom resource of a built-in kind
 //
-// Row 1 does not apply to the default custom resource of a module, because the default custom resource is created in
-// the namespace of the Kyma, which the manager serves.
+// Row 1 does not apply to the default custom resource of a module. The default custom resource is created in the
+// namespace of the Kyma, and the manager serves this namespace.
 func (c Cluster) CheckObjects(refs []apply.Ref, cr *unstructured.Unstructured) error {
 	if !c.IsControlPlane() {
 		return nil
@@ -219,5 +223,5 @@ type refusal struct{ reason, message string }
 
 func (r refusal) Error() string { return r.message }
 
-// Reason returns the reason of the refusal.
+// Reason returns the reason code of the error.
 func (r refusal) Reason() string { return r.reason }

@@ -9,14 +9,15 @@
 // # How it works
 //
 // A rollout has to halt soon after the failure that exceeds the limit of its stage, but the coordinator reconciles a
-// module at most once in two seconds. Therefore each reconcile sets how many failures each stage still allows, and
-// failures in the events of Manifests are counted. When there are more, the coordinator reconciles the module without a
-// delay. So a halt costs one more write, and failures within the limit cost none.
+// module at most once in two seconds. Therefore each reconcile records how many failures each stage still allows, and
+// between two reconciles the package counts the failures that the events of Manifests show. When the number of failures
+// exceeds the allowed number, the coordinator reconciles the module at once. A halt therefore costs one additional
+// write of the status; failures within the limit cost no additional write.
 //
 // # What it does not do
 //
-// The package does not halt a rollout: the reconcile does, and it may find that the failure does not count. A failure
-// during a reconcile may be missed; then the next reconcile finds it.
+// The package does not halt a rollout: the reconcile decides about that, and may find that the failure does not count.
+// The package may miss a failure during a reconcile; the next reconcile finds this failure.
 package failurebudget
 
 import (
@@ -39,7 +40,7 @@ type Budgets struct {
 	exceeded map[string]bool // guarded by mu: the modules for which IsExceeded returns true
 }
 
-// of has the number of further failures that do not halt one rollout, by stage.
+// of has, for each stage of one rollout, the number of further failures that do not halt the rollout.
 type of struct {
 	module string
 	left   map[string]int
@@ -101,7 +102,8 @@ func (b *Budgets) IsExceeded(module string) bool {
 	return b.exceeded[module]
 }
 
-// Take returns the same as IsExceeded, for the last time: the module is reconciled now.
+// Take returns the same as IsExceeded, and resets it to false. The coordinator calls Take when it reconciles the
+// module.
 func (b *Budgets) Take(module string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,13 +7,14 @@
 //
 // # How it works
 //
-// A gate passes or fails only if the answer is clear. Any other answer is unknown, and so is no answer within the
-// timeout. Only addresses of the allow list are called, and redirects are not followed, so that a policy cannot choose
-// an address in the network of the manager.
+// A gate passes or fails only if the answer of the service is unambiguous. With any other answer, or without an answer
+// within the timeout, the result of the gate is unknown. A policy must not be able to choose an address in the network
+// of the manager. Therefore the package calls only addresses of the allow list, and follows no redirects.
 //
 // # What it does not do
 //
-// The package does not know approvals and times, which need no request. It does not decide what follows from a result.
+// The package does not handle approvals and times, because such gates need no request. The package does not decide
+// whether a rollout continues after the result of a gate.
 package gate
 
 import (
@@ -44,7 +45,8 @@ const (
 	answerLimit = 64 << 10 // bytes of an answer
 )
 
-// Read returns the result of one gate. If the answer to the request is not clear, the result is unknown.
+// Read returns the result of one gate. If the service does not answer, or its answer means neither passed nor failed,
+// the result is unknown.
 func (g *Reader) Read(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1beta2.RolloutGate) (
 	v1beta2.GateState, string) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -12,10 +12,11 @@
 // a runtime. The check also renders the former version and compares the CustomResourceDefinitions of both versions,
 // because no runtime can be updated if an API server refuses the new CustomResourceDefinitions.
 //
-// Check only reads the result from memory. Until a check has ended, Check returns a blocker, so the rollout waits.
-// Other goroutines make the checks, and call Changed after each new result. At most maxParallel checks are made at the
-// same time, and at most one of each module, so that a version that takes minutes delays only the versions of its own
-// module. A result is valid for the digests of the new and of the former version, see [Version.Digest].
+// The method Check does not check anything itself: it returns the result of the last check of the version from memory.
+// Until a check has ended, Check returns a blocker, so the rollout waits. Other goroutines make the checks, and call
+// Changed after each new result. At most maxParallel checks are made at the same time, and at most one of each module,
+// so that a version that takes minutes delays only the versions of its own module. A result is valid for the digests of
+// the new and of the former version, see [Version.Digest].
 //
 // A version that has passed is not checked again. A check that could not read the version is repeated after
 // unreadableInterval, and any other failure after failedInterval, as long as the result is used. A failure that only
@@ -60,10 +61,10 @@ const (
 	checkTimeout = 4 * time.Minute
 	// unreadableInterval is the time after which a version that could not be read is checked again.
 	unreadableInterval = 10 * time.Second
-	// failedInterval is the time after which a failed check is repeated, for example because somebody has signed the
-	// version.
+	// failedInterval is the time after which a failed check is repeated, because the cause may be gone: for example,
+	// somebody has signed the version.
 	failedInterval = 30 * time.Second
-	// idlePeriod is the time after the last use of a result in which its check is repeated.
+	// idlePeriod is how long a check is still repeated after its result was last used.
 	idlePeriod = 5 * time.Minute
 	// keepPeriod is the time for which a result is kept after its last use.
 	keepPeriod = time.Hour
@@ -98,7 +99,7 @@ func (v Version) Digest() string {
 type Content struct {
 	// Digest identifies the content.
 	Digest string
-	// CRDs are the CustomResourceDefinitions in the content.
+	// CRDs are the CustomResourceDefinitions that the version contains.
 	CRDs []*unstructured.Unstructured
 }
 
@@ -127,7 +128,7 @@ type Move struct {
 	To Version
 }
 
-// key identifies a Move with the contents of its versions.
+// key returns a text that identifies a Move by its module and the digests of its two versions.
 func (m Move) key() string {
 	from := ""
 	if m.From.Template != nil {
@@ -140,7 +141,8 @@ func (m Move) key() string {
 type Result struct {
 	// Digest identifies the content of a version that has passed. Digest is "" if the version has not passed.
 	Digest string
-	// Template is the digest of the Version that has passed. Template is "" for any other version.
+	// Template is the digest of the Version, which covers its ModuleTemplate and its component. Template is "" if the
+	// version has not passed.
 	Template string
 	// Blocker is the reason why the version cannot be installed, or why this is not known. Blocker is nil if the
 	// version has passed.
@@ -235,8 +237,8 @@ func (c *Checker) take(module string) (first *entry) {
 	return first
 }
 
-// requestNext makes the queue return the module again when its next check is due. The queue keeps only the earliest of
-// several times, so the next time has to be given after each check.
+// requestNext makes the queue return the module again when its next check is due. For each module, the queue keeps only
+// the earliest point in time. Therefore requestNext has to be called after each check.
 func (c *Checker) requestNext(module string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

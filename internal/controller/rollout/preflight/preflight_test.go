@@ -43,7 +43,7 @@ func start(t *testing.T, r *registry) *Checker {
 	return c
 }
 
-// TestRepeats checks how often a check is repeated while a rollout still requests its result.
+// TestRepeats checks how often the check of a version is repeated in an hour in which a rollout uses its result.
 func TestRepeats(t *testing.T) {
 	down := &ocm.Error{Code: ocm.RegistryUnreachable, Problem: "it answers 503"}
 	cases := map[string]struct {
@@ -218,7 +218,7 @@ func TestRetriesOfOneModule(t *testing.T) {
 	})
 }
 
-// TestDigest checks which changes of a version are another content.
+// TestDigest checks which changes of a version count as a change of its content.
 func TestDigest(t *testing.T) {
 	cases := map[string]struct {
 		reason string
