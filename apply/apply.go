@@ -24,8 +24,8 @@ type Result struct {
 	Applied []Ref
 	// Created are the objects in Applied that did not exist before.
 	Created []Ref
-	// Ready are the workloads in Applied that are ready according to the answer of the API server: the PATCH changed
-	// nothing that their controller has to act on.
+	// Ready are the workloads in Applied that the API server reported as ready in its response to the PATCH. The PATCH
+	// of such a workload changed nothing that the controller of the workload has to act on.
 	Ready []Ref
 	// Unchanged are the objects that were not sent, because Progress contains them with the same content.
 	Unchanged []Ref
@@ -39,8 +39,8 @@ type Result struct {
 	// values. After the takeover, the field manager of the Set owns the overwritten fields.
 	TakenOver []Takeover
 	// Existing are the objects that existed before this call of Apply and were not known to belong to the installation.
-	// An object in Existing is also in Applied, Unchanged, Failed or Waiting. The caller has to record the flags of the
-	// Refs in Existing in the inventory. Existing is empty without Set.Ownership.
+	// An object in Existing is also in Applied, Unchanged, Failed or Waiting. For each object in Existing, the caller
+	// has to record the flags of its Ref in the inventory. Existing is empty without Set.Ownership.
 	Existing []Existing
 }
 
@@ -67,7 +67,7 @@ type Takeover struct {
 	// Fields are the fields that were taken over, at most ten, sorted:
 	// "spec.template.spec.containers[name=manager].image".
 	Fields []string
-	// Managers are the field managers that owned Fields before, at most ten, sorted.
+	// Managers are the former owners of these fields: the names of at most ten field managers, sorted.
 	Managers []string
 }
 
@@ -239,8 +239,8 @@ func (s Set) fingerprint() string {
 //
 // Some objects cannot exist in the cluster, for example because the cluster does not serve their kind. Inventory leaves
 // out objects that cannot exist in the cluster, and Apply does not create such objects. If Inventory leaves out
-// objects, it returns the Refs of all other objects, together with the error of JoinFailures, mostly with reason
-// KindUnknown. If discovery fails, Inventory returns no Refs.
+// objects, it returns the Refs of all other objects, together with an error that joins the failures of the omitted
+// objects. Most of these failures have reason KindUnknown. If discovery fails, Inventory returns no Refs.
 func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	items, failed, err := c.resolveObjects(ctx, set)
 	if err != nil {
@@ -253,8 +253,8 @@ func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	return refs, JoinFailures(failed)
 }
 
-// Apply creates and updates the objects of a Set. Apply sends one PATCH for each object that is not recorded as applied
-// in the Progress done. The package comment describes the order of the objects and the dependencies between objects.
+// Apply creates and updates the objects of a Set. Apply sends one PATCH for each object that the parameter done does
+// not record as applied. The package comment describes the order of the objects and the dependencies between objects.
 // Apply does not wait until the objects are ready. Call Apply again later as long as Result has Failed or Waiting
 // objects; the next call sends only the objects that have failed or are waiting.
 //
@@ -439,8 +439,9 @@ func (a *applyCall) markUnavailable(ref Ref) {
 	a.markUnavailableLocked(ref)
 }
 
-// markUnavailableLocked records that the object ref has failed or is waiting, so that dependent objects wait. For each
-// phase, only the object with the smallest name is recorded, so that messages are stable.
+// markUnavailableLocked records that the object ref has failed or is waiting, so that dependent objects wait. If
+// several objects of a phase have failed or are waiting, the object with the smallest name is recorded for the phase,
+// so that messages are stable.
 func (a *applyCall) markUnavailableLocked(ref Ref) {
 	role := roleOf(ref.groupKind())
 	if role == roleNamespace || role == roleCRD {

@@ -49,8 +49,8 @@ func TestInventory(t *testing.T) {
 			t.Errorf("pass %d: refs (-want +got):\n%s", pass, diff)
 		}
 	}
-	// No discovery request is sent for built-in kinds and for kinds of the bundle. For every other group and version,
-	// one discovery request is sent.
+	// No discovery request is sent for built-in kinds and for kinds whose CRD is in the bundle. For all remaining
+	// kinds, one discovery request is sent for each group and version.
 	if diff := cmp.Diff([]string{"GET /apis/cert.example.org/v1", "GET /apis/other.example.org/v1"},
 		s.takeRequests()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
@@ -147,8 +147,8 @@ func TestApplyOrder(t *testing.T) {
 	}
 }
 
-// checkPhases checks that the requests in got are the requests of the phases in want, phase after phase. Within a
-// phase, requests may be in any order.
+// checkPhases checks that the sent requests (parameter got) are the requests of the expected phases (parameter want),
+// in the order of the phases. Within a phase, requests may be in any order.
 func checkPhases(t *testing.T, want [][]string, got []string) {
 	t.Helper()
 	for _, phase := range want {
@@ -417,7 +417,7 @@ func TestApplyFailures(t *testing.T) {
 				t.Errorf("%s: objects in the cluster (-want +got):\n%s", tc.reason, diff)
 			}
 
-			// The next Apply sends only the remaining objects.
+			// The next Apply sends only the objects that have failed or are waiting.
 			s.setScript("PATCH "+tc.path, nil)
 			s.takeRequests()
 			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() {
@@ -583,8 +583,8 @@ func TestApplyExisting(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.takeRequests()
-	// The second Apply has no Progress, as after a restart of the manager. The CRD already exists in the cluster, so
-	// Apply must send no discovery request for the kind of its custom resource.
+	// The second Apply is called without Progress, as happens after a restart of the manager. The CRD already exists in
+	// the cluster, so Apply must send no discovery request for the kind of its custom resource.
 	result, err := c.Apply(t.Context(), set, nil)
 	if err != nil || len(result.Applied) != 10 {
 		t.Fatalf("applying again: %v, %+v", err, result)
@@ -663,8 +663,9 @@ func TestApplyBadIdentity(t *testing.T) {
 	}
 }
 
-// TestApplyVersionOfDefinition tests a custom resource in a version that its CRD does not define. The custom resource
-// must fail at once instead of waiting until the CRD is served.
+// TestApplyVersionOfDefinition tests a custom resource in a version that its CRD does not define. Such a custom
+// resource must be in Result.Failed at once, and must not wait for the CRD, because the CRD will never serve the
+// version.
 func TestApplyVersionOfDefinition(t *testing.T) {
 	s := newServer(t)
 	set := Set{Bundle: bundleOf(t, strings.ReplaceAll(module, "apiVersion: example.com/v1",

@@ -8,7 +8,8 @@ import (
 
 // ListByLabel returns the metadata of objects of a kind that match a label selector, in all namespaces. ListByLabel
 // sends one request. ListByLabel returns at most limit objects. The result more is true if further objects match. An
-// error with reason KindUnknown means that no object of the kind can exist in this version.
+// error with reason KindUnknown means that the cluster does not serve the kind in the API version of gvk, so no object
+// of the kind can exist in this API version.
 func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string, limit int) (
 	found []ObjectMetadata, more bool, err error) {
 	res, err := c.resourceOf(ctx, gvk)
@@ -30,8 +31,8 @@ func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, 
 // Labelled are the objects of all kinds that match a label selector.
 type Labelled struct {
 	Items []ObjectMetadata
-	// More are the kinds of which Items is incomplete: the cluster has more matching objects of these kinds than the
-	// limit allows.
+	// More lists the kinds for which Items is incomplete, because the cluster has more matching objects of these kinds
+	// than the limit allows.
 	More []schema.GroupKind
 	// Refused are the kinds that the credential may not list.
 	Refused []schema.GroupKind

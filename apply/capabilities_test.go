@@ -44,7 +44,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// jsonScript returns a script for a successful response.
+// jsonScript returns a handler with which the test server sends body as a successful JSON response.
 func jsonScript(body string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

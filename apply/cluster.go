@@ -36,14 +36,15 @@ type ClusterOptions struct {
 	// Observe, if set, is called for every request with its method, HTTP status and duration. The status is 0 if there
 	// was no response.
 	Observe func(method string, code int, took time.Duration)
-	// ForbiddenAdvice, if set, is the advice in errors with reason RuntimeForbidden. The advice should state where a
-	// user can grant the missing right.
+	// ForbiddenAdvice, if set, is a text in errors with reason RuntimeForbidden. ForbiddenAdvice should state where a
+	// user can grant the right that the credential lacks.
 	ForbiddenAdvice string
-	// Kinds, if set, stores the kinds that CustomResourceDefinitions in bundles define. Several Clusters share one
-	// Kinds, so the kinds of bundles are in memory only once. A Cluster needs no discovery request for a kind in Kinds.
+	// Kinds, if set, stores the kinds that CustomResourceDefinitions in bundles define. Several Clusters can share one
+	// Kinds, so that kinds that bundles define are in memory only once. A Cluster needs no discovery request for a kind
+	// in Kinds.
 	Kinds *Kinds
 	// IsTooLarge, if set, reports whether an error of the HTTP client means that a response is larger than the client
-	// accepts. Lists are then requested in smaller pages.
+	// accepts. If a list is too large, it is requested again in smaller pages.
 	IsTooLarge func(error) bool
 }
 
@@ -54,7 +55,8 @@ const serverTimeoutGracePeriod = 2 * time.Second
 // unservedKindPeriod is how long Cluster remembers that a kind is not served before it sends a discovery request again.
 const unservedKindPeriod = 5 * time.Second
 
-// Cluster sends requests to one cluster. Cluster is safe for concurrent use. Cluster stores only a few kinds.
+// Cluster sends requests to one cluster. Cluster is safe for concurrent use. Apart from a cache of the kinds that the
+// cluster serves, Cluster stores no state.
 type Cluster struct {
 	http      *http.Client
 	base      *url.URL
@@ -177,7 +179,7 @@ func (c *Cluster) discover(ctx context.Context, gvk schema.GroupVersionKind) (re
 }
 
 // servedKinds returns the kinds that the cluster serves in one group and version. servedKinds sends a discovery
-// request. If the version is not served, it returns no kinds.
+// request. If the cluster does not serve the version, servedKinds returns no kinds.
 func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) (map[string]resource, error) {
 	r := request{method: http.MethodGet, path: resource{}.urlPath(version, "", ""),
 		operation: "reading which kinds are served in " + version.String()}
@@ -299,8 +301,8 @@ func kindUnknownError(gvk schema.GroupVersionKind) *Error {
 		" in " + gvk.GroupVersion().String(), reason: KindUnknown}
 }
 
-// validateIdentity rejects identities that cannot be part of a URL path. So the name of an object in a bundle cannot
-// lead to another path of the API.
+// validateIdentity rejects identities that cannot be part of a URL path. For this reason, an object in a bundle cannot
+// have a name, such as "../x", that leads a request to the URL path of another object.
 func validateIdentity(r Ref) *Error {
 	for _, segment := range []string{r.Group, r.Version, r.Namespace, r.Name} {
 		if problems := content.IsPathSegmentName(segment); problems != nil {
@@ -357,8 +359,9 @@ func (c *Cluster) forEach(n int, work func(i int) error) error {
 	return first
 }
 
-// preferClusterError returns the more informative of two errors. An error of the cluster is more informative than the
-// end of a context. If both errors are equally informative, preferClusterError returns the first error.
+// preferClusterError returns the more informative of two errors. preferClusterError prefers an error of the cluster to
+// an error that only states that a context has ended. If both errors are of the same sort, preferClusterError returns
+// the first error.
 func preferClusterError(first, second error) error {
 	if first == nil {
 		return second

@@ -138,8 +138,8 @@ func (d *deleteCall) isExpected(ref Ref, m *metadata, namespaced map[schema.Grou
 	})
 }
 
-// isMadeByCluster reports whether the cluster, or a mesh in it, creates the object in each namespace. All Events,
-// Leases and endpoints count as created by the cluster, because they contain no data of users that could be lost.
+// isMadeByCluster reports whether the cluster, or a mesh in it, creates the object in each namespace. Events, Leases
+// and endpoints are always treated as created by the cluster, because their deletion would lose no data of users.
 func isMadeByCluster(ref Ref) bool {
 	switch ref.groupKind() {
 	case schema.GroupKind{Kind: "Event"}, schema.GroupKind{Group: "events.k8s.io", Kind: "Event"},

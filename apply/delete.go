@@ -25,8 +25,8 @@ type DeletionProgress struct {
 	// key is Ref.identity. The field deleted is guarded by mu.
 	deleted map[Ref]bool
 	// toOthers contains those objects of the inventory that belong to another installation; the key is Ref.identity.
-	// Each call of Delete reads the objects in toOthers again, because the other installation may have handed the
-	// objects over in the meantime. The field toOthers is guarded by mu.
+	// Each call of Delete reads the objects in toOthers again, because the installation to which an object belongs may
+	// have handed the object over since the last call. The field toOthers is guarded by mu.
 	toOthers map[Ref]bool
 }
 
@@ -76,8 +76,9 @@ type Teardown struct {
 	// Ref.Keep, and the namespaces and CRDs that objects with Ref.Keep need.
 	Kept []Ref
 	// Left are the objects that this call left in the cluster, because they do not belong only to the installation. The
-	// caller can remove the Refs in Left from the inventory. If the inventory keeps the Refs in Left, later calls with
-	// the same DeletionProgress return the objects in Deleted. Left is empty without Ownership.
+	// caller can remove the Refs of these objects from the inventory. If the caller does not remove them, later calls
+	// with the same DeletionProgress return the objects in Deleted. The field Left is empty if DeleteOwned is called
+	// without Ownership.
 	Left []Left
 	// Remaining are the objects that still exist. Each entry states what its object waits for.
 	Remaining []Remaining
@@ -103,7 +104,7 @@ const (
 	LeftHandedOver = "ObjectHandedOver"
 	// LeftToOwner: the object belongs to another installation.
 	LeftToOwner = "ObjectLeftToOwner"
-	// LeftToOthers: another client has created the object again.
+	// LeftToOthers: the object was left in the cluster, because another client has created it again.
 	LeftToOthers = "ObjectLeftToOthers"
 )
 
@@ -136,13 +137,13 @@ type Remaining struct {
 //  5. CRDs
 //  6. namespaces
 //
-// A phase starts when all objects of the previous phase are deleted. Delete sends one DELETE with background
+// Delete starts a phase when all objects of the previous phase are deleted. Delete sends one DELETE with background
 // propagation for each object, and records the object in progress; later calls only read the objects that still
-// existed. If no object has finalizers, one call deletes all objects.
+// existed. If no object has finalizers, one call of Delete deletes all objects.
 //
-// Delete does not wait until the objects are deleted. Call Delete again later as long as Teardown has Remaining
-// objects. Every object of refs is in exactly one list of Teardown. If the cluster does not serve the kind of an object
-// in any version, the object is considered deleted.
+// Delete does not wait until the objects are deleted. Call Delete again later until the returned Teardown has no
+// Remaining objects. Every object of refs is in exactly one list of Teardown. If the cluster does not serve the kind of
+// an object in any version, the object is considered deleted.
 //
 // Objects with Ref.Keep are not deleted. If an object with Ref.Keep is in a namespace, or is a custom resource of a
 // CustomResourceDefinition, Delete also keeps that namespace or CustomResourceDefinition. Delete sends no request to
@@ -156,15 +157,16 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProg
 }
 
 // DeleteOwned is like Delete, but considers which installation each object belongs to. DeleteOwned deletes only objects
-// that the installation has created and that no other installation contains: see decideDelete. All other objects stay
-// in the cluster and are in Teardown.Left. A namespace is not deleted while it contains objects that are not in refs.
+// that the installation has created and that no other installation contains: see decideDelete. Objects that DeleteOwned
+// does not delete stay in the cluster and are in Teardown.Left. A namespace is not deleted while it contains objects
+// that are not in refs.
 //
 // If nobody is known to have changed an object since it was applied, DeleteOwned sends only a DELETE for the object.
-// The DELETE contains the known resourceVersion, so the API server rejects the DELETE if the object has changed all the
-// same. If an object may have changed since it was applied, DeleteOwned reads the object before it sends the DELETE.
-// Before the deletion of a namespace, DeleteOwned also sends one list request for each namespaced kind. Each call of
-// DeleteOwned reads an object of another installation again, because the other installation may hand the object over to
-// this installation.
+// The DELETE contains the last known resourceVersion of the object, so the API server rejects the DELETE if somebody
+// has changed the object without being noticed. If an object may have changed since it was applied, DeleteOwned reads
+// the object before it sends the DELETE. Before the deletion of a namespace, DeleteOwned also sends one list request
+// for each namespaced kind. Each call of DeleteOwned reads an object of another installation again, because the other
+// installation may hand the object over to this installation.
 func (c *Cluster) DeleteOwned(ctx context.Context, refs []Ref, progress *DeletionProgress,
 	own *Ownership) (Teardown, error) {
 	if progress == nil {
@@ -286,9 +288,9 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 	return err
 }
 
-// deleteOrCheck sends a DELETE for one object. If a DELETE was sent before, it reads the object instead. deleteOrCheck
-// returns the object if the object still exists, and why the object stays if it was left. deleteOrCheck returns an
-// error only if the error concerns the whole cluster.
+// deleteOrCheck sends a DELETE for one object. If an earlier call has sent a DELETE for the object, deleteOrCheck only
+// reads the object. deleteOrCheck returns a Remaining if the object still exists, and a Left with the reason if the
+// object stays in the cluster. deleteOrCheck returns an error only if the error concerns the whole cluster.
 func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
 	if err := validateIdentity(ref); err != nil {
 		d.progress.record(ref, true) // an object with such a name cannot exist
@@ -338,8 +340,9 @@ func (d *deleteCall) recordAnswer(ref Ref, left *Remaining, err error) (*Remaini
 	return left, nil, nil
 }
 
-// remainingAfter decides what a failed request means for its object. If err concerns the whole cluster, remainingAfter
-// returns err; otherwise it returns an entry for Teardown.Remaining with err as its message.
+// remainingAfter handles the error of a request for the object ref. If err concerns the whole cluster, remainingAfter
+// returns err. If err concerns only this object, remainingAfter returns an entry for Teardown.Remaining with the
+// message of err.
 func remainingAfter(ref Ref, err error) (*Remaining, error) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || concernsCluster(err) {
@@ -426,9 +429,9 @@ func isNotFound(err error) bool {
 	return reasonIs(err, ObjectNotFound) || reasonIs(err, KindUnknown) || reasonIs(err, NamespaceNotFound)
 }
 
-// withServedVersion calls the function use with the resource that the cluster serves for ref. If the cluster does not
-// serve the API version of ref any more, withServedVersion calls the function a second time, with an API version that
-// the cluster serves.
+// withServedVersion calls the function in the parameter use with ref and the API resource of its kind. If the cluster
+// does not serve the API version of ref any more, withServedVersion calls the function again with a Ref whose API
+// version the cluster serves.
 func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, resource) error) error {
 	res, err := c.resourceOf(ctx, ref.GVK())
 	if err == nil {

@@ -113,8 +113,8 @@ func TestDeleteBlocked(t *testing.T) {
 		t.Errorf("got %+v, want the ConfigMap first", blocked[0])
 	}
 
-	// After the DELETE, another client creates a ConfigMap with the same name. Delete must send one more DELETE for the
-	// new ConfigMap.
+	// After the DELETE, another client creates a ConfigMap with the same name. Delete must send one more DELETE,
+	// because the inventory still contains a ConfigMap with this name.
 	s.change(configPath, func(o map[string]any) {
 		delete(o["metadata"].(map[string]any), "deletionTimestamp")
 		delete(o["metadata"].(map[string]any), "finalizers")

@@ -17,9 +17,10 @@
 // Apply sends one server-side apply PATCH for each object, unless Progress contains the object with the same content.
 // The first PATCH is without force. If another field manager has set one of the fields to another value, the API server
 // returns the conflicting fields and managers. After such a conflict, a second PATCH with force takes over the
-// conflicting fields; see Result.TakenOver. No other requests are needed to apply an object. The scope and the plural
-// of a kind come from a built-in table, from the CustomResourceDefinitions of the bundle, or from one cached discovery
-// request per group and version. Objects are applied in phases. Within a phase, objects are applied in parallel:
+// conflicting fields; see Result.TakenOver. To apply an object, Apply needs no requests but this PATCH, or the two
+// PATCHes after a conflict. The scope and the plural of a kind come from a built-in table, from the
+// CustomResourceDefinitions of the bundle, or from one cached discovery request per group and version. Objects are
+// applied in phases. Within a phase, objects are applied in parallel:
 //
 //	foundation     namespaces, CustomResourceDefinitions
 //	configuration  service accounts, roles, ConfigMaps, Secrets, Services and all other kinds
@@ -44,22 +45,24 @@
 // A new CustomResourceDefinition may drop a version in which objects are stored, or may change the scope of its kind.
 // Apply sends no additional request to detect a dropped version or a changed scope, because the API server rejects a
 // PATCH of a CustomResourceDefinition that drops a version in status.storedVersions or changes the scope. The resulting
-// error has reason StoredVersionDropped or FieldImmutable. After StoredVersionDropped, Apply sends only namespaces and
-// other CustomResourceDefinitions: so the former version of a module keeps its configuration and its rights.
+// error has reason StoredVersionDropped or FieldImmutable. If a CustomResourceDefinition fails with
+// StoredVersionDropped, Apply sends only namespaces and other CustomResourceDefinitions. In this way, the version of
+// the module that is still running keeps its configuration and its rights.
 //
 // An API server cannot apply a custom resource whose managed fields name a version that the CRD no longer has. Apply
 // then removes the entries with this version, as API servers do for built-in kinds, and applies the object again.
 //
 // Progress records data from the responses of the API server: generation, resourceVersion, UID and a hash of the fields
-// that the field manager owns. With this data, ObserveEvent recognises events of own writes, and FindDrift has to read
-// only metadata. Metadata is sufficient because an API server removes a field from our managed fields when another
-// field manager changes the field. Requests ask for metadata only where metadata is sufficient, so applying a large
-// CustomResourceDefinition does not return the CustomResourceDefinition.
+// that the field manager owns. With the data in Progress, ObserveEvent recognises watch events about writes of this
+// package, and FindDrift finds changes of objects by reading only metadata. Metadata is sufficient for FindDrift,
+// because an API server removes a field from our managed fields when another field manager changes the field. Requests
+// ask for metadata only where metadata is sufficient, so applying a large CustomResourceDefinition does not return the
+// CustomResourceDefinition.
 //
 // Delete needs only an inventory. Delete deletes in phases too: custom resources first, while their operator runs, and
 // namespaces last. Delete sends one DELETE for each object, and no DELETE for an object with Ref.Keep. The response of
-// the API server shows whether the object is deleted. Later calls read only the objects that still exist. The messages
-// in Teardown state what each remaining object waits for.
+// the API server to the DELETE shows whether the object is deleted. Later calls of Delete read only the objects that
+// still existed after the earlier calls. The messages in Teardown state what each remaining object waits for.
 //
 // StateEvaluator reads the state of a module from its custom resource: from .status.state, by rules, or by an
 // expression. StateEvaluator compiles each rule once.

@@ -16,7 +16,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Drifted is an object that differs from a Set.
+// Drifted is an object in the cluster that is missing, or that differs from the object in a Set.
 type Drifted struct {
 	Ref Ref
 	// Missing is true if the object does not exist, or is being deleted.
@@ -75,8 +75,8 @@ const maxFields = 10
 // FindDrift records the objects without drift in the Progress p, and removes the objects with drift from p. The next
 // Apply with the same Progress sends exactly the objects that are not recorded, and so corrects the drift. The Progress
 // may be nil. If the credential lacks the right to read an object, the object is treated as not drifted, and FindDrift
-// returns the error of JoinFailures. If the whole cluster cannot be used, FindDrift returns the error of the cluster
-// and no drift.
+// returns the error of JoinFailures. If an error concerns the whole cluster, for example because the cluster is
+// unreachable, FindDrift returns the error and no drift.
 func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...Ref) ([]Drifted, error) {
 	items, _, err := c.resolveObjects(ctx, set) // Apply reports objects that cannot be applied
 	if err != nil {
@@ -165,9 +165,9 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	}
 	fields := compareOwned(wanted, live, m.fieldsOwnedBy(set.owner()), it.policy.ignore, false)
 	if len(fields) == 0 && byRecord {
-		// The hash of the field ownership differs from the record, but no field with a value was lost. So the lost
-		// field is a field whose desired value is empty ("", 0 or false). The call of compareOwned without zeros leaves
-		// out fields with empty values.
+		// The hash of the owned fields differs from the hash in Progress, so our field manager has lost a field. The
+		// first call of compareOwned, with zeros=false, has not found this field, so the desired value of the field is
+		// empty ("", 0 or false): compareOwned with zeros=false leaves out fields with empty values.
 		fields = compareOwned(wanted, nil, m.fieldsOwnedBy(set.owner()), it.policy.ignore, true)
 	}
 	if len(fields) == 0 && !byRecord {
@@ -189,19 +189,19 @@ type comparison struct {
 	zeros  bool // whether desired empty values ("", 0, false) are compared
 }
 
-// compareOwned returns the paths of the desired object (parameter wanted) that our field manager does not own. The
-// parameter fields is the entry of our field manager in the format FieldsV1. If the parameter live is not nil, the
-// result also contains the paths whose value in the live object differs. The result contains no path that the parameter
-// ignore covers. If the parameter zeros is true, a field that our field manager does not own is reported even if its
-// desired value is empty ("", 0 or false). The result is sorted and has at most maxFields paths. compareOwned may
-// modify the maps in the parameters wanted and live.
+// compareOwned returns the paths of those fields of the desired object (parameter wanted) that our field manager does
+// not own. The parameter fields is the entry of our field manager in the format FieldsV1. If the parameter live is not
+// nil, compareOwned also returns the paths of fields whose value in the live object differs from the desired value.
+// compareOwned returns no path that the parameter ignore covers. If the parameter zeros is true, a field that our field
+// manager does not own is reported even if its desired value is empty ("", 0 or false). compareOwned returns at most
+// maxFields paths, sorted. compareOwned may modify the maps in the parameters wanted and live.
 func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) []string {
 	paths, _ := compareAndClassify(wanted, live, fields, ignore, zeros)
 	return paths
 }
 
-// compareAndClassify returns the same paths as compareOwned. The result allLost is true if the paths differ only in
-// ownership: our field manager owns none of them, and no path is returned because of its value.
+// compareAndClassify returns the same paths as compareOwned. The result "allLost" is true if our field manager owns
+// none of the returned fields. allLost is false if a field is returned only because its live value differs.
 func compareAndClassify(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) (
 	paths []string, allLost bool) {
 	var own owned
@@ -270,8 +270,8 @@ func ownedKeys(keys map[string]any) owned {
 	return own
 }
 
-// compare compares one value of the desired object. If the parameter values is true, compare compares the field
-// ownership and the live value; otherwise it compares only the field ownership.
+// compare compares one value of the desired object with the fields that our field manager owns. If the parameter values
+// is true, compare also compares the desired value with the live value.
 func (c *comparison) compare(path string, wanted, live any, values bool, own owned) {
 	if isEmpty(wanted) {
 		return // the API server may drop an empty value
@@ -327,8 +327,9 @@ func (c *comparison) compareMap(path string, wanted, live map[string]any, values
 func (c *comparison) compareList(path string, wanted, live []any, values bool, own owned) {
 	left := maps.Clone(own)
 	delete(left, ".")
-	// List items that contain all key fields of their list are matched first. The remaining desired items lack key
-	// fields that the API server has defaulted; they are matched with the remaining owned items.
+	// Desired list items that contain all key fields of their list are matched first. The remaining desired items lack
+	// key fields, which the API server has set to defaults. These items are matched by their other key fields with the
+	// items that our field manager owns and that are not matched yet.
 	items := slices.SortedStableFunc(slices.Values(wanted),
 		func(a, b any) int { return cmp.Compare(memberCount(b), memberCount(a)) })
 	for _, exact := range []bool{true, false} {
@@ -361,8 +362,9 @@ func memberCount(item any) int {
 	return len(m)
 }
 
-// matchOwnedItem finds the owned item that corresponds to w, by value or by keys. If exact is true, w must contain all
-// keys. If exact is false, a key that is missing in w matches any value.
+// matchOwnedItem finds, among the list items that our field manager owns, the item that corresponds to the desired item
+// w. Items are matched by value or by keys. If exact is true, w must contain all keys. If exact is false, a key that is
+// missing in w matches any value.
 func matchOwnedItem(w any, own owned, exact bool) (string, bool) {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if text, ok := strings.CutPrefix(name, "v:"); ok {
@@ -421,7 +423,8 @@ func itemLabel(name string) string {
 	return "[" + strings.Join(parts, ",") + "]"
 }
 
-// isEmpty reports whether a value is empty. An API server may leave out an empty value, and other clients may set it.
+// isEmpty reports whether the desired value of a field is empty. An empty value is not compared, because an API server
+// may leave out the empty field, and other clients may set it.
 func isEmpty(value any) bool {
 	switch v := value.(type) {
 	case nil:

@@ -16,7 +16,8 @@ func TestFindDrift(t *testing.T) {
 	s, c, _ := installed(t)
 	set := Set{Bundle: bundleOf(t, module)}
 	var done Progress
-	// After a restart of the manager, Progress is empty. FindDrift compares the objects by value and then records them.
+	// After a restart of the manager, Progress is empty. FindDrift compares the objects by value, and records the
+	// objects without drift in Progress.
 	for pass, accept := range []string{jsonType, metadataType} {
 		drifted, err := c.FindDrift(t.Context(), set, &done)
 		if err != nil || len(drifted) != 0 {
@@ -318,7 +319,8 @@ func parseYAML(t *testing.T, text string) map[string]any {
 	return out
 }
 
-// TestFindDriftOfAnotherOwner tests that FindDrift compares only the given Set and not an earlier Set.
+// TestFindDriftOfAnotherOwner applies one Set and calls FindDrift with another Set. FindDrift must report what differs
+// from the Set of the call, not what differs from the applied Set.
 func TestFindDriftOfAnotherOwner(t *testing.T) {
 	s, c, _ := installed(t)
 	var done Progress

@@ -66,8 +66,8 @@ const (
 	WebhookFailed = "WebhookFailed"
 	// ServerFault: the API server returned a server error (5xx).
 	ServerFault = "ServerFault"
-	// StateRuleInvalid: a rule that reads the state of a custom resource is invalid. The message of the error contains
-	// the rule. See StateEvaluator.
+	// StateRuleInvalid: a rule that reads the state of a custom resource is invalid. The message of an error with
+	// reason StateRuleInvalid contains the invalid rule. See StateEvaluator.
 	StateRuleInvalid = "StateRuleInvalid"
 )
 
@@ -124,11 +124,12 @@ type Error struct {
 // Reason returns one of the reasons defined above.
 func (e *Error) Reason() string { return e.reason }
 
-// Unwrap returns the error of the connection. Unwrap returns nil if the API server responded.
+// Unwrap returns the connection error that caused e, or nil if the API server responded.
 func (e *Error) Unwrap() error { return e.err }
 
 // Webhook returns the name of the admission webhook that could not be called if Reason is WebhookFailed. Webhook
-// returns "" for other reasons, or if the response of the API server does not contain the name.
+// returns "" if Reason is not WebhookFailed, or if the response of the API server does not contain the name of the
+// webhook.
 func (e *Error) Webhook() string {
 	_, rest, found := strings.Cut(e.Message, "failed calling webhook ")
 	if e.reason != WebhookFailed || !found {
@@ -166,8 +167,8 @@ type Class int
 const (
 	// Transient means that the caller should retry with backoff.
 	Transient Class = iota
-	// Terminal means that the API server will reject the same request again. The caller should wait until the module or
-	// the policy of the cluster changes.
+	// Terminal means that the API server will reject the same request again. After a Terminal error, the caller should
+	// wait until the module changes, or the policy in the cluster that rejects the request.
 	Terminal
 	// Unreachable means that the whole cluster does not respond or throttles. After an Unreachable error, the caller
 	// should send a single probe request, and other requests only when the probe has succeeded.
@@ -247,8 +248,9 @@ func IsCertificateRefused(err error) bool {
 	return sent && (alert >= 42 && alert <= 46 || alert == 48 || alert == 116)
 }
 
-// stableMessage returns the message of a connection error without the local port. Messages are stored in a status and
-// must not change, but the local port is different for each connection.
+// stableMessage returns the message of a connection error without the local port. The local port is left out, because
+// it differs for each connection, and a message that is stored in a status must not change while the error stays the
+// same.
 func stableMessage(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
@@ -441,8 +443,8 @@ func immutableFields(status *metav1.Status) (fields []string, message string) {
 }
 
 // droppedVersions returns a message with the stored versions that the rejected new CustomResourceDefinition does not
-// contain. If the response names no missing stored version, droppedVersions returns "". The API server checks stored
-// versions before it writes, so a separate read of the stored versions would only cost requests.
+// contain. If the response of the API server names no such version, droppedVersions returns "". The API server checks
+// the stored versions before it accepts a CustomResourceDefinition, so Apply need not read them.
 func droppedVersions(status *metav1.Status) string {
 	var versions []string
 	for _, c := range causes(status) {

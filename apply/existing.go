@@ -23,9 +23,9 @@ import (
 const maxConcurrentChanges = 4
 
 // isOwn reports whether the object is known to belong to the installation: because it was applied before, or because
-// the inventory contains it. The parameter before is the record of the object in Progress. isOwn returns false for an
-// adopted or shared object until the inventory records the object as adopted or shared. While isOwn returns false,
-// Apply reads the object before each PATCH. Without reading the object first, Apply would send a PATCH without
+// the inventory contains it. The parameter "before" is what Progress has recorded about the object. isOwn returns false
+// for an adopted or shared object until the inventory records the object as adopted or shared. While isOwn returns
+// false, Apply reads the object before each PATCH. Without reading the object first, Apply would send a PATCH without
 // AnnotationAdopted, which would remove this annotation from an adopted object. An adopted object without
 // AnnotationAdopted would be deleted with the module.
 func (i *item) isOwn(before record) bool {
@@ -167,9 +167,9 @@ func (c *Cluster) readObject(ctx context.Context, it *item) (m metadata, live ma
 	return answer.Metadata, live, err
 }
 
-// compareShared compares an object of another installation with the desired object. If this installation is a co-owner
-// and the contents are equal, there is no drift, and compareShared records in Progress that the object belongs to
-// another installation.
+// compareShared compares an object of another installation with the desired object. If AnnotationCoOwners names this
+// installation, and the live object has the desired content, there is no drift. In this case, compareShared records in
+// Progress that the object belongs to another installation.
 func (c *Cluster) compareShared(ctx context.Context, set Set, it *item, p *Progress) (*Drifted, error) {
 	m, live, err := c.readObject(ctx, it)
 	switch {
@@ -196,7 +196,8 @@ func (c *Cluster) compareShared(ctx context.Context, set Set, it *item, p *Progr
 // differsFromOther returns the fields in which the object of another installation differs from the object that this
 // installation would apply, at most ten, sorted. The labels and annotations that name the installation are not
 // compared. For a create-only object, differsFromOther returns no fields, because a create-only object is not changed
-// after its creation. The result allLost is true if the owner of the object owns none of the returned fields.
+// after its creation. The result "allLost" is true if the field manager of the other installation owns none of the
+// returned fields.
 func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) (fields []string, allLost bool, err error) {
 	if i.policy.createOnly {
 		return nil, false, nil
@@ -211,8 +212,9 @@ func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) (fiel
 }
 
 // namePaths returns the paths of the labels and annotations that name the installation. differsFromOther does not
-// compare the labels and annotations that namePaths returns. So an object that the owner has taken over from a former
-// owner, with the labels and annotations of the former owner, does not count as different.
+// compare the labels and annotations that namePaths returns. An object may still have labels and annotations of a
+// former owner, from whom the present owner has taken the object over. Such an object does not count as different for
+// this reason.
 func namePaths(over render.Overlay) []fieldPath {
 	var paths []fieldPath
 	add := func(field, key string) {
@@ -230,8 +232,9 @@ func namePaths(over render.Overlay) []fieldPath {
 	return paths
 }
 
-// versionedPatch returns a request with a merge patch of annotations and labels. The API server accepts the patch only
-// if the object still has the resourceVersion of m. An annotation or label with the value nil is removed.
+// versionedPatch returns a request with a merge patch of annotations and labels that contains the resourceVersion of m.
+// The API server accepts the patch only if the object still has this resourceVersion. An annotation or label with the
+// value nil is removed.
 func (i *item) versionedPatch(manager string, m *metadata, annotations, labels map[string]any) *request {
 	return metadataPatch(i.ref, i.resource, manager, m, map[string]any{"annotations": annotations, "labels": labels})
 }

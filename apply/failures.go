@@ -20,9 +20,9 @@ const (
 )
 
 // JoinFailures returns the failures of several objects as one error. JoinFailures returns nil for no failure, and the
-// failure itself for one failure. errors.Is and errors.As find each failure. The text contains the first three failures
-// in full and the number of other failures by reason. So the text stays below 8 KiB for any number of failed objects.
-// The text is stable as long as the order of the failures is stable.
+// failure itself for one failure. errors.Is and errors.As find each failure. The text of the error contains the first
+// three failures in full, and the numbers of other failures by reason, so it stays below 8 KiB for any number of failed
+// objects. The text of the error is stable as long as the order of the failures is stable.
 func JoinFailures(failed []*Error) error {
 	switch len(failed) {
 	case 0:

@@ -149,8 +149,8 @@ func (p fieldPath) removeFrom(tree any) any {
 
 // ownedChild finds the child that the step of a field path selects in an ownership tree. ownedChild returns the key of
 // the child in the tree, and whether the tree contains the child. The parameter at is the node of the object to which
-// the ownership tree belongs. With the node of the object, ownedChild finds a list item even if the step selects the
-// item by members that are not its keys. The node may be nil.
+// the ownership tree belongs. ownedChild needs this node to find a list item that the step selects by members that are
+// not keys of the list. The node may be nil.
 func (s step) ownedChild(own owned, at any) (string, bool) {
 	if _, ok := own["f:"+s.key]; ok && s.members == nil {
 		return "f:" + s.key, true
@@ -222,10 +222,10 @@ func (s step) childIn(at any) any {
 	return nil
 }
 
-// keepOwnedLive changes a desired tree so that applying the tree does not change the ignored field at path p.
-// keepOwnedLive sets the parts of the field that our field manager owns to their live values, and removes all other
-// parts of the field. A part that our field manager owns must not be missing, because the API server would delete the
-// part. keepOwnedLive returns the resulting tree and may modify both given trees.
+// keepOwnedLive prepares the desired object (parameter wanted) for a PATCH that must not change the field at path p. In
+// the desired object, parts of the field that our field manager owns get their values from the live object, and all
+// other parts are removed. If a part that our field manager owns were missing in the PATCH, the API server would delete
+// this part. keepOwnedLive returns the changed desired object, and may modify the parameters wanted and live.
 func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	s := p[0]
 	name, ours := s.ownedChild(own, live)
@@ -248,8 +248,8 @@ func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	return s.setChild(wanted, live, value)
 }
 
-// copyLive copies the value of a field from the live object to the desired object. If the live object has no such
-// field, copyLive removes the field from the desired object.
+// copyLive copies the value of a field from the live object to the desired object. If the field does not exist in the
+// live object, copyLive removes it from the desired object.
 func (p fieldPath) copyLive(wanted, live any) any {
 	s := p[0]
 	here, below := s.childIn(live), s.childIn(wanted)
@@ -264,8 +264,8 @@ func (p fieldPath) copyLive(wanted, live any) any {
 	return s.setChild(wanted, live, p[1:].copyLive(below, here))
 }
 
-// setChild sets the child of a tree that the step selects to the given value. If the value is nil, setChild removes the
-// child. If tree is nil, setChild creates a map or a list, depending on the type of live.
+// setChild gives a new value to the child that the step selects in a tree. If the value is nil, setChild removes the
+// child. If the parameter tree is nil, setChild creates a map or a list: the type that the parameter live has.
 func (s step) setChild(tree, live, value any) any {
 	if value == nil {
 		return fieldPath{s}.removeFrom(tree)
@@ -293,8 +293,8 @@ func (s step) setChild(tree, live, value any) any {
 	return tree
 }
 
-// addItemKeys sets the key fields of a list item that the name of the item in FieldsV1 contains. A list item without
-// its key fields would be invalid.
+// addItemKeys adds to a list item the key fields that its name in FieldsV1 (k:{…}) contains. A list item without its
+// key fields would be invalid.
 func addItemKeys(item any, name string) any {
 	if m, ok := item.(map[string]any); ok {
 		keys, _ := itemKeys(name)

@@ -98,7 +98,8 @@ func TestListInstancesPages(t *testing.T) {
 	}
 }
 
-// TestLocate checks that the scope of the kind determines the namespace of the result.
+// TestLocate checks that the Ref that Locate returns has a namespace if its kind is namespaced, and no namespace if its
+// kind is cluster-scoped.
 func TestLocate(t *testing.T) {
 	s := newServer(t)
 	s.serveKind("example.com/v1 Thing things")

@@ -50,9 +50,9 @@ func (r role) phase() int {
 	}
 }
 
-// deletePhases lists the phases of Delete in order. Each phase has a name for the objects that it deletes, for
-// messages. Custom resources are deleted while their operator still runs. Webhooks are deleted before the workloads
-// that they call.
+// deletePhases lists the phases of Delete in order. Each phase has a name, used in messages, for the objects that the
+// phase deletes. Custom resources are deleted while their operator still runs. Webhooks are deleted before the
+// workloads that they call.
 var deletePhases = []struct {
 	name  string
 	roles []role
@@ -107,9 +107,10 @@ const (
 	inNamespace  = true
 )
 
-// builtins are the kinds whose plural, scope and role are known without discovery. All versions of a kind have the same
-// plural, scope and role. Two groups of kinds are missing in this table: kinds that are not stored objects (Scale,
-// reviews), and kinds that only the control plane of the cluster writes (Binding).
+// builtins are the kinds whose plural, scope and role are known without discovery; the role decides in which phase an
+// object is applied and deleted. All API versions of a kind have the same plural, scope and role. Two groups of kinds
+// are missing in this table: kinds that are not stored objects (Scale, reviews), and kinds that only the control plane
+// of the cluster writes (Binding).
 var builtins = map[schema.GroupKind]builtin{
 	{Kind: "ConfigMap"}:             {resource{"configmaps", inNamespace}, roleConfiguration},
 	{Kind: "Endpoints"}:             {resource{"endpoints", inNamespace}, roleTraffic},
@@ -259,7 +260,7 @@ var builtins = map[schema.GroupKind]builtin{
 	},
 }
 
-// BuiltinScope reports whether a kind is namespaced. The result known is false if the kind is not built into
+// BuiltinScope reports whether a kind is namespaced. The result "known" is false if the kind is not built into
 // Kubernetes.
 func BuiltinScope(kind schema.GroupKind) (namespaced, known bool) {
 	b, known := builtins[kind]

@@ -13,9 +13,9 @@ import (
 
 // TestBuiltins compares the table of built-in kinds with the kinds that client-go knows.
 func TestBuiltins(t *testing.T) {
-	// The table of built-in kinds may lack the kinds in the variable left, because bundles contain no objects of these
-	// kinds. The kinds in the variable left are subresources, reviews, kinds that only the control plane writes, and
-	// removed kinds.
+	// The variable named left lists the kinds that may be missing in the table of built-in kinds, because bundles
+	// contain no objects of these kinds: subresources, reviews, kinds that only the control plane writes, and kinds
+	// that Kubernetes has removed.
 	left := map[string][]string{
 		"":                          {"Binding", "ComponentStatus", "RangeAllocation"},
 		"apps":                      {"Scale"},

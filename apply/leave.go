@@ -6,8 +6,9 @@ import (
 	"errors"
 )
 
-// Marks are the keys of labels and annotations whose values name the installation to which an object belongs. The
-// annotations of this package need not be in Marks.
+// Marks are the keys of labels and annotations whose values name the installation to which an object belongs.
+// LeaveToUser always removes the annotations of package apply, such as AnnotationOwnedBy, so Marks need not contain
+// them.
 type Marks struct{ Labels, Annotations []string }
 
 // LeaveToUser removes from the objects of an installation all labels and annotations that name the installation.
@@ -15,10 +16,10 @@ type Marks struct{ Labels, Annotations []string }
 // contains too is handed over to that installation. LeaveToUser returns the objects that belong to another installation
 // now.
 //
-// If the installation applies the objects again later, they belong to the installation, because they still have fields
-// of its field manager. LeaveToUser also removes the entry of the field manager from the managed fields of an object
-// that existed before the installation. If the object existed before and the installation applies the object again
-// later, the installation adopts it again.
+// If the installation applies an object again after LeaveToUser, the object belongs to the installation, because the
+// object still has fields of the installation's field manager. LeaveToUser also removes the entry of the field manager
+// from the managed fields of an object that existed before the installation. If the object existed before and the
+// installation applies the object again later, the installation adopts it again.
 //
 // LeaveToUser sends two requests for each object, and three for an object that existed before. Call LeaveToUser again
 // after an error.

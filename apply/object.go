@@ -65,10 +65,10 @@ type Created struct {
 	ResourceVersion string
 }
 
-// Create creates an object that does not exist yet, and returns its identity. The user owns the created object: the
-// object belongs to no installation. owner is the field manager. A namespaced object without a namespace is created in
-// "default". Create returns an error with reason ObjectExists if an object with this name exists, and with reason
-// KindUnknown if the cluster does not serve the kind yet.
+// Create creates an object that does not exist yet, and returns its identity. The created object belongs to no
+// installation, and so is not deleted with one. The parameter owner is the field manager. A namespaced object without a
+// namespace is created in "default". Create returns an error with reason ObjectExists if an object with this name
+// exists, and with reason KindUnknown if the cluster does not serve the kind yet.
 //
 // Create reads the object first and then applies it without force. Create does not use POST, because an API server
 // delays a POST of a custom resource by two seconds when its CRD is new, but does not delay a PATCH. If another client
@@ -156,7 +156,8 @@ func encodeNew(obj *unstructured.Unstructured, only bool) (*buffer, error) {
 }
 
 // List returns the metadata of the objects of a kind in one namespace, in pages of 500. The namespace "" means all
-// namespaces. An error with reason KindUnknown means that no object of the kind can exist in this version.
+// namespaces. An error with reason KindUnknown means that the cluster does not serve the kind in the API version of
+// gvk, so no object of the kind can exist in this API version.
 func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespace string) ([]ObjectMetadata, error) {
 	res, err := c.resourceOf(ctx, gvk)
 	if err != nil {

@@ -17,9 +17,8 @@ import (
 // applied such an object.
 //
 // ListOwned is used to restore an inventory that was lost. ListOwned is expensive: it sends two discovery requests, and
-// one list of metadata for each kind. Kinds that the credentials may not list are left out, because they cannot be
-// found with these credentials. Kinds whose objects are created by the cluster itself, such as Leases, are left out,
-// too.
+// one list of metadata for each kind. ListOwned does not list kinds that the credentials may not list. ListOwned does
+// not list kinds whose objects are created by the cluster itself, either, such as Leases.
 func (c *Cluster) ListOwned(ctx context.Context, name, manager, selector string) ([]Ref, error) {
 	kinds, err := c.listableKinds(ctx)
 	if err != nil {

@@ -7,11 +7,13 @@ import (
 
 // The annotations of an object in a cluster show to which installation the object belongs.
 const (
-	// AnnotationOwnedBy is the name of the installation to which the object belongs. AnnotationOwnedBy is part of
-	// Set.Overlay. The key of the annotation is the same as in the lifecycle-manager of the Kyma project.
+	// AnnotationOwnedBy is the name of the installation to which the object belongs. The caller of Apply sets
+	// AnnotationOwnedBy with Set.Overlay. The key of the annotation is the same as in the lifecycle-manager of the Kyma
+	// project.
 	AnnotationOwnedBy = "deprecated-operator.kyma-project.io/owned-by"
 	// AnnotationCoOwners is a sorted list of the names of other installations that contain the object too, separated by
-	// commas. The first installation in the list gets the object when the owner of the object is uninstalled.
+	// commas. When the owner of the object is uninstalled, the first installation in AnnotationCoOwners becomes the
+	// owner.
 	AnnotationCoOwners = "operator.kyma-project.io/co-owners"
 	// AnnotationAdopted is "true" on an object that existed before the installation. When the installation is removed,
 	// an adopted object is released and not deleted.
@@ -97,7 +99,7 @@ func (o *Ownership) recorded() map[Ref]Ref {
 	return entries
 }
 
-// coOwners returns the installations in AnnotationCoOwners, except the installation name.
+// coOwners returns the installations in AnnotationCoOwners, except the installation in the parameter without.
 func (m *metadata) coOwners(without string) []string {
 	var names []string
 	for name := range strings.SplitSeq(m.Annotations.CoOwners, ",") {
@@ -133,7 +135,8 @@ type facts struct {
 	claimed    bool     // used by decideDelete: another installation that exists contains the object too
 }
 
-// factsOf returns the facts of an object. recorded is its entry in the inventory, or the zero Ref.
+// factsOf returns what is known about the ownership of an object. The parameter recorded is the entry of the object in
+// the inventory, or the zero Ref if the inventory does not contain the object.
 func (o *Ownership) factsOf(m *metadata, manager string, recorded Ref) facts {
 	return facts{
 		deleting: m.DeletionTimestamp != nil,

@@ -131,8 +131,9 @@ func TestOwnersTurn(t *testing.T) {
 				Find: func(name string) (string, bool) { return "module other", name == "n/other" }}
 			set := Set{Ownership: own, Bundle: bundleOf(t,
 				`{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod}, data: {a: "1", b: "1"}}`)}
-			// The owner of the object has not applied AnnotationOwnedBy itself, as after the object was taken over from
-			// a former owner. FindDrift must not report that the owner of the object does not own AnnotationOwnedBy.
+			// The owner of the object did not set AnnotationOwnedBy itself, for example because it took the object over
+			// from a former owner. FindDrift must not report AnnotationOwnedBy as drift, although the field manager of
+			// the owner does not own this annotation.
 			set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
 			if _, err := cluster.Apply(t.Context(), Set{Bundle: set.Bundle}, nil); err != nil {
 				t.Fatal(err)
@@ -156,8 +157,9 @@ func TestOwnersTurn(t *testing.T) {
 }
 
 // TestAdoptedUntilSaved checks that an adopted object stays adopted even if the inventory does not record the adoption,
-// as when saving the status has failed. TestAdoptedUntilSaved applies a second version of the object with an inventory
-// that does not record the adoption. Without AnnotationAdopted, the object would be deleted with the module.
+// as when saving the status has failed. To check this, TestAdoptedUntilSaved applies a second version of the object
+// with an inventory that does not record the adoption: the object must keep AnnotationAdopted. Without
+// AnnotationAdopted, the object would be deleted with the module.
 func TestAdoptedUntilSaved(t *testing.T) {
 	s := newServer(t)
 	cluster := s.cluster(ClusterOptions{})

@@ -9,12 +9,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// The annotations from AnnotationApplyPolicy to AnnotationAdoption change how an object in a bundle is applied and
-// deleted. The package reads the annotations only from the object in the bundle and from the Overlay; the Overlay
-// overrides the bundle. Annotations of the live object are ignored, because the author of the module decides what the
-// module may do to a cluster. If an annotation for applying or deleting an object has an unknown value or an invalid
-// field path, the object fails with reason ObjectRefused. An object with an invalid annotation stays in the inventory
-// and is not changed.
+// The annotations AnnotationApplyPolicy, AnnotationIgnorePaths, AnnotationPrune, AnnotationOnImmutable and
+// AnnotationAdoption change how an object in a bundle is applied and deleted. The package reads the annotations only
+// from the object in the bundle and from the Overlay; the Overlay overrides the bundle. Annotations of the live object
+// are ignored, because the author of the module decides what the module may do to a cluster. If an annotation for
+// applying or deleting an object has an unknown value or an invalid field path, the object fails with reason
+// ObjectRefused. An object with an invalid annotation stays in the inventory and is not changed.
 const (
 	// AnnotationApplyPolicy is "enforce" or "create-only". With "enforce", the default, the object in the cluster is
 	// kept equal to the object in the bundle. With "create-only", the object is created if it does not exist and is
@@ -23,8 +23,9 @@ const (
 	AnnotationApplyPolicy = "operator.kyma-project.io/apply-policy"
 	// AnnotationIgnorePaths is a list of field paths, separated by commas. The ignored fields are written when the
 	// object is created and are not changed afterwards; a difference in an ignored field is never drift. A path is a
-	// sequence of keys, separated by dots. In a path, brackets enclose the keys of a list item, a key that contains
-	// dots, or an item of a list of plain values, as the following example shows.
+	// sequence of keys, separated by dots. Brackets in a path enclose one of three things: the keys that identify a
+	// list item (containers[name=manager]), a key that contains dots (data[app.yaml]), or an item of a list of plain
+	// values. Examples:
 	//
 	//	spec.replicas,spec.template.spec.containers[name=manager].image,data[app.yaml],metadata.annotations[example.com/a]
 	//

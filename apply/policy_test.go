@@ -126,8 +126,8 @@ func TestIgnorePaths(t *testing.T) {
 	if diff := cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.configMapData()); diff != "" {
 		t.Errorf("created with everything (-want +got):\n%s", diff)
 	}
-	// The test simulates that another client takes over the ignored field data.a. The installation still owns the
-	// ignored field data[b.yaml].
+	// The test simulates that another client takes over the field data.a, which AnnotationIgnorePaths names. The field
+	// manager of the installation still owns data[b.yaml], the other field in AnnotationIgnorePaths.
 	s.change(configPath, func(o map[string]any) {
 		o["data"].(map[string]any)["a"] = "theirs"
 		entry := o["metadata"].(map[string]any)["managedFields"].([]any)[0].(map[string]any)
@@ -164,8 +164,9 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("others fields drift: got %v, %v", drifted, err)
 	}
 
-	// Apply gets no Progress here, as after a restart of the manager, and another field manager owns the ignored field
-	// data[b.yaml] and the field data.c. Apply must take over only data.c.
+	// Apply is called without Progress, as happens after a restart of the manager. Other field managers own
+	// data[b.yaml], which AnnotationIgnorePaths names, and data.c, which it does not name. Apply must take over only
+	// data.c.
 	s.held[configPath] = map[string]string{".data.b.yaml": "x", ".data.c": "kubectl-edit"}
 	result, sent := s.apply(c, newer, nil)
 	if !slices.Equal(sent, []string{"PATCH " + configPath, "GET " + configPath, "PATCH " + configPath,

@@ -8,10 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Progress records for one installation which content was applied to each object in a cluster, and what the API server
-// responded. With Progress, Apply sends each change of an object once, and ObserveEvent recognises events of own
-// writes. Progress is in memory and needs about 100 bytes for each object. If the Progress is lost, Apply sends PATCHes
-// that change nothing.
+// Progress is a type that records for one installation which content was applied to each object in a cluster, and what
+// the API server responded. A caller that passes the same Progress to each call makes Apply send each change of an
+// object only once, and lets ObserveEvent recognise watch events about writes of this package. A Progress is kept only
+// in memory, and needs about 100 bytes for each object of the installation. Losing a Progress does no harm: the next
+// Apply sends a PATCH for each object again, which changes nothing.
 //
 // The zero value is ready to use. Progress is safe for concurrent use, but only one Apply or FindDrift at a time should
 // use the same Progress.
@@ -73,15 +74,16 @@ func parseResourceVersion(resourceVersion string) uint64 {
 	return n
 }
 
-// ObserveEvent reports whether a watch event about an object can be ignored. An event can be ignored if it is about an
-// own write, an older write, or a change of only the status. The arguments uid "", resourceVersion "" or generation 0
-// mean that the event does not contain this value.
+// ObserveEvent reports whether a watch event about an object can be ignored. An event can be ignored if it is about a
+// write of this package, an older write, or a change of only the status. The arguments uid "", resourceVersion "" or
+// generation 0 mean that the event does not contain this value.
 //
 // For kinds with a generation, ObserveEvent also returns true for a change of only labels or annotations, because an
-// event does not show whether the labels or the status changed. FindDrift later detects changes of only labels or
-// annotations. While the object is being applied, ObserveEvent records the event and returns true, so that the caller
-// ignores the event. When the API server has responded, the response is compared with the recorded event. If another
-// client has written the object during the request, Apply returns the object in Result.Waiting.
+// event does not show whether the labels or the status changed. FindDrift, and not ObserveEvent, detects a change of
+// only labels or annotations. While the object is being applied, ObserveEvent records the event and returns true, so
+// that the caller ignores the event. When the API server has responded to the PATCH, Apply compares the response with
+// the event that ObserveEvent has recorded. If the event shows that another client has written the object during the
+// request, Apply returns the object in Result.Waiting.
 func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,8 +139,8 @@ func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string
 func (p *Progress) Version(ref Ref) uint64 { return p.recordOf(ref).version }
 
 // Forget makes the next Apply send the given objects again. Call Forget when another client has changed or deleted the
-// objects. If a request for one of the objects is in flight, Progress does not record its response, because the
-// response may be older than the change of the other client.
+// objects. If Apply is sending a PATCH for one of the objects at this time, Progress does not record the response,
+// because the response may be older than the change by the other client.
 func (p *Progress) Forget(refs ...Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,14 +174,14 @@ func (p *Progress) IsEstablished(ref Ref) bool {
 	return ref.groupKind() == crdKind && p.recordOf(ref).established
 }
 
-// hasContent reports whether this content was applied to the object.
+// hasContent reports whether the content with the given hash was the last content that Apply has applied to the object.
 func (p *Progress) hasContent(ref Ref, content uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.objects[ref.hashKey()].content == content
 }
 
-// recordOf returns the record of an object.
+// recordOf returns the known state of an object, or the zero record if the Progress does not contain the object.
 func (p *Progress) recordOf(ref Ref) record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,9 +201,9 @@ func (p *Progress) setUnsure(ref Ref) {
 	p.objects[key] = r
 }
 
-// untouchedVersion returns the resourceVersion of an object if three conditions are met: the object was applied, it
-// belongs to this installation alone, and nobody is known to have changed it since then. If one of the three conditions
-// is not met, untouchedVersion returns 0.
+// untouchedVersion returns the resourceVersion of an object if the object was applied, belongs to this installation
+// alone, and is not known to have been changed by anybody since it was applied. In all other cases, untouchedVersion
+// returns 0.
 func (p *Progress) untouchedVersion(ref Ref) uint64 {
 	if p == nil {
 		return 0
@@ -213,8 +215,7 @@ func (p *Progress) untouchedVersion(ref Ref) uint64 {
 	return r.version
 }
 
-// beginWrite records that a request that writes an object begins, and returns the record of the object before the
-// request.
+// beginWrite records that a request to write an object begins, and returns what was recorded of the object until then.
 func (p *Progress) beginWrite(ref Ref) record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,8 +257,8 @@ func (p *Progress) endWriteLocked(key uint64) inFlightEvents {
 }
 
 // recordApplied records what the API server has returned for the PATCH of an object. The parameter fields is the hash
-// of the fields that our field manager owns. If another client has written the object since, or if Forget was called
-// during the request, recordApplied forgets the object and returns false.
+// of the fields that our field manager owns. If a watch event shows that another client has written the object after
+// our PATCH, or if Forget was called during the request, recordApplied forgets the object and returns false.
 func (p *Progress) recordApplied(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -326,8 +327,8 @@ func (p *Progress) recordCompared(ref Ref, content uint64, m *metadata, fields u
 }
 
 // MarkServed records that the kind of this CustomResourceDefinition is served, for example because an object of the
-// kind was created. If the CustomResourceDefinition was applied, CheckReady does not have to read the
-// CustomResourceDefinition.
+// kind was created. If the Progress records that the CustomResourceDefinition was applied, CheckReady relies on
+// MarkServed and does not read the CustomResourceDefinition.
 func (p *Progress) MarkServed(crd Ref) {
 	if p.IsApplied(crd) {
 		p.setMaybeUnserved(crd, false)

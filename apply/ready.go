@@ -22,8 +22,8 @@ import (
 // NotReady is an object that is not ready.
 type NotReady struct {
 	Ref Ref
-	// Failed is true if the object will probably not become ready without a change. Examples are a container that
-	// crashes, an image that cannot be pulled, and an exceeded deadline. If Failed is false, the object only needs more
+	// Failed is true if the object will probably not become ready without a change, for example because a container
+	// crashes, an image cannot be pulled, or a deadline is exceeded. If Failed is false, the object only needs more
 	// time.
 	Failed bool
 	// Message contains the object and the reason why it is not ready. Message stays the same as long as the reason
@@ -48,9 +48,9 @@ var readinessKinds = map[schema.GroupKind]bool{
 // object whose readiness is checked. The rules are the rules of kstatus, with one exception: a Job is ready once the
 // Job is complete. For a workload that is not ready, CheckReady lists the newest pods to find the reason.
 //
-// The parameter p may be nil. If p is not nil, CheckReady does not read a CustomResourceDefinition again that p records
-// as established, and records the resourceVersions of the objects that it has read in p. An error means that the whole
-// cluster cannot be used now.
+// The parameter p may be nil. If p is not nil, CheckReady does not read CustomResourceDefinitions that p records as
+// established. CheckReady also records in p the resourceVersions of the objects that it has read. An error means that
+// the whole cluster cannot be used now.
 func (c *Cluster) CheckReady(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
 	return c.checkReady(ctx, refs, p, c.explainNotReady)
 }
@@ -297,8 +297,8 @@ var failedWaitReasons = []string{"CrashLoopBackOff", "ImagePullBackOff", "ErrIma
 	"ErrImageNeverPull", "InvalidImageName",
 	"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
-// worstPodProblem returns the worst problem of the pods. A failure of a pod is worse than a pod that waits. Pods are
-// checked in the order of their names, so the result is stable.
+// worstPodProblem returns the worst problem of the pods. If a pod has failed and another pod waits, worstPodProblem
+// returns the problem of the failed pod. Pods are checked in the order of their names, so the result is stable.
 func worstPodProblem(pods []corev1.Pod) (reason string, failed bool) {
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	for i := range pods {

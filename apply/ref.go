@@ -24,14 +24,14 @@ type Ref struct {
 	// uses the recorded flag and does not read the object.
 	Keep bool
 	// Pending means that the object was recorded and has not been applied yet, so it is not known whether the
-	// installation has created it. Pending is not part of the identity. Pending is explained at Ownership.
+	// installation has created it. Pending is not part of the object's identity. Pending is explained at Ownership.
 	Pending bool
 	// Adopted means that the object existed before the installation. When the installation is removed, an adopted
 	// object is not deleted: only the fields of the installation are removed from it. Adopted is not part of the
-	// identity.
+	// object's identity.
 	Adopted bool
 	// Shared means that the object belongs to another installation, and that this installation contains the object too.
-	// Shared is not part of the identity.
+	// Shared is not part of the object's identity.
 	Shared bool
 }
 
@@ -73,10 +73,10 @@ func (r Ref) WithFlags(other Ref) Ref {
 func (r Ref) groupKind() schema.GroupKind { return schema.GroupKind{Group: r.Group, Kind: r.Kind} }
 
 // Removed returns the Refs of the old inventory that the new inventory (parameter updated) does not contain, in the
-// order of the old inventory. An upgrade deletes the objects that Removed returns. An object of which only the API
-// version has changed is not returned. Removed also returns the Refs of objects with Keep. Delete does not delete
-// objects with Keep, but lists them in Teardown.Kept. As long as objects with Keep stay in the inventory, their
-// namespaces and CRDs are kept too.
+// order of the old inventory. An upgrade deletes the objects that Removed returns. If both inventories contain an
+// object in different API versions, Removed does not return the object. Removed also returns the Refs of objects with
+// Keep. Delete does not delete objects with Keep, but lists them in Teardown.Kept. As long as objects with Keep stay in
+// the inventory, their namespaces and CRDs are kept too.
 func Removed(old, updated []Ref) []Ref {
 	keep := make(map[Ref]bool, len(updated))
 	for _, r := range updated {

@@ -43,9 +43,9 @@ func (d *deleteCall) remove(ctx context.Context, ref Ref) (*Remaining, *Left, er
 	return left, stays, err
 }
 
-// untilDecided calls the function decide with the API version in which the cluster serves the object. If decide returns
-// a conflict, because another client has changed the object at the same time, untilDecided calls the function again. An
-// object that does not exist is not an error.
+// untilDecided calls the function in the parameter decide with the API version in which the cluster serves the object.
+// If decide returns a conflict, because another client has changed the object at the same time, untilDecided calls
+// decide again. An object that does not exist is not an error.
 func (d *deleteCall) untilDecided(ctx context.Context, ref Ref, decide func(Ref, resource) error) error {
 	var err error
 	for range maxConcurrentChanges {
@@ -174,9 +174,9 @@ func (d *deleteCall) handOver(ctx context.Context, ref Ref, res resource, m *met
 }
 
 // release removes the fields of our field manager from an object that existed before the installation. To remove the
-// fields, release applies an object without content. If the API server rejects the object without content, because it
-// requires a field that nobody else owns or because of unserved versions, release removes only our labels and
-// annotations.
+// fields, release applies the object without any field, so that our field manager owns nothing. The API server rejects
+// this apply if it would remove a required field that no other field manager owns, or because of unserved versions.
+// After such a rejection, release removes only our labels and annotations.
 func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
 	message := ref.String() + " existed before the module: it stays, without the fields of the module"
 	err := d.applyNothing(ctx, ref, res, m)
@@ -211,9 +211,9 @@ func (d *deleteCall) applyNothing(ctx context.Context, ref Ref, res resource, m 
 	if err != nil || after.Annotations == (ownerAnnotations{}) {
 		return err
 	}
-	// If the object still has annotations of this package after the apply request, another field manager or a merge
-	// patch of this package has written the annotations too. A merge patch removes the annotations that are left after
-	// the apply request.
+	// The object still has an annotation of package apply after the apply request if another owner of this annotation
+	// is recorded: another field manager, or a merge patch of package apply. The following merge patch removes these
+	// annotations.
 	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), &after, map[string]any{
 		"annotations": map[string]any{AnnotationOwnedBy: nil, AnnotationCoOwners: nil, AnnotationAdopted: nil}}))
 	return err

@@ -199,8 +199,8 @@ func (c *Cluster) httpRequest(ctx context.Context, r *request) *http.Request {
 	return req
 }
 
-// buffer is pooled memory for a body. A transport may read the body of a request after the response has arrived. So the
-// memory returns to the pool only when all opened readers are closed.
+// buffer is pooled memory for a body. An HTTP transport may still read the body of a request after the response has
+// arrived. For this reason, a buffer returns to the pool only when all readers of its body are closed.
 type buffer struct {
 	data  []byte
 	users atomic.Int32
@@ -208,8 +208,8 @@ type buffer struct {
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
-// maxPooledBytes is the maximum size of a buffer that is put back into the pool. A larger buffer is left to the garbage
-// collector, so that it does not stay in memory.
+// maxPooledBytes is the maximum size of a buffer that is put back into the pool. A buffer of more than maxPooledBytes
+// is left to the garbage collector, so that it does not stay in memory.
 const maxPooledBytes = 1 << 20
 
 func newBuffer() *buffer {

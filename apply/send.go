@@ -106,8 +106,8 @@ type writeResult struct {
 }
 
 // applyWithTakeover applies the object with all its fields, even if another field manager owns some of them with other
-// values. The first PATCH is without force. If no other field manager owns fields of the object with other values, the
-// API server accepts the first PATCH. If there is a conflict, the API server returns the conflicting fields and their
+// values. The first PATCH does not force ownership; the API server accepts it if no other field manager owns fields of
+// the object with other values. If there is a conflict, the API server returns the conflicting fields and their
 // managers. After a conflict, a second PATCH with force takes over the conflicting fields.
 func (a *applyCall) applyWithTakeover(ctx context.Context, it *item) (writeResult, error) {
 	w, err := a.patch(ctx, it, a.encode(it), "")
@@ -229,8 +229,9 @@ func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool
 		force       string
 	)
 	for try := 1; ; try++ {
-		// A PATCH with force must not take over an ignored field that another client sets at the same time. To prevent
-		// such a takeover, a PATCH with force contains the resourceVersion of the object that was read.
+		// A PATCH with force must not take over a field in AnnotationIgnorePaths that another client sets at the same
+		// time. To prevent such a takeover, a PATCH with force contains the resourceVersion of the object that was
+		// read.
 		body, live, err := a.encodeWithIgnored(ctx, it, force != "")
 		switch {
 		case reasonIs(err, ObjectNotFound) && known:
@@ -267,12 +268,13 @@ func (i *item) withoutIgnored(fields []string) []string {
 	})
 }
 
-// encodeWithIgnored returns the body of the PATCH for an object with ignored fields. encodeWithIgnored first reads the
-// live object for the values of the ignored fields. The body has the content of the object in the bundle. Ignored
-// fields that our field manager owns have their live values in the body; other ignored fields are left out. The body
-// contains the UID of the live object, so the API server rejects the PATCH if the object was deleted and created again.
-// If the parameter sameVersion is true, the body also contains the resourceVersion, so the API server rejects the PATCH
-// if the object has changed.
+// encodeWithIgnored returns the body of the PATCH for an object with ignored fields (AnnotationIgnorePaths).
+// encodeWithIgnored first reads the live object for the values of the ignored fields. The body of the PATCH has the
+// content of the object in the bundle, changed so that the PATCH does not change an ignored field. If our field manager
+// owns an ignored field, the body contains the field with its live value. If not, the body does not contain the ignored
+// field. The body contains the UID of the live object, so the API server rejects the PATCH if the object was deleted
+// and created again. If the parameter sameVersion is true, the body also contains the resourceVersion, so the API
+// server rejects the PATCH if the object has changed.
 func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion bool) (*buffer, metadata, error) {
 	var (
 		live   map[string]any
@@ -325,8 +327,8 @@ func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 		return hashBytes(raw)
 	}
 	var wanted any
-	// An ignored path may select a list item by a member that is not a key of the list. An item that is selected by
-	// other members can be found only in the decoded object, not in the managed fields.
+	// A path in AnnotationIgnorePaths may select a list item by a field of the item that is not a key of the list. Such
+	// an item can be found only in the decoded object, because the managed fields contain only the keys of an item.
 	_ = utiljson.Unmarshal(i.object.AppendJSON(nil, "", render.Overlay{}), &wanted)
 	for _, path := range i.policy.ignore {
 		path.removeFromOwned(own, wanted)
@@ -382,8 +384,9 @@ func (a *applyCall) recordInvalidPolicy(it *item) {
 	a.recordFailure(it, &Error{Operation: "applying", Ref: it.ref, Message: it.problem, reason: ObjectRefused})
 }
 
-// deleteToRecreate deletes an object with an immutable field, so that the next Apply creates it. deleteToRecreate
-// deletes the object by the UID that was read, and only if this owner has applied the object.
+// deleteToRecreate deletes an object with an immutable field, so that the next Apply creates it. deleteToRecreate reads
+// the object first, and deletes it only if the field manager of the Set has applied it. The DELETE contains the UID of
+// the object, so an object that another client has created in the meantime is not deleted.
 func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Error) error {
 	if !canRecreate(it.ref) {
 		refusal.Message += " (a " + it.ref.Kind +

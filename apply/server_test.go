@@ -268,8 +268,8 @@ func (s *server) patch(w http.ResponseWriter, r *http.Request, body []byte) {
 	s.writeObject(w, code, r, s.stored[r.URL.Path])
 }
 
-// checkPatch checks the preconditions of a PATCH and its conflicts with the fields of other managers. If the PATCH is
-// rejected, checkPatch writes the response.
+// checkPatch checks the preconditions of a PATCH and its conflicts with the fields of other managers. If checkPatch
+// rejects the PATCH, it writes the error response of the API server to w.
 func (s *server) checkPatch(w http.ResponseWriter, r *http.Request, o map[string]any) bool {
 	m, old := o["metadata"].(map[string]any), s.stored[r.URL.Path]
 	version, uid := m["resourceVersion"], m["uid"]
@@ -429,7 +429,8 @@ func bundleOf(t testing.TB, yaml string) *render.Bundle {
 	return bundle
 }
 
-// module is a bundle with objects of every phase. The order of the objects is not the order of the phases.
+// module is a bundle with objects of every phase. The objects in the bundle are not in the order in which Apply has to
+// send them.
 const module = `
 {apiVersion: example.com/v1, kind: Thing, metadata: {name: default}, spec: {size: 1}}
 ---
@@ -455,7 +456,7 @@ spec: {group: example.com, scope: Namespaced, names: {kind: Thing, plural: thing
 {apiVersion: v1, kind: Namespace, metadata: {name: mod}}
 `
 
-// The constants are the URL paths of the objects in the bundle that the constant module contains.
+// The constants are the URL paths of the objects in the bundle above (the constant named module).
 const (
 	namespacePath  = "/api/v1/namespaces/mod"
 	definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com"

@@ -34,8 +34,9 @@ func TestKindsAreShared(t *testing.T) {
 		t.Errorf("the cluster was asked %q, want nothing", got)
 	}
 
-	// The test server serves the kind with the plural name thingies, which differs from the bundle. The plural name
-	// must be used only for the cluster of the test server.
+	// The test server serves the kind with the plural name thingies, which differs from the plural name in the bundle.
+	// The Cluster of the test server must use the name thingies, and other Clusters with the same Kinds must use the
+	// name in the bundle.
 	s.setScript("GET /apis/example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(

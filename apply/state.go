@@ -49,9 +49,9 @@ type StateRule struct {
 	// ".status.conditions[?(@.type=="Ready")].status". If JSONPath selects several values, the rule matches if one of
 	// the values equals Value.
 	JSONPath string
-	// Value is compared with the text of the selected value: "green", "true", "3".
+	// Value is the text to which the value that JSONPath selects must be equal: "green", "true", "3".
 	Value string
-	// State is the state of a custom resource for which the rule matches.
+	// State is the state of the custom resource if the selected value equals Value.
 	State State
 }
 
@@ -103,8 +103,8 @@ func (s *StateEvaluator) Validate(rules StateRules) error {
 //	.status.state is missing       Processing, because the operator has not reconciled the custom resource yet
 //	any other .status.state        Warning, because the value is not a valid state
 //
-// If the rules are invalid, Evaluate returns an error with reason StateRuleInvalid. A custom resource with invalid
-// fields is not an error.
+// If the rules are invalid, Evaluate returns an error with reason StateRuleInvalid. If fields of the custom resource
+// have unexpected types or values, Evaluate returns a state and no error.
 func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules StateRules) (StateResult, error) {
 	program, err := s.compiledRules(rules)
 	if err != nil {
@@ -143,7 +143,7 @@ func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateRes
 }
 
 // statusMessage returns a message from the status of a custom resource: the message of the first condition that is not
-// True. If every condition is True, statusMessage returns the description in the status.
+// True. If every condition is True, statusMessage returns the field status.description of the custom resource.
 func statusMessage(cr *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedFieldNoCopy(cr.Object, "status", "conditions")
 	list, _ := conditions.([]any)
