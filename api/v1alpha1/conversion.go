@@ -32,8 +32,9 @@ func (k *Kyma) ConvertTo(dst *v1beta2.Kyma) error {
 	return err
 }
 
-// ConvertFrom converts src to v1alpha1. ConvertFrom does not fail for an object that the API server accepts: if the
-// losses do not fit into the annotation, they are omitted, and ConvertTo later rejects the object.
+// ConvertFrom converts src to v1alpha1. ConvertFrom does not fail for an object that the API server accepts. If the
+// values for which v1alpha1 has no field do not fit into AnnotationConversion, ConvertFrom omits them, and ConvertTo
+// later rejects the object.
 func (k *Kyma) ConvertFrom(src *v1beta2.Kyma) error {
 	to := fromStoredKyma(src)
 	if !tryRestoreFromAnnotation(src.Annotations, contentOfKyma(to)) {
@@ -103,7 +104,8 @@ type content struct {
 	Spec   any `json:"spec,omitempty"`
 	Status any `json:"status,omitempty"`
 
-	// fold and unfold are nil if no lists of the kind have to be folded; foldComponents describes folding.
+	// The functions fold and unfold are nil if the kind has no lists that are folded, that is, merged for the
+	// comparison (see foldComponents).
 	fold, unfold func(map[string]any)
 }
 
@@ -152,7 +154,7 @@ func (v content) setTree(tree map[string]any) error {
 	return json.Unmarshal(data, &v)
 }
 
-// restoreLosses puts the original values of losses back into an object.
+// restoreLosses puts values that were lost in a conversion back into an object.
 func (v content) restoreLosses(all []loss) error {
 	if len(all) == 0 {
 		return nil
@@ -183,17 +185,19 @@ func restoreFromAnnotation(annotations map[string]string, to content) error {
 	return nil
 }
 
-// tryRestoreFromAnnotation restores the losses that are recorded in the annotation of a v1beta2 object that is being
-// read. Every stored object must be readable, so tryRestoreFromAnnotation ignores an invalid annotation: in this case,
-// the result is false, and the parameter to may have been changed in part.
+// tryRestoreFromAnnotation restores the values for which v1beta2 has no field, from the AnnotationConversion of a
+// v1beta2 object that is read as v1alpha1. Every stored object must be readable, so tryRestoreFromAnnotation ignores an
+// invalid annotation: in this case, the result is false, and the object in the parameter "to" may have been changed in
+// part.
 func tryRestoreFromAnnotation(annotations map[string]string, to content) bool {
 	b, err := decodeLosses(Version, annotations[AnnotationConversion])
 	return err == nil && to.restoreLosses(b.Losses) == nil
 }
 
-// annotateLossesOrFail returns the metadata of a v1beta2 object, with the losses of its v1alpha1 original in an
-// annotation. annotateLossesOrFail fails if the losses do not fit. The argument there is the original object; back is
-// the object after a conversion to v1beta2 and back to v1alpha1.
+// annotateLossesOrFail returns the metadata of a v1beta2 object, with an annotation that contains the values of the
+// v1alpha1 original for which v1beta2 has no field. annotateLossesOrFail fails if these values do not fit into the
+// annotation. The parameter "there" is the original object; the parameter "back" is the object after a conversion to
+// v1beta2 and back to v1alpha1.
 func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
 	lost, err := findLosses(back, there)
 	if err != nil {
@@ -211,8 +215,9 @@ func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.O
 	return withAnnotation(meta, annotation), nil
 }
 
-// annotateLosses returns the metadata of a v1alpha1 object with an annotation, which contains the losses of the v1beta2
-// original, or a mark if the losses are too large.
+// annotateLosses returns the metadata of a v1alpha1 object with an annotation, which contains the values of the v1beta2
+// original for which v1alpha1 has no field. If these values are too large, the annotation only states that they were
+// left out.
 func annotateLosses(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
 	lost, err := findLosses(back, there)
 	if err != nil {
@@ -264,9 +269,9 @@ func withAnnotation(meta metav1.ObjectMeta, annotation string) metav1.ObjectMeta
 	return out
 }
 
-// If two fields of one version are a single list in the other version, they are compared as one list, so that an edit
-// of the list applies to both fields. Folding makes a single list of two fields in place; unfolding restores the two
-// fields.
+// If two fields in one API version correspond to one list in the other version, the two fields are compared as one
+// list, so that an edit of the list applies to both fields. Folding merges the two fields of an object into one list;
+// unfolding restores the two fields.
 
 // foldComponents moves the elements of spec.components to the beginning of spec.modules, and marks them with the key
 // component.
@@ -321,8 +326,8 @@ func foldInstall(tree map[string]any) {
 	delete(spec, "install")
 }
 
-// unfoldInstall moves the element with the key single to spec.install if it is the only element. If spec.installs has
-// other elements too, the element with the key single stays in spec.installs.
+// unfoldInstall moves an element of spec.installs with the key "single" to spec.install if the list has no other
+// element. If spec.installs has other elements, too, the element with the key "single" stays in the list.
 func unfoldInstall(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	installs, _ := spec["installs"].([]any)

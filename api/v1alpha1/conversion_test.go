@@ -235,8 +235,8 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestEditsOfStored checks that losses are restored and edits have precedence if the stored object, which is in
-// v1beta2, is edited.
+// TestEditsOfStored edits stored objects, which are in v1beta2, and checks that values lost in the conversion are
+// restored, and that the edits have precedence over restored values.
 func TestEditsOfStored(t *testing.T) {
 	old := &Kyma{Spec: KymaSpec{
 		Components: []Component{{Name: "istio", Settings: map[string]string{"a": "b"}}, {Name: "serverless"}},
@@ -384,8 +384,8 @@ func mustJSON(t *testing.T, v any) []byte {
 	return data
 }
 
-// TestTooLarge checks that nothing is lost silently: an object whose losses do not fit can be read, but not written
-// back.
+// TestTooLarge checks that nothing is lost silently: if the values lost in the conversion do not fit into the
+// annotation, the object can be read, but not written back.
 func TestTooLarge(t *testing.T) {
 	stored := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: v1beta2.ManifestSpec{
 		Install: v1beta2.InstallInfo{Name: v1beta2.RawManifest, Source: runtime.RawExtension{Raw: []byte(`{}`)}},
@@ -459,7 +459,8 @@ func TestAnnotation(t *testing.T) {
 }
 
 // These tests convert random objects in both directions: the result must be equal to the original object. An object
-// that was edited after its conversion must also stay equal if it still has the annotation of the original.
+// that is edited after its conversion, and still has the annotation of the original object, must also be unchanged
+// after a conversion in both directions.
 
 func FuzzKyma(f *testing.F) {
 	fuzzBoth(f, (*Kyma).ConvertTo, (*Kyma).ConvertFrom,
@@ -562,8 +563,8 @@ func text(v any) string {
 	return fmt.Sprintf("%s %v", data, err)
 }
 
-// newFiller fills objects with random values that an API server accepts. The values are from a small set, so that lists
-// have elements with the same name, and edits change existing elements.
+// newFiller fills objects with random values that an API server accepts. The random values are from a small set, so
+// that lists have elements with the same name, and edits change existing elements.
 func newFiller(seed int64) *randfill.Filler {
 	words := []string{"", "a", "b", "keda", "regular", "1.0.0", "é\"<"}
 	object := func(c randfill.Continue) map[string]any {
@@ -602,8 +603,9 @@ func newFiller(seed int64) *randfill.Filler {
 	)
 }
 
-// TestTargetOfStoredManifest checks Manifests of modules with remote: false, as they are stored: they are not Manifests
-// for the control plane in v1alpha1, and a client that writes them back does not move their objects.
+// TestTargetOfStoredManifest checks that a Manifest keeps its target cluster if a client reads the Manifest in v1alpha1
+// and writes it back. The field remote of v1alpha1 is true for every stored Manifest that does not have the target
+// control-plane.
 func TestTargetOfStoredManifest(t *testing.T) {
 	for target, remote := range map[v1beta2.Target]bool{
 		"": true, v1beta2.TargetRemote: true, v1beta2.TargetControlPlane: false,

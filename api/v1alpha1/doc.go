@@ -1,7 +1,7 @@
 // Package v1alpha1 contains the kinds Kyma, Manifest and ModuleTemplate in the form of 2022, and their conversion to
 // v1beta2 and back.
 //
-// Use it to read or write such objects from Go:
+// Go programs use the package to read or write v1alpha1 objects:
 //
 //	var now v1beta2.Kyma
 //	err := old.ConvertTo(&now)   // and old.ConvertFrom(&now)
@@ -10,11 +10,12 @@
 // --enable-webhooks.
 //
 // The conversion copies fields that have the same meaning in both versions (project.go). If a value has no field in the
-// other version, it is stored in the annotation AnnotationConversion, which is a list of losses (loss.go). A loss has a
-// path, the value that the conversion of the copied fields gives at this path, and the original value. The conversion
-// back restores the original value only if the copied fields still give the same value, so edits by users have
-// precedence. If a conversion loses nothing, it adds no annotation. Nothing is lost silently: if the losses of an
-// object exceed the size of the annotation, the object can be read, but not written back.
+// other version, the value is recorded as a loss in AnnotationConversion (loss.go). A loss consists of a path, the
+// value that the object would have at this path after a conversion in both directions without the annotation, and the
+// original value. The conversion back restores the original value only if users have not edited the value at this path,
+// so edits by users have precedence. If a conversion loses nothing, it adds no annotation. Nothing is lost silently: if
+// the values lost in the conversion of an object exceed the maximum size of AnnotationConversion, the object can be
+// read, but not written back.
 //
 // The package contains no control logic and no validation; the API server validates the objects. The package imports
 // only apimachinery.

@@ -134,7 +134,7 @@ type Sync struct {
 type KymaStatus struct {
 	v1beta2.KymaStatus `json:",inline"`
 
-	// moduleInfos repeats those entries of modules that have a Manifest, in the format of early clients.
+	// moduleInfos repeats, in the format of early clients, the entries of status.modules whose modules have a Manifest.
 	// +optional
 	// +listType=atomic
 	ModuleInfos []ModuleInfo `json:"moduleInfos,omitempty"`

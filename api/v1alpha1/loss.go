@@ -22,12 +22,12 @@ const MaxConversionBytes = 64 << 10
 
 // lossRecord is the content of AnnotationConversion.
 type lossRecord struct {
-	// For is the API version of the object from which the losses were taken.
+	// For is the API version of the object whose values were lost in the conversion.
 	For string `json:"for"`
 	// Losses are the values for which the API version of the object has no field, in the order of their paths.
 	Losses []loss `json:"losses,omitempty"`
-	// TooLarge is true if the losses were left out because of their size. An object whose losses are too large cannot
-	// be written back.
+	// TooLarge is true if Losses was left out because of its size. An object with TooLarge cannot be written back,
+	// because the values without a field would be lost.
 	TooLarge bool `json:"tooLarge,omitempty"`
 }
 
@@ -36,14 +36,14 @@ type loss struct {
 	// Path is the path of the value. A step of a path is the name of a field, or an object with one key and value,
 	// which selects the list element with this key and value.
 	Path []any `json:"path"`
-	// Was is the value that a conversion in both directions gives without the losses. If Was is empty, the value is
-	// absent.
+	// Was is the value that the object has at Path after a conversion in both directions without the annotation. If Was
+	// is empty, the object has no value at Path.
 	Was json.RawMessage `json:"was,omitempty"`
-	// Is is the original value. Empty: absent.
+	// Is is the value that the original object has at Path. If Is is empty, the original object has no value at Path.
 	Is json.RawMessage `json:"is,omitempty"`
 }
 
-// pathOfLargest returns the path of the largest loss, for use in messages.
+// pathOfLargest returns the path of the largest value that was lost in the conversion, for use in messages.
 func pathOfLargest(all []loss) string {
 	size := func(l loss) int { return len(l.Was) + len(l.Is) }
 	most := slices.MaxFunc(all, func(a, b loss) int { return cmp.Compare(size(a), size(b)) })
@@ -64,8 +64,8 @@ func pathOfLargest(all []loss) string {
 // absent stands for a missing value, which is not the same as null.
 type absent struct{}
 
-// diff compares two JSON values: the parameter was is the former value, and the parameter is is the present value. The
-// result lists the losses that must be restored in the former value to make it equal to the present value.
+// diff returns the differences between two JSON values: the parameter "was" is the former value, and the parameter "is"
+// is the present value. Restoring all returned losses in the former value gives the present value.
 func diff(was, is any) ([]loss, error) {
 	var found []loss
 	err := appendLosses(nil, was, is, &found)
@@ -128,8 +128,8 @@ func encodeOrEmpty(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// commonKey returns a field that identifies the elements of two lists: both lists must have the same values of this
-// field in the same order. If the two lists have no common key, commonKey returns "".
+// commonKey returns the name of a field by which the elements of two lists can be matched: the values of this field are
+// unique, and the same in both lists in the same order. If there is no such field, commonKey returns "".
 func commonKey(a, b []any) string {
 	for _, key := range []string{"name", "type"} {
 		names := uniqueNames(a, key)
@@ -225,8 +225,9 @@ func decodeOrAbsent(raw json.RawMessage) (any, error) {
 	return v, nil
 }
 
-// encodeLosses returns the value of the annotation with the losses of an API version, or "" if there are none. If the
-// losses are too large, fits is false, and the annotation has only the mark TooLarge.
+// encodeLosses returns the value of AnnotationConversion for values that were lost in a conversion from the given API
+// version, or "" if nothing was lost. If the lost values are too large, the result "fits" is false, and the annotation
+// contains only the field TooLarge.
 func encodeLosses(version string, all []loss) (annotation string, fits bool, err error) {
 	if len(all) == 0 {
 		return "", true, nil
@@ -239,8 +240,8 @@ func encodeLosses(version string, all []loss) (annotation string, fits bool, err
 	return string(data), true, err
 }
 
-// decodeLosses parses an annotation with losses of the given API version. If the annotation has the losses of another
-// version, it is ignored.
+// decodeLosses parses an AnnotationConversion with values that were lost in a conversion from the given API version. If
+// the annotation is for another API version, decodeLosses ignores it.
 func decodeLosses(version, annotation string) (lossRecord, error) {
 	var b lossRecord
 	if annotation == "" {

@@ -21,11 +21,12 @@ type Manifest struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the version to install.
+	// spec is the desired state of the Manifest: the version of the module to install.
 	// +optional
 	Spec ManifestSpec `json:"spec,omitzero"`
 
-	// status is the installed version and its state. Only Lifecycle Manager writes the status.
+	// status is the observed state of the Manifest: the installed version and its state. Only Lifecycle Manager writes
+	// the status.
 	// +optional
 	Status v1beta2.ManifestStatus `json:"status,omitzero"`
 }
@@ -46,13 +47,13 @@ type ManifestSpec struct {
 	// +kubebuilder:validation:EmbeddedResource
 	Resource *unstructured.Unstructured `json:"resource,omitempty"`
 
-	// crds is a layer with CRDs, which are applied before all other objects. The layer has no effect while type is
-	// empty.
+	// crds is an OCI layer with CRDs, which are applied before all other objects. The layer in crds has no effect while
+	// its field type is empty.
 	// +optional
 	CRDs *v1beta2.ManifestConfig `json:"crds,omitempty"`
 
-	// config is a layer with settings for the sources in installs, by the names of the sources: values of charts, and
-	// options for rendering them. The layer has no effect while type is empty.
+	// config is an OCI layer with settings for the sources in the field installs: values of charts and options for
+	// rendering, by the name of the source. The layer in config has no effect while its field type is empty.
 	// +optional
 	Config *v1beta2.ManifestConfig `json:"config,omitempty"`
 

@@ -22,7 +22,7 @@ type ModuleTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec describes one version of the module. The author of the module writes it.
+	// spec describes one version of the module. The author of the module writes the spec.
 	// +optional
 	Spec ModuleTemplateSpec `json:"spec,omitzero"`
 }

@@ -122,8 +122,8 @@ func fromStoredModuleTemplate(t *v1beta2.ModuleTemplate) *ModuleTemplate {
 // annotationModuleVersion is an annotation that had the version of the module; in v1beta2, spec.version replaces it.
 const annotationModuleVersion = "operator.kyma-project.io/module-version"
 
-// The following patterns match the values that spec.moduleName and spec.version of v1beta2 accept. A value that does
-// not match is not copied.
+// The following patterns match the values that spec.moduleName and spec.version of v1beta2 accept. The conversion to
+// v1beta2 does not copy a value that does not match its pattern.
 var (
 	validName    = regexp.MustCompile(`^[a-z]{3,}(-[a-z]{3,})*$`)
 	validVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z-][0-9a-zA-Z-]*)?$`)

@@ -53,10 +53,10 @@ const (
 	// AnnotationCustomStateCheck on a Manifest sets whether the state of the module's custom resource is part of the
 	// state of the Manifest: "true" or "false". The default is the manager's flag --custom-state-check.
 	AnnotationCustomStateCheck = "operator.kyma-project.io/custom-state-check"
-	// AnnotationInjectData with ValueTrue on a Secret of the module deployer replaces the data of this Secret by the
-	// data of the Secret with the same name in the control plane. The Secret in the control plane must have
-	// LabelModuleName with the value deployer, and deployer must be in --restricted-default-modules.
-	// AnnotationInjectData has no effect in modules other than deployer.
+	// AnnotationInjectData affects Secrets among the objects of the module "deployer". If such a Secret has
+	// AnnotationInjectData with ValueTrue, its data is replaced by the data of the Secret with the same name in the
+	// control plane. The Secret in the control plane must have LabelModuleName with the value "deployer", and
+	// --restricted-default-modules must contain "deployer". AnnotationInjectData has no effect in other modules.
 	AnnotationInjectData = "operator.kyma-project.io/inject-data-from-kcp"
 	// AnnotationPaused on a Kyma pauses its runtime: only deletions proceed until the annotation is removed. The value
 	// of AnnotationPaused is the reason, for users; "false" means not paused. AnnotationPaused on the Kyma in the
@@ -67,13 +67,14 @@ const (
 	// AnnotationPausedModulePrefix, followed by the name of a module, is AnnotationPaused for this module only.
 	AnnotationPausedModulePrefix = "paused.operator.kyma-project.io/"
 	// AnnotationRetry with a new value on a Kyma in the control plane, or on a Manifest, requests a retry at once, for
-	// example after the runtime or the registry was repaired. The delay after errors ends, the runtime is probed,
-	// cached failures are ignored, and the objects of modules that are not Ready are compared and sent again. On a
+	// example after the runtime or the registry was repaired. A requested retry ends the delay after errors, probes the
+	// runtime, ignores cached failures, and compares and sends the objects of modules that are not Ready again. On a
 	// Kyma, AnnotationRetry applies to all modules of the Kyma. Every value of AnnotationRetry that differs from the
 	// last one is a request. Users and the command klm retry set AnnotationRetry. Not in Kyma's own API.
 	AnnotationRetry = "operator.kyma-project.io/retry"
-	// AnnotationRequestedVersion on a Manifest is the version that was resolved from its Kyma. The value equals
-	// spec.version unless somebody edited spec.version. Not in Kyma's own API.
+	// AnnotationRequestedVersion on a Manifest is the version that the manager has resolved for the module in the Kyma.
+	// AnnotationRequestedVersion equals spec.version of the Manifest unless somebody edited spec.version. Not in Kyma's
+	// own API.
 	AnnotationRequestedVersion = "operator.kyma-project.io/ordered-version"
 	// AnnotationRequestedSources on a Manifest is a digest of spec.install, spec.installs, spec.config, spec.crds and
 	// spec.localizedImages as they were resolved from the component descriptor. If this digest differs from the fields
@@ -81,16 +82,17 @@ const (
 	AnnotationRequestedSources = "operator.kyma-project.io/requested-sources"
 	// AnnotationContentDigest on a ModuleTemplate is the digest of the content that its version installs: layers,
 	// charts and images. The manager records the digest when the version is first installed. On a Manifest,
-	// AnnotationContentDigest is the digest of the content that its sources come from. Not in Kyma's own API.
+	// AnnotationContentDigest is the digest of the content of the version that the Manifest installs. Not in Kyma's own
+	// API.
 	AnnotationContentDigest = "operator.kyma-project.io/content-digest"
 	// AnnotationWithdrawn on a ModuleTemplate in the control plane withdraws its version: no further runtime gets the
 	// version, and runtimes that have the version keep it. The value of AnnotationWithdrawn is the reason, for users;
 	// the command klm version withdraw sets it. Not in Kyma's own API.
 	AnnotationWithdrawn = "operator.kyma-project.io/withdrawn"
-	// AnnotationReplacedBy on a ModuleTemplate is the digest of the content that the registry has now under the
-	// version, if it is not the recorded content. While AnnotationReplacedBy differs from AnnotationContentDigest and
-	// AnnotationAcceptContent, the version is blocked with ReasonVersionReplaced. The manager sets and removes
-	// AnnotationReplacedBy. Not in Kyma's own API.
+	// AnnotationReplacedBy on a ModuleTemplate is set if the registry has now other content under the version than the
+	// recorded content (AnnotationContentDigest); the value is the digest of the other content. Until
+	// AnnotationAcceptContent accepts the other content, or the registry has the recorded content again, the version is
+	// blocked with ReasonVersionReplaced. The manager sets and removes AnnotationReplacedBy. Not in Kyma's own API.
 	AnnotationReplacedBy = "operator.kyma-project.io/replaced-by"
 	// AnnotationAcceptContent on a ModuleTemplate in the control plane is the digest of content that may replace the
 	// recorded content of the version. The accepted content is installed in all runtimes, and recorded. Users set the
@@ -99,9 +101,10 @@ const (
 	// AnnotationRuntimeVersion on a Manifest is the version of the module in the runtime. AnnotationRuntimeVersion is
 	// set if the control plane was restored from an older state, or lost the Manifest or its status. While a Manifest
 	// has AnnotationRuntimeVersion, nothing is applied: the objects of the module in the runtime are added to the
-	// inventory, and the version in the annotation counts as installed. The value VersionUnknown means that only the
-	// inventory was lost. The Kyma controller sets AnnotationRuntimeVersion, and removes it when it installs the next
-	// version. Not in Kyma's own API.
+	// inventory, and the version in the annotation counts as installed. The value VersionUnknown of
+	// AnnotationRuntimeVersion means that the Manifest has lost its status, and that the version in the runtime is not
+	// known. The Kyma controller sets AnnotationRuntimeVersion, and removes it when it installs the next version. Not
+	// in Kyma's own API.
 	AnnotationRuntimeVersion = "operator.kyma-project.io/runtime-version"
 	// AnnotationPurged on a Manifest that is being deleted means that the purge controller removed objects of the
 	// module that nothing serves any more, such as a webhook that blocked the deletion. The value of AnnotationPurged
@@ -124,9 +127,10 @@ const (
 	// and takes precedence over AnnotationNotBefore.
 	AnnotationNotBeforeModulePrefix = "not-before.operator.kyma-project.io/"
 	// AnnotationAllowDowngrade on a Kyma, in the control plane or the runtime, names the modules that may be downgraded
-	// to a lower version, separated by commas; DowngradeAll means all modules. On the ModuleReleaseMeta of a mandatory
-	// module, ValueTrue allows the downgrade on every runtime; for mandatory modules, only the Kyma in the control
-	// plane is read. AnnotationAllowDowngrade applies as long as it is set. Not in Kyma's own API.
+	// to a lower version, separated by commas; DowngradeAll means all modules. For mandatory modules, only
+	// AnnotationAllowDowngrade on the Kyma in the control plane has an effect. On the ModuleReleaseMeta of a mandatory
+	// module, AnnotationAllowDowngrade with ValueTrue allows the downgrade of this module on every runtime.
+	// AnnotationAllowDowngrade applies as long as it is set. Not in Kyma's own API.
 	AnnotationAllowDowngrade = "operator.kyma-project.io/allow-downgrade"
 	// AnnotationDeleteCustomResources on a Kyma, in the control plane or the runtime, names modules, separated by
 	// commas; AllModules means all modules. When a CRD of such a module is deleted, the custom resources of users may
@@ -138,14 +142,17 @@ const (
 	AnnotationDeleteCustomResources = "operator.kyma-project.io/delete-custom-resources"
 	// AnnotationUrgency on a ModuleReleaseMeta in the control plane declares moves of channels as urgent. The
 	// annotation has one line for each move: the channel, the version that the channel is moved to, Hotfix or
-	// Emergency, optionally ignoreWindows, a colon and the reason. Example: regular 2.0.1 Emergency: 2.0.0 deletes
-	// volumes. A line of AnnotationUrgency affects only the next move of the channel to the version in this line. The
-	// command klm channel set --urgency sets the annotation together with the version. Not in Kyma's own API.
+	// Emergency, optionally ignoreWindows, a colon and the reason. An example of a line is "regular 2.0.1 Emergency:
+	// 2.0.0 deletes volumes". A line of AnnotationUrgency affects only the next move of the channel to the version in
+	// this line. The command klm channel set --urgency sets the annotation together with the version. Not in Kyma's own
+	// API.
 	AnnotationUrgency = "operator.kyma-project.io/urgency"
-	// AnnotationPromotion on a ModuleReleaseMeta in the control plane holds or releases promotions into channels. The
-	// annotation has one line for each channel. A line is the name of the channel and either "Hold: REASON" or "Release
-	// REVISION". A line with Release ends the hold that the move of the channel with this revision has caused. klm
-	// promotions hold and klm promotions release set the annotation. Not in Kyma's own API.
+	// AnnotationPromotion on a ModuleReleaseMeta in the control plane holds or releases promotions into channels.
+	// AnnotationPromotion has one line for each channel whose promotion is held or released. A line of
+	// AnnotationPromotion is the name of the channel and either "Hold: REASON" or "Release REVISION". A line with
+	// Release ends the hold that a person has caused by moving the channel to another version; REVISION is the number
+	// of this move. The commands klm promotions hold and klm promotions release set AnnotationPromotion. Not in Kyma's
+	// own API.
 	AnnotationPromotion = "operator.kyma-project.io/promotion"
 	// AnnotationRollout on a Manifest is the name of the ModuleRollout by which the Manifest got its version, a slash,
 	// and the name of the stage if there are stages. AnnotationRollout stays until the Manifest gets another version.
@@ -155,8 +162,8 @@ const (
 	// ModuleRollout. Not in Kyma's own API.
 	AnnotationRolloutStarted = "operator.kyma-project.io/rollout-started"
 	// AnnotationRolloutExcused with ValueTrue on a Manifest means that the module was in state Error, or its runtime
-	// was unreachable, before the Manifest got the version of the ModuleRollout. A failure of such a module proves
-	// nothing about the version. Not in Kyma's own API.
+	// was unreachable, before the Manifest got the version of the ModuleRollout. A failure of a module with
+	// AnnotationRolloutExcused proves nothing about the version. Not in Kyma's own API.
 	AnnotationRolloutExcused = "operator.kyma-project.io/rollout-excused"
 	// AnnotationCAAddedAt on the Secret of the gateway is the time at which the newest CA was added to its bundle (RFC
 	// 3339).

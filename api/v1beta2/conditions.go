@@ -13,23 +13,24 @@ const (
 	// Not in Kyma's own API.
 	ConditionMandatoryModules = "MandatoryModules"
 	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the changed maintenance
-	// policy cannot be parsed. Otherwise ConditionMaintenancePolicy does not exist. Not in Kyma's own API.
+	// policy cannot be parsed. ConditionMaintenancePolicy is removed when the policy is valid again or no module waits
+	// for a window. Not in Kyma's own API.
 	ConditionMaintenancePolicy = "MaintenancePolicy"
 	// ConditionSpecAccepted is False while the Kyma in the runtime sets a field that only has an effect in the control
-	// plane, such as spec.skipMaintenanceWindows. Otherwise ConditionSpecAccepted does not exist. ConditionSpecAccepted
-	// does not affect the state of the Kyma. Not in Kyma's own API.
+	// plane, such as spec.skipMaintenanceWindows. ConditionSpecAccepted is removed when the Kyma no longer sets such a
+	// field. ConditionSpecAccepted does not affect the state of the Kyma. Not in Kyma's own API.
 	ConditionSpecAccepted = "SpecAccepted"
 	// ConditionReachable is False while a Kyma is being deleted and its runtime is unreachable, if --deletion-deadline
-	// is set. The deadline is counted from the last transition of this condition. Otherwise ConditionReachable does not
-	// exist. Not in Kyma's own API.
+	// is set. The deletion deadline is counted from the last transition of ConditionReachable. A Kyma whose runtime is
+	// reachable, or that is not being deleted, does not have ConditionReachable. Not in Kyma's own API.
 	ConditionReachable = "Reachable"
 	// ConditionCredentialHealthy is False while the credential in the access Secret has lost rights in the runtime, or
 	// expires soon. The manager notices lost rights, and a credential that expires soon, even if no request fails. With
-	// lost rights, a Kyma that would be Ready is in state Warning. Otherwise ConditionCredentialHealthy does not exist.
-	// Not in Kyma's own API.
+	// lost rights, a Kyma that would be Ready is in state Warning. While the credential is healthy,
+	// ConditionCredentialHealthy does not exist. Not in Kyma's own API.
 	ConditionCredentialHealthy = "CredentialHealthy"
-	// ConditionSKRWebhook: the agent in the runtime reports changes. ConditionSKRWebhook exists if the watcher is
-	// enabled.
+	// ConditionSKRWebhook is True if the agent in the runtime reports changes. ConditionSKRWebhook exists if the
+	// watcher is enabled.
 	ConditionSKRWebhook = "SKRWebhook"
 	// ConditionSKRImagePullSecretSync: the runtime has the image pull Secret. ConditionSKRImagePullSecretSync exists if
 	// an image pull Secret is configured.
@@ -42,9 +43,9 @@ const (
 	// exists if the trust policy requires a signature.
 	ConditionSignature = "Signature"
 	// ConditionSourcesReadable is False while the sources of an installed version cannot be read, for example because
-	// the registry does not answer. Otherwise ConditionSourcesReadable does not exist. ConditionSourcesReadable does
-	// not affect the state of the Manifest, because the objects in the runtime determine this state. Not in Kyma's own
-	// API.
+	// the registry does not answer. While the sources are readable, ConditionSourcesReadable does not exist.
+	// ConditionSourcesReadable does not affect the state of the Manifest, because the objects in the runtime determine
+	// this state. Not in Kyma's own API.
 	ConditionSourcesReadable = "SourcesReadable"
 	// ConditionResources: the objects of the module are fetched and parsed.
 	ConditionResources = "Resources"
@@ -71,8 +72,8 @@ const (
 	ConditionHTTPRoute = "HTTPRoute"
 )
 
-// The following reasons are those of conditions with status True, and of conditions with status False without a known
-// cause. The reasons of known causes are in reasons.go.
+// A condition has one of the following reasons if its status is True, or if its status is False and the cause is not
+// known. The reasons for known causes are in reasons.go.
 const (
 	// ReasonReady is the reason of the conditions of Kyma and Watcher, and of the condition Installation.
 	ReasonReady = "Ready"
@@ -84,8 +85,8 @@ const (
 	ReasonModuleCRCreated = "ModuleCRCreated"
 )
 
-// Messages of the conditions by status. If a condition is False for a known cause, its message describes this cause
-// instead.
+// A condition has one of the following messages, depending on its type and status. If a condition is False for a known
+// cause, the message of the condition describes the cause.
 const (
 	MessageCRDsSyncTrue    = "CRDs are synchronized to the SKR"
 	MessageCRDsSyncFalse   = "CRDs are not synchronized to the SKR"

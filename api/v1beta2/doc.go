@@ -1,9 +1,9 @@
-// Package v1beta2 has the kinds of the API group operator.kyma-project.io that Lifecycle Manager serves and stores:
-// Kyma, Manifest, ModuleTemplate, ModuleReleaseMeta, RolloutPolicy, ModuleRollout and Watcher.
+// Package v1beta2 defines the kinds Kyma, Manifest, ModuleTemplate, ModuleReleaseMeta, RolloutPolicy, ModuleRollout and
+// Watcher of the API group operator.kyma-project.io. v1beta2 is the API version in which these kinds are stored.
 //
-// Use it to read and write these objects from Go. AddToScheme registers the kinds; the constants define every label,
-// annotation, finalizer, state, condition and reason; the methods return values that are derived from one object, and
-// accept a nil receiver.
+// Go programs use the package to read and write objects of these kinds. AddToScheme registers the kinds; the constants
+// define every label, annotation, finalizer, state, condition and reason; the methods return values that are derived
+// from one object, and accept a nil receiver.
 //
 // The structs are the only source of the CRDs: controller-gen reads the field comments and markers and writes the
 // folder crds. The Go types define the defaults and the validation, so the API server rejects an invalid object with a

@@ -21,8 +21,8 @@ const (
 	// EventDeletionWaits: the modules of a deleted Kyma still exist after five minutes, and --purge-grace-period is 0,
 	// so nothing is deleted by force. The message names the blocker of a module.
 	EventDeletionWaits = "DeletionWaits"
-	// EventTombstoneDeleted, of a deleted Kyma: the objects left in its runtime are cleaned up, or the tombstone is not
-	// needed any more.
+	// EventTombstoneDeleted, of a deleted Kyma: the manager has deleted the tombstone, which listed the objects that
+	// the deletion had left in the runtime. These objects are cleaned up, or the tombstone is not needed any more.
 	EventTombstoneDeleted = "TombstoneDeleted"
 )
 
@@ -50,7 +50,7 @@ const (
 	// EventGateWaits: the soak of a stage is over, and a gate has not passed yet, for example because an approval is
 	// missing.
 	EventGateWaits = "GateWaits"
-	// EventRolloutHeld: no further runtime begins to update, for a cause that is not the version.
+	// EventRolloutHeld: no further runtime begins to update, for a reason that has nothing to do with the version.
 	EventRolloutHeld = "RolloutHeld"
 	// EventRolloutHalted: more runtimes have failed than the policy allows, so no further runtime begins to update.
 	EventRolloutHalted = "RolloutHalted"

@@ -175,8 +175,9 @@ type KymaStatus struct {
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
 
 	// clusterID identifies the cluster of the runtime: it is the UID of the Namespace kube-system in this cluster. If
-	// the access Secret leads to a cluster with another UID, the manager changes nothing in that cluster. Empty: not
-	// known. The original Kyma API does not have clusterID, and only the Kyma in the control plane has it.
+	// the kubeconfig in the access Secret leads to a cluster whose Namespace kube-system has another UID than
+	// clusterID, the manager changes nothing in that cluster. Empty: not known. The original Kyma API does not have
+	// clusterID, and only the Kyma in the control plane has it.
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
@@ -187,15 +188,15 @@ type KymaStatus struct {
 	// +kubebuilder:validation:MaxLength:=32
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 
-	// agent is the status of the agent that reports changes in the runtime. If agent is absent, no agent is installed,
-	// or the watcher is disabled. The original Kyma API does not have agent, and only the Kyma in the control plane has
-	// it.
+	// agent is the status of the agent that reports changes in the runtime. If agent is absent, either no agent is
+	// installed or the watcher is disabled. The original Kyma API does not have the field agent; only a Kyma in the
+	// control plane has it.
 	// +optional
 	Agent *AgentStatus `json:"agent,omitempty"`
 }
 
-// AgentStatus is the status of the agent in a runtime. The condition SKRWebhook contains the same information for
-// users.
+// AgentStatus is the status of the agent in a runtime. The condition SKRWebhook of the Kyma describes the status of the
+// agent in a message for users.
 type AgentStatus struct {
 	// digest identifies the objects of the agent that were delivered to the runtime, without the certificate. If digest
 	// is empty, not all objects of the agent exist yet.
@@ -209,7 +210,7 @@ type AgentStatus struct {
 	// heard is true while the agent is connected and sends heartbeats, so that the runtime need not be polled.
 	Connected bool `json:"heard"`
 
-	// since is the time of the last change of heard.
+	// since is the time at which the value of the field heard last changed.
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 

@@ -8,13 +8,13 @@ const (
 	// LabelKymaName is the name of the Kyma that an access Secret or a Manifest belongs to. Users set the label on the
 	// Secret, and Lifecycle Manager sets it on the Manifest.
 	LabelKymaName = "operator.kyma-project.io/kyma-name"
-	// LabelManagedBy names the manager of an object. The value is ManagedByLifecycleManager in the control plane, and
-	// ManagedByKyma on all objects that Lifecycle Manager writes to a runtime.
+	// LabelManagedBy names the manager of an object. The value of LabelManagedBy is ManagedByLifecycleManager on
+	// objects in the control plane, and ManagedByKyma on all objects that Lifecycle Manager writes to a runtime.
 	LabelManagedBy = "operator.kyma-project.io/managed-by"
 	// LabelWatchedBy marks objects of a runtime whose changes are reported. Its value is WatchedByKyma.
 	LabelWatchedBy = "operator.kyma-project.io/watched-by"
-	// LabelModuleName names the module of a Manifest or ModuleTemplate, and marks Secrets in the control plane whose
-	// data a module may receive.
+	// LabelModuleName names the module of a Manifest or ModuleTemplate. On a Secret in the control plane,
+	// LabelModuleName names the module that may receive the data of the Secret.
 	LabelModuleName = "operator.kyma-project.io/module-name"
 	// LabelChannel is the release channel of a Manifest. Mandatory and pinned modules do not have LabelChannel.
 	LabelChannel = "operator.kyma-project.io/channel"
@@ -73,17 +73,19 @@ const (
 )
 
 // LeaderLease is the name of the Lease of leader election, in the namespace of the manager. The lifecycle-manager of
-// the Kyma project uses the same name, so that the two managers never reconcile at the same time.
+// the Kyma project uses a Lease with the same name, so that the two managers never reconcile at the same time.
 const LeaderLease = "893110f7.kyma-project.io"
 
 // Labels that describe a runtime. The component that creates Kymas sets the labels that describe a runtime.
 const (
-	// LabelRuntimeID is the ID of the runtime. The ID is the name in the certificate of the agent, and the label is
-	// copied to the Kyma in the runtime.
+	// LabelRuntimeID on a Kyma is the ID of the runtime. The certificate of the agent contains this ID as its name. The
+	// manager copies LabelRuntimeID from the Kyma in the control plane to the Kyma in the runtime.
 	LabelRuntimeID = "kyma-project.io/runtime-id"
-	// LabelGlobalAccountID is copied to the Kyma in the runtime, and matched by maintenance policies.
+	// LabelGlobalAccountID is a label that the manager copies from the Kyma in the control plane to the Kyma in the
+	// runtime, and that maintenance policies match.
 	LabelGlobalAccountID = "kyma-project.io/global-account-id"
-	// LabelSubaccountID is copied to the Kyma in the runtime.
+	// LabelSubaccountID is a label that the manager copies from the Kyma in the control plane to the Kyma in the
+	// runtime.
 	LabelSubaccountID = "kyma-project.io/subaccount-id"
 	// LabelRegion is matched by maintenance policies.
 	LabelRegion = "kyma-project.io/region"
@@ -91,8 +93,8 @@ const (
 	LabelPlatformRegion = "kyma-project.io/platform-region"
 	// LabelBrokerPlanName is matched by maintenance policies as the plan.
 	LabelBrokerPlanName = "kyma-project.io/broker-plan-name"
-	// LabelProvider is the cloud provider of the runtime, for example AWS. CEL expressions of risks
-	// (spec.upgrade.risks) can use the provider.
+	// LabelProvider is the cloud provider of the runtime, for example AWS. CEL expressions for the risks of a version
+	// (spec.upgrade.risks of a ModuleTemplate) can use the cloud provider.
 	LabelProvider = "kyma-project.io/provider"
 	// LabelInstanceID appears in metrics.
 	LabelInstanceID = "kyma-project.io/instance-id"
@@ -104,7 +106,7 @@ const (
 	LabelIstioInjection = "istio-injection"
 	// IstioInjectionEnabled is the value of LabelIstioInjection.
 	IstioInjectionEnabled = "enabled"
-	// LabelWardenValidate on the namespace of a runtime has the value WardenValidateEnabled.
+	// LabelWardenValidate is set on the namespace kyma-system of a runtime, with the value WardenValidateEnabled.
 	LabelWardenValidate = "namespaces.warden.kyma-project.io/validate"
 	// WardenValidateEnabled is the value of LabelWardenValidate.
 	WardenValidateEnabled = "enabled"

@@ -14,7 +14,7 @@ import (
 // the objects of the module.
 const RawManifest = "raw-manifest"
 
-// Names of other resources in the OCM component of a module.
+// Names of the layers with settings and CRDs in the OCM component of a module.
 const (
 	// LayerConfig contains settings for the installation; ManifestSpec.Config describes them.
 	LayerConfig = "config"
@@ -44,7 +44,8 @@ type Manifest struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the version to install. The Kyma controller, which resolves versions, writes the spec.
+	// spec is the desired state of the Manifest: the version of the module to install. The Kyma controller, which
+	// resolves versions, writes the spec of a Manifest.
 	// +optional
 	Spec ManifestSpec `json:"spec,omitzero"`
 
@@ -80,13 +81,14 @@ type ManifestSpec struct {
 	// +kubebuilder:default:=CreateAndDelete
 	CustomResourcePolicy CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
 
-	// config is a layer with settings for the sources in install and installs, by the names of the sources: values of
-	// charts, and options for rendering them. The layer has no effect while type is empty.
+	// config is an OCI layer with settings for the sources in the fields install and installs: values of charts and
+	// options for rendering, by the name of the source. The layer in config has no effect while its field type is
+	// empty.
 	// +optional
 	Config *ManifestConfig `json:"config,omitempty"`
 
-	// crds is a layer with CRDs, which are applied before all other objects. The layer has no effect while type is
-	// empty. Not in Kyma's own API.
+	// crds is an OCI layer with CRDs, which are applied before all other objects. The layer in crds has no effect while
+	// its field type is empty. Not in Kyma's own API.
 	// +optional
 	CRDs *ManifestConfig `json:"crds,omitempty"`
 
@@ -95,9 +97,9 @@ type ManifestSpec struct {
 	Install InstallInfo `json:"install,omitzero"`
 
 	// installs are the sources of the module's objects, in the order in which they are installed, each named once. Only
-	// one of install and installs may be set. If installs is an empty list, only crds and resource are installed. At
-	// most
-	// 32. Not in Kyma's own API.
+	// one of install and installs may be set. If the field installs is an empty list, only the objects in the fields
+	// crds and resource are installed. At most 32.
+	// Not in Kyma's own API.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -123,8 +125,9 @@ type ManifestSpec struct {
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
 
-	// localizedImages are image references. Each reference replaces the images of the module's objects that have the
-	// same last path segment and tag. If localizedImages is empty, the images stay unchanged.
+	// localizedImages are references of images that replace others, for example copies of the images in another
+	// registry. Each reference replaces the images in the module's objects whose last path segment and tag are those of
+	// the reference. If localizedImages is empty, the images in the module's objects stay unchanged.
 	// +optional
 	LocalizedImages []string `json:"localizedImages,omitempty"`
 
@@ -148,7 +151,7 @@ type InstallInfo struct {
 
 // ManifestConfig is a layer in an OCI registry next to the layers that contain the objects.
 type ManifestConfig struct {
-	// repo is the registry and the path before the component.
+	// repo is the registry and the part of the path that precedes the name of the component.
 	// +optional
 	Repo string `json:"repo,omitempty"`
 
@@ -213,9 +216,9 @@ type ManifestStatus struct {
 	// +listType=atomic
 	Synced []Resource `json:"synced,omitempty"`
 
-	// renderFailure is the content whose rendering crashed or had to be stopped. The content in renderFailure is not
-	// rendered again, even after a restart of the manager, until a retry is requested. If renderFailure is absent, no
-	// rendering has failed in this way. Not in Kyma's own API.
+	// renderFailure names the content of a version whose rendering crashed or had to be stopped. The content that
+	// renderFailure names is not rendered again, even after a restart of the manager, until a retry is requested. If
+	// renderFailure is absent, no rendering has crashed or had to be stopped. Not in Kyma's own API.
 	// +optional
 	RenderFailure *RenderFailure `json:"renderFailure,omitempty"`
 
@@ -223,8 +226,9 @@ type ManifestStatus struct {
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
 
-	// lastChange is the last change of the version. If lastChange is absent, the version has not changed since the
-	// manager began to record changes. Not in Kyma's own API.
+	// lastChange describes the last change of the installed version: from which version to which one, when, and with
+	// which outcome. If lastChange is absent, the version has not changed since the manager began to record changes.
+	// Not in Kyma's own API.
 	// +optional
 	LastChange *ModuleChange `json:"lastChange,omitempty"`
 }
@@ -327,8 +331,9 @@ func (m *Manifest) IsUnmanaged() bool {
 	return m != nil && m.Annotations[AnnotationIsUnmanaged] == ValueTrue
 }
 
-// IsRestored reports whether the Manifest has AnnotationRuntimeVersion: the control plane has lost the state of a
-// module that is still installed in the runtime. The Manifest controller applies nothing for a restored Manifest.
+// IsRestored reports whether the Manifest has AnnotationRuntimeVersion, which means that the control plane has lost the
+// state of a module that is still installed in the runtime. The Manifest controller applies nothing for a restored
+// Manifest.
 func (m *Manifest) IsRestored() bool {
 	return m != nil && m.Annotations[AnnotationRuntimeVersion] != ""
 }

@@ -26,7 +26,7 @@ type ModuleReleaseMeta struct {
 	Spec ModuleReleaseMetaSpec `json:"spec,omitzero"`
 
 	// status is the progress of the versions in the fleet. Only Lifecycle Manager writes the status. The original Kyma
-	// API does not have this status, and only the ModuleReleaseMeta in the control plane has it.
+	// API does not have the status of a ModuleReleaseMeta; only a ModuleReleaseMeta in the control plane has it.
 	// +optional
 	Status ModuleReleaseMetaStatus `json:"status,omitzero"`
 }
@@ -72,8 +72,8 @@ type WithdrawnVersion struct {
 	Since metav1.Time `json:"since,omitzero"`
 
 	// runtimes is the number of runtimes that have the version, or are about to get it. Runtimes with the withdrawn
-	// version keep it until their channel moves to another version. The runtimes are counted every ten minutes, and at
-	// once when the version is withdrawn.
+	// version keep it until their channel moves to another version. The manager counts the runtimes with the withdrawn
+	// version every ten minutes, and at once when the version is withdrawn.
 	// +optional
 	Runtimes int32 `json:"runtimes,omitempty"`
 
@@ -111,14 +111,14 @@ type ChannelStatus struct {
 	// +optional
 	Rollout string `json:"rollout,omitempty"`
 
-	// takingBack is the higher version from which the current rollout takes runtimes back to version. If takingBack is
-	// empty, no rollout takes runtimes back.
+	// takingBack is the higher version from which the current rollout takes runtimes back to the version in the field
+	// version. If takingBack is empty, no rollout takes runtimes back.
 	// +optional
 	TakingBack string `json:"takingBack,omitempty"`
 
-	// takenBack is the version in spec whose rollout was halted, and from which runtimes were taken back. As long as
-	// spec has the version in takenBack, the channel stays at version: move the channel to another version. If
-	// takenBack is empty, no version was taken back.
+	// takenBack is the version in spec whose rollout was halted, and from which runtimes were taken back to the former
+	// version. As long as spec has the version in takenBack, runtimes get the version in the field version, so a person
+	// has to move the channel to another version. If takenBack is empty, no version was taken back.
 	// +optional
 	TakenBack string `json:"takenBack,omitempty"`
 
@@ -127,8 +127,9 @@ type ChannelStatus struct {
 	// +optional
 	Policy string `json:"policy,omitempty"`
 
-	// usedUrgency is the line of the annotation urgency that was last used for a move of the channel. The line in
-	// usedUrgency has no effect on later moves.
+	// usedUrgency is the line of the annotation operator.kyma-project.io/urgency that was last used for a move of the
+	// channel. Each line of this annotation declares one move as urgent, so the line in usedUrgency has no effect on
+	// later moves.
 	// +optional
 	UsedUrgency string `json:"usedUrgency,omitempty"`
 
@@ -140,7 +141,7 @@ type ChannelStatus struct {
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
-	// history are the last moves, the oldest first, at most 10.
+	// history lists the last moves of the channel from one version to another, the oldest first, at most 10.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=10
@@ -188,8 +189,8 @@ type ChannelPromotion struct {
 	// +optional
 	Evidence *PromotionEvidence `json:"evidence,omitempty"`
 
-	// revision is the number of a move of the channel: the last move for which the manager has checked whether the move
-	// holds promotions.
+	// revision is the number of the last move of the channel that the manager has checked. If a person has moved the
+	// channel to a version other than the promoted one, the move holds the promotion (hold).
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 
@@ -202,7 +203,8 @@ type ChannelPromotion struct {
 	// +optional
 	Notified string `json:"notified,omitempty"`
 
-	// webhookError is the reason why the webhook could not be notified. The manager tries again every five minutes.
+	// webhookError is the reason why the webhook could not be notified. The manager tries to notify the webhook again
+	// every five minutes.
 	// +optional
 	WebhookError string `json:"webhookError,omitempty"`
 }
@@ -221,7 +223,8 @@ type PromotionEvidence struct {
 	Failed int32 `json:"failed"`
 }
 
-// PromotionHold is the move of a person that holds a promotion.
+// PromotionHold describes the move by which a person has set the channel to another version, and which holds promotions
+// into the channel.
 type PromotionHold struct {
 	// revision is the number of this move; the moves of a channel are counted from 1.
 	Revision int64 `json:"revision"`
@@ -261,7 +264,8 @@ type ChannelMove struct {
 	// +optional
 	Urgency RolloutUrgency `json:"urgency,omitempty"`
 
-	// reason is the reason for the urgency, or for a move that the manager made by itself. It is meant for users.
+	// reason states for users why the move of the channel is urgent, or why the manager has moved the channel by
+	// itself.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
@@ -297,8 +301,8 @@ type ModuleReleaseMetaSpec struct {
 	// +optional
 	Mandatory *MandatoryVersion `json:"mandatory,omitempty"`
 
-	// beta is kept so that old objects stay valid. Deprecated: it has no effect; the label
-	// operator.kyma-project.io/beta of the ModuleTemplate is used instead.
+	// beta is kept so that old objects stay valid. Deprecated: the field beta has no effect; the label
+	// operator.kyma-project.io/beta of the ModuleTemplate marks a beta module.
 	// +optional
 	// +kubebuilder:default:=false
 	Beta bool `json:"beta,omitempty"`
@@ -364,8 +368,8 @@ func (m *ModuleReleaseMeta) ChannelVersion(channel string) (version string, foun
 	return "", false
 }
 
-// Target returns the version of a channel in spec, or of the mandatory module for MandatoryChannel. Target returns
-// false if there is no such version.
+// Target returns the version that the spec assigns to a channel. For the channel MandatoryChannel, Target returns the
+// version of the mandatory module. If the spec assigns no version, the result "found" is false.
 func (m *ModuleReleaseMeta) Target(channel string) (version string, found bool) {
 	if m.IsMandatory() {
 		return m.Spec.Mandatory.Version, channel == MandatoryChannel
@@ -374,7 +378,7 @@ func (m *ModuleReleaseMeta) Target(channel string) (version string, found bool) 
 }
 
 // Current returns the version that a channel is to reach in the fleet: the version in spec, or the proven version if
-// the one in spec was taken back after a halt. The second result of Current is false if there is no such version.
+// the one in spec was taken back after a halt. If there is neither of the two versions, the result "found" is false.
 func (m *ModuleReleaseMeta) Current(channel string) (version string, found bool) {
 	version, found = m.Target(channel)
 	if s := m.ChannelStatus(channel); s != nil && s.TakenBack != "" && s.TakenBack == version && s.Version != "" {

@@ -32,7 +32,7 @@ type ModuleRollout struct {
 	Status ModuleRolloutStatus `json:"status,omitzero"`
 }
 
-// RolloutState is the state of a rollout that users request.
+// RolloutState is the state that a user requests for a rollout.
 // +kubebuilder:validation:Enum=Running;Paused;Aborted
 type RolloutState string
 
@@ -65,7 +65,7 @@ type RolloutUrgency string
 const (
 	// UrgencyNormal leaves nothing out.
 	UrgencyNormal RolloutUrgency = "Normal"
-	// UrgencyHotfix has the stages and soaks that spec.hotfix of the policy allows.
+	// UrgencyHotfix is the urgency of a rollout with the fewer stages and shorter soaks of spec.hotfix in the policy.
 	UrgencyHotfix RolloutUrgency = "Hotfix"
 	// UrgencyEmergency has no soaks and no gates. Signatures, spec.upgrade of the ModuleTemplate, withdrawn versions,
 	// limits and halts apply to urgent rollouts, too.
@@ -107,14 +107,15 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="to cannot be changed"
 	To string `json:"to"`
 
-	// direction is Back if the rollout takes runtimes with the version in from back to the lower version in to. Only
-	// runtimes that have the version in from take part in a rollout with direction Back. Empty: Forward.
+	// direction is Back if the rollout takes runtimes back from the version in the field "from" to the lower version in
+	// the field "to". Only runtimes that have the version in the field "from" take part in a rollout with direction
+	// Back. Empty: Forward.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="direction cannot be changed"
 	Direction RolloutDirection `json:"direction,omitempty"`
 
-	// onlyFailed means that a rollout with direction Back takes back only runtimes in which the version in from has
-	// failed.
+	// onlyFailed means that a rollout with direction Back takes back only runtimes in which the version in the field
+	// "from" has failed.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="onlyFailed cannot be changed"
 	OnlyFailed bool `json:"onlyFailed,omitempty"`
@@ -141,7 +142,7 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="ignoreWindows cannot be changed"
 	IgnoreWindows bool `json:"ignoreWindows,omitempty"`
 
-	// revision is the number of the move of the channel, counted from 1.
+	// revision is the number of the channel's move to another version; the first move has number 1.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="revision cannot be changed"
 	Revision int64 `json:"revision"`
 
@@ -151,8 +152,8 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="lineage cannot be changed"
 	Lineage string `json:"lineage"`
 
-	// policy is the name of the RolloutPolicy that the stages were copied from. If policy is empty, there was no
-	// policy, and the version takes effect on all runtimes at once.
+	// policy is the name of the RolloutPolicy that the stages were copied from. If policy is empty, no RolloutPolicy
+	// matched the channel, and the version takes effect on all runtimes at once.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=253
 	Policy string `json:"policy,omitempty"`
@@ -207,9 +208,9 @@ type ModuleRolloutSpec struct {
 type ModuleRolloutStage struct {
 	RolloutStage `json:",inline"`
 
-	// Each runtime has a rank from 0 to 65,535, computed from a hash of its name. ranks is the number of ranks that
-	// belong to this stage and to all earlier stages with a percent together. The number is computed from percent and
-	// minCount when the rollout is created. If ranks is zero, the stage has a selector.
+	// Each runtime has a rank from 0 to 65,535, computed from a hash of its name. ranks counts the ranks of this stage
+	// and of all earlier stages that have a percent. The manager computes ranks from percent and minCount when the
+	// rollout is created. If ranks is zero, the stage has a selector.
 	// +optional
 	Ranks int32 `json:"ranks,omitempty"`
 }
@@ -248,7 +249,7 @@ type RolloutResumption struct {
 	// +optional
 	At metav1.Time `json:"at,omitzero"`
 
-	// reason is the reason for the resumption, for other users.
+	// reason states, for other users, why the rollout was resumed.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=1024
 	Reason string `json:"reason"`
@@ -266,7 +267,8 @@ func (s *ModuleRolloutSpec) IsBack() bool { return s.Direction == RolloutBack }
 type RolloutPhase string
 
 const (
-	// RolloutPending means that no runtime was updated yet, because something in status.blockers is missing.
+	// RolloutPending means that no runtime was updated yet, because of a condition that is not met; status.blockers
+	// lists these conditions.
 	RolloutPending RolloutPhase = "Pending"
 	// RolloutUpdating means that runtimes of the current stage are being updated.
 	RolloutUpdating RolloutPhase = "Running"
@@ -288,8 +290,9 @@ const (
 	RolloutEndedAborted RolloutPhase = "Aborted"
 	// RolloutSuperseded means that the channel was moved to another version before this rollout was completed.
 	RolloutSuperseded RolloutPhase = "Superseded"
-	// RolloutTakenBack means that the rollout was halted, and its policy has onHalt. The version is then withdrawn, and
-	// another ModuleRollout takes runtimes back to the former version.
+	// RolloutTakenBack means that the rollout was halted, and that the field onHalt of its policy is TakeBack or
+	// TakeBackFailed. In this phase, the version is withdrawn, and another ModuleRollout takes runtimes back to the
+	// former version.
 	RolloutTakenBack RolloutPhase = "TakenBack"
 	// RolloutCompleted means that the rollout has ended, and its version is the proven version of the channel.
 	RolloutCompleted RolloutPhase = "Completed"
@@ -315,7 +318,8 @@ type ModuleRolloutStatus struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// plan is the digest of the plan. An approval has to contain this digest.
+	// plan is the digest of the rollout's plan: versions, stages and limits. An approval of the rollout has to contain
+	// the digest in the field plan.
 	// +optional
 	Plan string `json:"plan,omitempty"`
 
@@ -326,7 +330,7 @@ type ModuleRolloutStatus struct {
 
 	// template is the digest of the fields of the ModuleTemplate that decide what a runtime gets, as they were when the
 	// content was verified. If these fields change, the content is verified again, and no runtime is admitted
-	// meanwhile. If template is absent, the content was not verified yet.
+	// meanwhile. If the field template is absent, the content has not been verified yet.
 	// +optional
 	Template string `json:"template,omitempty"`
 
@@ -355,8 +359,8 @@ type ModuleRolloutStatus struct {
 	// +listType=atomic
 	Blockers []RolloutBlocker `json:"blockers,omitempty"`
 
-	// wayBack states whether runtimes can be taken back from the new version to the former one. If wayBack is absent,
-	// the direction of the rollout is Back.
+	// wayBack states whether runtimes can be taken back from the new version to the former one. wayBack is absent for a
+	// rollout with direction Back, which takes runtimes to the former version itself.
 	// +optional
 	WayBack *RolloutWayBack `json:"wayBack,omitempty"`
 
@@ -406,8 +410,8 @@ type RolloutWayBack struct {
 	Declared bool `json:"declared"`
 
 	// verified means that going back is declared as safe, that the former version can still be installed, and that its
-	// CRDs have the versions in which custom resources are stored. The API server of each runtime checks the CRDs, too,
-	// before a runtime goes back.
+	// CRDs have the versions in which custom resources are stored. Before a runtime goes back to the former version,
+	// the manager checks the CRDs in the API server of this runtime, too.
 	// +optional
 	Verified bool `json:"verified"`
 
@@ -415,7 +419,7 @@ type RolloutWayBack struct {
 	// +optional
 	To string `json:"to,omitempty"`
 
-	// message explains the result, for users.
+	// message explains to users why the runtimes can or cannot be taken back.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
@@ -440,7 +444,8 @@ type RolloutStageStatus struct {
 	// +optional
 	SoakUntil metav1.Time `json:"soakUntil,omitzero"`
 
-	// evidenceWaived means that a person has resumed the rollout although no runtime is proven yet.
+	// evidenceWaived means that a person has resumed the rollout although the new version has not proven itself in any
+	// runtime yet.
 	// +optional
 	EvidenceWaived bool `json:"evidenceWaived,omitempty"`
 
@@ -481,9 +486,10 @@ type RolloutGateStatus struct {
 	Since metav1.Time `json:"since,omitzero"`
 }
 
-// RolloutCounts has the numbers of runtimes by verdict. Each runtime in scope has exactly one verdict.
+// RolloutCounts has the numbers of runtimes by verdict, such as updated or failed. Each runtime that follows the
+// channel with this module has exactly one verdict.
 type RolloutCounts struct {
-	// inScope is the number of runtimes that follow the channel with this module.
+	// inScope is the number of runtimes in which this module follows the channel.
 	// +optional
 	InScope int32 `json:"inScope"`
 	// waiting is the number of runtimes that are not admitted yet, or cannot be updated now.
@@ -547,7 +553,7 @@ type RolloutBlocker struct {
 	// code is the reason, for programs, for example ApprovalNeeded.
 	Code string `json:"code"`
 
-	// object is the object that has to be changed. Empty: none.
+	// object is the object that a person has to change so that the rollout continues. Empty: none.
 	// +optional
 	Object string `json:"object,omitempty"`
 

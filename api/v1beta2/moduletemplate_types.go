@@ -22,7 +22,7 @@ type ModuleTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec describes one version of the module. The author of the module writes it.
+	// spec describes one version of the module. The author of the module writes the spec.
 	// +optional
 	Spec ModuleTemplateSpec `json:"spec,omitzero"`
 }
@@ -76,16 +76,16 @@ type ModuleTemplateSpec struct {
 	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
 
 	// stateExpression computes the state of the module's custom resource in CEL, where "self" is the custom resource.
-	// The result is a bool (true is Ready, false Processing) or one of the words Ready, Processing, Warning and Error.
-	// The field stateExpression takes precedence over customStateCheck. Not in Kyma's own API.
+	// The result of the expression is a bool (true is Ready, false Processing) or one of the words Ready, Processing,
+	// Warning and Error. The field stateExpression takes precedence over customStateCheck. Not in Kyma's own API.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
 
 	// target is the cluster on which this version is installed: remote is the runtime, control-plane is the cluster of
 	// the manager. In the control plane, the manager installs the version once for each Kyma, with the rights that the
-	// administrator of the control plane has granted. An installed module cannot move to the other target cluster.
-	// Empty: remote. In-cluster mode ignores it.
+	// administrator of the control plane has granted. The target of an installed module cannot be changed between
+	// remote and control-plane. Empty: remote. In-cluster mode ignores the field target.
 	// +optional
 	Target Target `json:"target,omitempty"`
 
@@ -113,9 +113,9 @@ type ModuleTemplateSpec struct {
 	// +optional
 	RequiresDowntime bool `json:"requiresDowntime,omitempty"`
 
-	// upgrade declares which versions can be updated to this one, to which lower versions a runtime can safely go back,
-	// and which runtimes should not get this version. If upgrade is empty, every lower version can be updated to this
-	// one, and going back is not safe. Not in Kyma's own API.
+	// upgrade declares which versions can be updated to this version, to which lower versions a runtime can safely go
+	// back, and which runtimes should not get this version. If upgrade is empty, every lower version can be updated to
+	// this version, and a downgrade from this version is not safe. Not in Kyma's own API.
 	// +optional
 	Upgrade *ModuleUpgrade `json:"upgrade,omitempty"`
 }
@@ -123,8 +123,8 @@ type ModuleTemplateSpec struct {
 // ModuleUpgrade declares the allowed updates to a version and back from it. Ranges are those of semantic versioning,
 // for example ">=1.3.0 <2.0.0" or "1.4.x || 1.5.x"; pre-releases are compared by precedence.
 type ModuleUpgrade struct {
-	// from is the range of the versions that can be updated to this one directly. A runtime with a version outside this
-	// range is updated through versions between them, one after the other. Empty: every lower version.
+	// from is the range of the versions that can be updated to this version directly. A runtime whose version is
+	// outside this range is first updated to the versions in between, one after the other. Empty: every lower version.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=256
 	From string `json:"from,omitempty"`
@@ -135,7 +135,8 @@ type ModuleUpgrade struct {
 	// +kubebuilder:validation:MaxLength:=256
 	Back string `json:"back,omitempty"`
 
-	// risks are known problems of this version. A runtime for which a risk is true does not get the version.
+	// risks are known problems of this version. A runtime does not get the version if the expression of a risk is true
+	// for the runtime.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -150,12 +151,14 @@ type UpgradeRisk struct {
 	// +kubebuilder:validation:MaxLength:=63
 	Name string `json:"name"`
 
-	// when is a CEL expression that is true for the runtimes with the risk. The expression has these variables: labels
-	// (those of the Kyma), region, platformRegion and plan (the labels that the maintenance policy knows by these
-	// names), provider (the label kyma-project.io/provider), k8s.major and k8s.minor (integers, of the version of
-	// Kubernetes in the runtime), kyma (the name of the Kyma), channel and installed (the version of the module, "" if
-	// it is not installed). If the expression cannot be evaluated for a runtime, this runtime does not get the version.
-	// For example, a label may be missing, or the version of Kubernetes may not be known yet.
+	// when is a CEL expression that is true for the runtimes with the risk. The expression can use the variable labels,
+	// which contains the labels of the Kyma, and the variables region, platformRegion and plan, which have the same
+	// meaning as in a maintenance policy. The variable provider is the label kyma-project.io/provider, and kyma is the
+	// name of the Kyma. k8s.major and k8s.minor are integers from the Kubernetes version of the runtime. channel is the
+	// channel of the module, and installed is its installed version, or "" if the module is not installed. If the
+	// expression cannot be evaluated for a runtime, this runtime does not get the version. An expression cannot be
+	// evaluated, for example, while a label that it uses is missing on the Kyma, or the Kubernetes version is not known
+	// yet.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=1024
 	When string `json:"when"`
@@ -165,7 +168,7 @@ type UpgradeRisk struct {
 	// +kubebuilder:validation:MaxLength:=512
 	Message string `json:"message"`
 
-	// url is the address of a page about the risk. Empty: none.
+	// url is the address of a web page about the known problem. Empty: none.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=512
 	URL string `json:"url,omitempty"`
@@ -202,7 +205,7 @@ type CustomStateCheck struct {
 	// value is the text that the value in the custom resource must have.
 	Value string `json:"value"`
 
-	// mappedState is the state for this value.
+	// mappedState is the state of the custom resource if the value at jsonPath is equal to the field value.
 	MappedState State `json:"mappedState"`
 }
 

@@ -31,7 +31,7 @@ const (
 	// has expired. Write a new kubeconfig into the access Secret, and have it renewed in time.
 	ReasonCredentialExpired = "CredentialExpired"
 	// ReasonRightsReduced: the credential in the access Secret has lost rights in the runtime that installed modules
-	// need. Grant these rights again, or write another kubeconfig into the access Secret.
+	// need. Grant the lost rights again, or write another kubeconfig into the access Secret.
 	ReasonRightsReduced = "RightsReduced"
 	// ReasonCredentialExpires: the client certificate or the token in the access Secret expires within seven days, or
 	// within a tenth of its lifetime if that is less. Write a new kubeconfig into the Secret.
@@ -72,8 +72,8 @@ const (
 	// ReasonEgressRefused: a registry or chart repository, or a server that it refers to, has an IP address to which
 	// the manager must not connect, such as loopback. Correct the location, or allow the address with --egress-allow.
 	ReasonEgressRefused = "EgressRefused"
-	// ReasonRegistryUnauthorized: the registry rejects the credentials, or requires some. Check the Secret with the
-	// credentials.
+	// ReasonRegistryUnauthorized: the registry rejects the credentials, or requires some. Check the Secret that
+	// contains the credentials for the registry.
 	ReasonRegistryUnauthorized = "RegistryUnauthorized"
 	// ReasonArtifactNotFound: the registry has no such component version or layer. Push the component version or layer,
 	// or correct the version.
@@ -100,8 +100,8 @@ const (
 	// ReasonLoginNotFound: credSecretSelector selects no Secret with registry credentials. Create a Secret with the
 	// credentials, or correct its labels.
 	ReasonLoginNotFound = "LoginNotFound"
-	// ReasonRefusedFeature: the source or the artefact uses a feature that is not supported. The message names an
-	// alternative.
+	// ReasonRefusedFeature: the source or the artefact uses a feature that is not supported. The message names a
+	// supported alternative to the feature.
 	ReasonRefusedFeature = "RefusedFeature"
 	// ReasonRepositoryUnreachable: the repository of a Helm chart does not answer. Check the address and the network of
 	// the repository.
@@ -130,14 +130,15 @@ const (
 	// ReasonSignatureInvalid: the component version has signatures, but none by a key of the trust policy, or the
 	// artifact was changed after signing. Find out who pushed the component version, then sign it again.
 	ReasonSignatureInvalid = "SignatureInvalid"
-	// ReasonTrustPolicyInvalid: the file with the trust policy cannot be read or parsed. Correct it. Until then the
-	// previous policy stays in force; a manager that starts without a valid policy exits.
+	// ReasonTrustPolicyInvalid: the file with the trust policy cannot be read or parsed. Correct the file. Until the
+	// file is valid, the previous policy stays in force; a manager that starts without a valid policy exits.
 	ReasonTrustPolicyInvalid = "TrustPolicyInvalid"
 )
 
 // Reasons about the content of a module.
 const (
-	// ReasonInvalidYAML: the manifest of the module is not valid YAML. Correct the document in the message.
+	// ReasonInvalidYAML: the manifest of the module is not valid YAML. Correct the YAML document that the message
+	// names.
 	ReasonInvalidYAML = "InvalidYAML"
 	// ReasonInvalidObject: a document is not a Kubernetes object, for example because the kind or the name is missing.
 	// Correct it.
@@ -147,44 +148,45 @@ const (
 	// ReasonInvalidImage: an image is not a valid image reference. Correct it in the module.
 	ReasonInvalidImage = "InvalidImage"
 	// ReasonInjectionFailed: a Secret of module deployer has the annotation
-	// operator.kyma-project.io/inject-data-from-kcp, and the control plane has no Secret with this name that may be
-	// injected. Create the Secret with the label in the message.
+	// operator.kyma-project.io/inject-data-from-kcp, and the control plane has no Secret with the same name whose data
+	// may be injected. Create a Secret with this name in the control plane, and give it the label that the message
+	// names.
 	ReasonInjectionFailed = "InjectionFailed"
 	// ReasonInvalidArchive: an archive of the module is damaged, or contains no manifest. Pack it again.
 	ReasonInvalidArchive = "InvalidArchive"
-	// ReasonInvalidChart: the Helm chart of the module is incomplete or not valid. Correct the file in the message;
-	// helm lint finds most problems.
+	// ReasonInvalidChart: the Helm chart of the module is incomplete or not valid. Correct the file that the message
+	// names; helm lint finds most problems of a chart.
 	ReasonInvalidChart = "InvalidChart"
-	// ReasonInvalidKustomization: the kustomization of the module cannot be built. Correct the file in the message;
-	// kustomize build shows the same problem.
+	// ReasonInvalidKustomization: the kustomization of the module cannot be built. Correct the file that the message
+	// names; kustomize build shows the same problem.
 	ReasonInvalidKustomization = "InvalidKustomization"
-	// ReasonTemplateFailed: a template of the Helm chart cannot be parsed or executed. Correct the template in the
-	// message, or the values that it needs.
+	// ReasonTemplateFailed: a template of the Helm chart cannot be parsed or executed. Correct the template that the
+	// message names, or the values that the template needs.
 	ReasonTemplateFailed = "TemplateFailed"
 	// ReasonInvalidValues: the values for a Helm chart cannot be read, do not match the schema of the chart, or are set
 	// for a source that is not a chart. Correct the values in the config layer.
 	ReasonInvalidValues = "InvalidValues"
-	// ReasonInvalidConfig: the config layer of the module is not valid. Correct the field in the message.
+	// ReasonInvalidConfig: the config layer of the module is not valid. Correct the field that the message names.
 	ReasonInvalidConfig = "InvalidConfig"
 	// ReasonInvalidInfo: the description of a source is incomplete or not valid. Correct the field in the message.
 	ReasonInvalidInfo = "InvalidInfo"
 	// ReasonInvalidInventory: the stored inventory of an installation cannot be read; only operators that use package
 	// manifest report it. Restore the object in the message from a backup.
 	ReasonInvalidInventory = "InvalidInventory"
-	// ReasonKubernetesTooOld: the chart does not support the Kubernetes version of the runtime. Update the runtime, or
-	// request another version of the module.
+	// ReasonKubernetesTooOld: the chart does not support the Kubernetes version of the runtime. Update Kubernetes in
+	// the runtime, or request a version of the module that supports its Kubernetes version.
 	ReasonKubernetesTooOld = "KubernetesTooOld"
 	// ReasonRenderTimeout: rendering the module took too long and was stopped. Simplify the templates of the module.
-	// The same content is not rendered again until a retry is requested.
+	// The content whose rendering was stopped is not rendered again until a retry is requested.
 	ReasonRenderTimeout = "RenderTimeout"
-	// ReasonRenderMemory: rendering the module needed too much memory and was stopped. Make the results of the
-	// templates smaller. The same content is not rendered again until a retry is requested.
+	// ReasonRenderMemory: rendering the module needed too much memory and was stopped. Make the output of the module's
+	// templates smaller. The content whose rendering was stopped is not rendered again until a retry is requested.
 	ReasonRenderMemory = "RenderMemory"
 	// ReasonRenderCrashed: the process that rendered the module crashed, for example because a template or a value
 	// contains itself. Correct the templates. The same content is not rendered again until a retry is requested.
 	ReasonRenderCrashed = "RenderCrashed"
 	// ReasonStateRuleInvalid: a rule of the ModuleTemplate that reads the state of the custom resource is not valid.
-	// Correct the rule in the message.
+	// Correct the rule of the ModuleTemplate that the message names.
 	ReasonStateRuleInvalid = "StateRuleInvalid"
 )
 
@@ -194,22 +196,22 @@ const (
 	ReasonInvalidModuleRequest = "InvalidModuleRequest"
 	// ReasonModuleNotFound: no ModuleReleaseMeta has this name. Correct the name of the module.
 	ReasonModuleNotFound = "ModuleNotFound"
-	// ReasonChannelNotFound: the module has no such release channel. Choose a channel from the message.
+	// ReasonChannelNotFound: the module has no such release channel. Choose one of the channels that the message lists.
 	ReasonChannelNotFound = "ChannelNotFound"
-	// ReasonVersionNotFound: the module has no such version. Choose a version from the message.
+	// ReasonVersionNotFound: the module has no such version. Choose one of the versions that the message lists.
 	ReasonVersionNotFound = "VersionNotFound"
 	// ReasonInvalidRelease: a ModuleReleaseMeta lacks a field that is needed to resolve a version. Complete it.
 	ReasonInvalidRelease = "InvalidRelease"
 	// ReasonTemplateAmbiguous: the module has no ModuleReleaseMeta, and more than one ModuleTemplate matches. Remove
-	// all but one of the templates in the message, or create a ModuleReleaseMeta.
+	// all but one of the ModuleTemplates that the message names, or create a ModuleReleaseMeta for the module.
 	ReasonTemplateAmbiguous = "TemplateAmbiguous"
 	// ReasonModuleConflict: two ModuleReleaseMetas define the same mandatory module; the older one applies. Delete one.
 	ReasonModuleConflict = "ModuleConflict"
-	// ReasonTemplateNotFound: the ModuleTemplate of the version does not exist. Create the ModuleTemplate, or assign
-	// another version to the channel.
+	// ReasonTemplateNotFound: the ModuleTemplate of the version does not exist. Create the missing ModuleTemplate, or
+	// assign to the channel a version that has one.
 	ReasonTemplateNotFound = "TemplateNotFound"
 	// ReasonModuleNotAllowed: the module is beta, internal, mandatory or restricted, and this Kyma may not have it. Set
-	// the label on the Kyma, or remove the module.
+	// the label that allows the module on the Kyma, or remove the module from the Kyma.
 	ReasonModuleNotAllowed = "ModuleNotAllowed"
 	// ReasonVersionReplaced: the content of a version in the registry is not the content with which the version was
 	// first installed. What is installed stays. Push the recorded content again and retry, publish the new content as a
@@ -229,19 +231,19 @@ const (
 	// request to another version. klm version withdraw --undo makes the withdrawn version available again.
 	ReasonVersionWithdrawn = "VersionWithdrawn"
 	// ReasonEdgeMissing: the installed version cannot be updated to the new one (spec.upgrade.from of its
-	// ModuleTemplate), neither directly nor through versions between them. Publish a version between them, or extend
-	// the range in spec.upgrade.from.
+	// ModuleTemplate), neither directly nor through versions in between. Publish a version between the installed
+	// version and the new one, or extend the range in spec.upgrade.from of the new version.
 	ReasonEdgeMissing = "EdgeMissing"
 	// ReasonUpgradeInvalid: spec.upgrade of a ModuleTemplate has a range or an expression that is not valid. Correct
-	// spec.upgrade: klm module lint checks it.
+	// the field spec.upgrade; klm module lint checks this field.
 	ReasonUpgradeInvalid = "UpgradeInvalid"
 	// ReasonKnownRisk: the version has a known problem in runtimes like this one, or the manager cannot find out
 	// whether it has. Read the message; wait for a version without the problem, or remove the risk from
 	// spec.upgrade.risks.
 	ReasonKnownRisk = "KnownRisk"
 	// ReasonRestoredOlder: the runtime has a higher version of the module than the restored control plane has recorded.
-	// Nothing is changed. Let the channel have this version or a higher one again, or go back to the lower version:
-	// allow the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
+	// Nothing is changed. Let the channel have the version of the runtime, or a higher one, again. To go back to the
+	// recorded lower version instead, set the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonRestoredOlder = "RestoredOlder"
 	// ReasonWaitingForWindow: the update needs a downtime and starts in the next maintenance window. Wait for the
 	// window, or set spec.skipMaintenanceWindows.
@@ -267,16 +269,16 @@ const (
 
 // Reasons about rollouts. The following reasons are codes of status.blockers of a ModuleRollout.
 const (
-	// ReasonPolicyConflict: two RolloutPolicies match the module and channel equally exactly, so no rollout begins.
-	// Correct the policies: exclude the module or the channel from all but one.
+	// ReasonPolicyConflict: two RolloutPolicies match the module and channel with the same precision, so no rollout
+	// begins. Correct the policies: only one of them may match the module and the channel.
 	ReasonPolicyConflict = "PolicyConflict"
 	// ReasonPolicyAccepted: the RolloutPolicy can be applied. Nothing has to be done.
 	ReasonPolicyAccepted = "PolicyAccepted"
 	// ReasonPolicyInvalid: the RolloutPolicy cannot be applied, for example because a selector is not valid. Nothing
 	// moves. Correct it.
 	ReasonPolicyInvalid = "PolicyInvalid"
-	// ReasonUrgencyInvalid: a line of the annotation urgency of the ModuleReleaseMeta is about the version that the
-	// channel is moved to, and cannot be read. Nothing moves. Correct or remove the line; klm channel set --urgency
+	// ReasonUrgencyInvalid: the annotation urgency of the ModuleReleaseMeta has a line that cannot be read, for the
+	// version to which the channel is moved. Nothing moves. Correct or remove the line; klm channel set --urgency
 	// writes it.
 	ReasonUrgencyInvalid = "UrgencyInvalid"
 	// ReasonRolloutSuspended: the RolloutPolicy has suspend: true. Set it to false.
@@ -293,7 +295,8 @@ const (
 	// runtime begins to update. Check the failed runtimes; then abort the rollout, or resume it with a reason.
 	ReasonTooManyFailures = "TooManyFailures"
 	// ReasonTooManyLost: more runtimes are unreachable since their update began than the policy allows, so no further
-	// runtime begins to update. Find out why; then abort the rollout, or resume it with a reason.
+	// runtime begins to update. Find out why the runtimes are unreachable; then abort the rollout, or resume it with a
+	// reason.
 	ReasonTooManyLost = "TooManyLost"
 	// ReasonInconclusive: runtimes without the new version fail as often as runtimes with it, so the failures prove
 	// nothing about the version. Find out what fails; the rollout goes on when fewer runtimes fail, or when a person
@@ -334,8 +337,8 @@ const (
 	// ended.
 	ReasonChannelMoving = "ChannelMoving"
 	// ReasonControlPlaneFailing: runtimes cannot be updated because the control plane or a registry fails, which is not
-	// the fault of the version. Wait: the rollout continues when the component in the message works again. If the
-	// reason persists, check this component.
+	// the fault of the version. Wait: the rollout continues when the component that the message names works again. If
+	// this component does not recover, check why it fails.
 	ReasonControlPlaneFailing = "ControlPlaneFailing"
 	// ReasonRolloutRemade: the ModuleRollout, or the status of the ModuleReleaseMeta, was deleted during the rollout,
 	// so the manager has created the ModuleRollout again, paused. Resume it: klm rollout resume.
@@ -362,15 +365,15 @@ const (
 	// was, or allow the module to delete and create the object again with the annotation
 	// operator.kyma-project.io/on-immutable: recreate.
 	ReasonFieldImmutable = "FieldImmutable"
-	// ReasonStoredVersionDropped: a CRD of the module lacks a version in which objects may still be stored. Keep that
-	// version in the module (served: false is enough) until all objects are stored in another version and it is removed
-	// from status.storedVersions.
+	// ReasonStoredVersionDropped: a CRD of the module lacks a version in which objects may still be stored. Keep this
+	// version of the CRD in the module (served: false is enough) until all objects are stored in another version and
+	// the dropped version is removed from status.storedVersions.
 	ReasonStoredVersionDropped = "StoredVersionDropped"
 	// ReasonNamespaceNotFound: the namespace of an object does not exist in the runtime. Create the namespace, or add
 	// it to the module.
 	ReasonNamespaceNotFound = "NamespaceNotFound"
-	// ReasonNamespaceTerminating: the namespace of an object is being deleted. Wait until it is deleted, or remove what
-	// blocks its deletion.
+	// ReasonNamespaceTerminating: the namespace of an object is being deleted. Wait until the namespace is deleted, or
+	// remove what blocks its deletion.
 	ReasonNamespaceTerminating = "NamespaceTerminating"
 	// ReasonWebhookFailed: an admission or conversion webhook of the runtime cannot be called. Check the workload
 	// behind the webhook, or remove the webhook if it has none; the manager retries.
@@ -392,7 +395,7 @@ const (
 	// module, and stays when the module is removed.
 	ReasonObjectAdopted = "ObjectAdopted"
 	// ReasonObjectTaken, of an event: an object existed before the module, and the adoption policy is take. An object
-	// that was taken is deleted with the module.
+	// that the module has taken over is deleted with the module.
 	ReasonObjectTaken = "ObjectTaken"
 	// ReasonTakenOver, of an event: Lifecycle Manager took over fields of an object from other field managers.
 	ReasonTakenOver = "TakenOver"
@@ -414,7 +417,8 @@ const (
 	ReasonWorkloadFailed = "WorkloadFailed"
 	// ReasonCustomResourceNotReady: the custom resource of the module is not Ready. Check its status.
 	ReasonCustomResourceNotReady = "CustomResourceNotReady"
-	// ReasonModulesNotReady: at least one module is neither Ready nor Unmanaged. Check its entry in status.modules.
+	// ReasonModulesNotReady: at least one module is neither Ready nor Unmanaged. Check the entry of this module in
+	// status.modules of the Kyma.
 	ReasonModulesNotReady = "ModulesNotReady"
 	// ReasonNotObserved: the manager has not reconciled the current generation of the Kyma yet; only klm shows this
 	// reason. Check that the manager runs; if many runtimes are new, wait, because only some get their first modules at
@@ -427,14 +431,14 @@ const (
 	// ReasonCustomResourceBlocksDeletion: custom resources of the module still exist. Delete the custom resources in
 	// the message.
 	ReasonCustomResourceBlocksDeletion = "CustomResourceBlocksDeletion"
-	// ReasonObjectsRemaining: objects of the module are being deleted but still exist. Wait; if the reason persists,
-	// check their finalizers.
+	// ReasonObjectsRemaining: objects of the module are being deleted but still exist. Wait; if the objects still exist
+	// after a few minutes, check the finalizers of the objects.
 	ReasonObjectsRemaining = "ObjectsRemaining"
 	// ReasonNamespaceNotEmpty: a namespace of the module contains objects that do not belong to the module. Move or
 	// delete the objects in the message, or delete the namespace.
 	ReasonNamespaceNotEmpty = "NamespaceNotEmpty"
-	// ReasonObjectReleased, of an event: an object existed before the module. The released object stays, without the
-	// fields of the module.
+	// ReasonObjectReleased, of an event: an object was released and not deleted, because it existed before the module.
+	// The released object stays, without the fields of the module.
 	ReasonObjectReleased = "ObjectReleased"
 	// ReasonObjectHandedOver, of an event: an object stays, and belongs to another module that contains it too.
 	ReasonObjectHandedOver = "ObjectHandedOver"
@@ -445,15 +449,17 @@ const (
 	// ReasonDeletionQueued: many Kymas are being deleted, and only a limited number of them remove their modules at the
 	// same time. Wait.
 	ReasonDeletionQueued = "DeletionQueued"
-	// ReasonManifestsRemaining: Manifests of the Kyma still exist. Wait; if the reason persists, check their status.
+	// ReasonManifestsRemaining: Manifests of the Kyma still exist. Wait; if the Manifests still exist after a few
+	// minutes, check the status of the Manifests.
 	ReasonManifestsRemaining = "ManifestsRemaining"
 	// ReasonFinalizersRemaining: Lifecycle Manager has finished its part of the deletion, and finalizers of other
 	// controllers keep the object. Check the controllers that own the finalizers in the message.
 	ReasonFinalizersRemaining = "FinalizersRemaining"
 	// ReasonPurged, of an event: the deletion of the Kyma exceeded the grace period, so these objects were deleted.
 	ReasonPurged = "Purged"
-	// ReasonFinalizersRemoved, of an event: the finalizers of these custom resources still existed after the grace
-	// period, so they were removed. Objects that their operator would have cleaned up may remain; check for them.
+	// ReasonFinalizersRemoved, of an event: the finalizers of custom resources still existed after the grace period, so
+	// the manager removed the finalizers. The operator of the module may not have cleaned up after these custom
+	// resources; check for objects that remain.
 	ReasonFinalizersRemoved = "FinalizersRemoved"
 	// ReasonPurgeBlocked, of an event: this object remains in the runtime although the grace period is over. Remove it
 	// manually.
@@ -483,10 +489,11 @@ const (
 	// it. Delete the object, and create it in the namespace in the message.
 	ReasonNamespaceNotServed = "NamespaceNotServed"
 	// ReasonFieldIgnored: a field of the Kyma in the runtime only has an effect in the control plane. Remove the field
-	// in the message.
+	// that the message names from the Kyma in the runtime.
 	ReasonFieldIgnored = "FieldIgnored"
 	// ReasonManifestRestored, of an event: another client changed the sources in a Manifest, and the manager has
-	// written the former sources again. Change the ModuleTemplate or the ModuleReleaseMeta instead.
+	// written the former sources again. To change what is installed, change the ModuleTemplate or the
+	// ModuleReleaseMeta, not the Manifest.
 	ReasonManifestRestored = "ManifestRestored"
 )
 
@@ -498,7 +505,8 @@ const (
 	ReasonModulePaused = "ModulePaused"
 	// ReasonSkipReconciliation: the label operator.kyma-project.io/skip-reconciliation is set. Remove it.
 	ReasonSkipReconciliation = "SkipReconciliation"
-	// ReasonUnmanaged: the module is unmanaged: the user maintains it. Set managed to true to have it reconciled.
+	// ReasonUnmanaged: the module is unmanaged: the user maintains it. Set managed to true if the manager should
+	// reconcile the module again.
 	ReasonUnmanaged = "Unmanaged"
 	// ReasonOrphaned: the Kyma of the Manifest does not exist, or does not list the Manifest. Delete the Manifest to
 	// uninstall the module.
@@ -521,13 +529,13 @@ const (
 
 // Reasons about the route on which events of a Watcher arrive.
 const (
-	// ReasonInvalidWatcher: a field of the Watcher is missing or not valid. Correct the field in the message.
+	// ReasonInvalidWatcher: a field of the Watcher is missing or not valid. Correct the field that the message names.
 	ReasonInvalidWatcher = "InvalidWatcher"
 	// ReasonIstioNotInstalled: the Watcher selects Istio gateways, and the API server does not serve the kinds of
-	// Istio. No action is needed: events arrive on another route.
+	// Istio. No action is needed: agents send their events to the listener without an Istio gateway.
 	ReasonIstioNotInstalled = "IstioNotInstalled"
 	// ReasonGatewayAPINotInstalled: the Watcher requests a route, and the API server does not serve HTTPRoutes. No
-	// action is needed: events arrive on another route.
+	// action is needed: agents send their events to the listener without an HTTPRoute.
 	ReasonGatewayAPINotInstalled = "GatewayAPINotInstalled"
 	// ReasonGatewayNotFound: spec.gateway.selector selects no Istio Gateway. Label a Gateway, or correct the selector.
 	ReasonGatewayNotFound = "GatewayNotFound"

@@ -87,8 +87,8 @@ type RolloutPolicySpec struct {
 	Exclusive *bool `json:"exclusive,omitempty"`
 
 	// newInstallations defines which version a runtime without the module gets when it requests the module during a
-	// rollout. Target is the new version, as soon as the first stage has passed. Proven is the former version, until
-	// the rollout is completed. Default: Target.
+	// rollout. With Target, the runtime gets the former version until the first stage has passed, and then the new
+	// version. With Proven, the runtime gets the former version until the rollout is completed. Default: Target.
 	// +optional
 	// +kubebuilder:default:=Target
 	// +kubebuilder:validation:Enum=Target;Proven
@@ -98,14 +98,15 @@ type RolloutPolicySpec struct {
 	// person decides. TakeBackFailed means that the version is withdrawn, and the runtimes in which it has failed are
 	// taken back to the former version. TakeBack means that the version is withdrawn, and all runtimes that have it are
 	// taken back to the former version. Runtimes are taken back only if the version declares that this is safe
-	// (spec.upgrade.back). Without this declaration, the rollout is held with DowngradeUnsafe. Default: Hold.
+	// (spec.upgrade.back). If the version does not declare that going back is safe, the rollout is held with
+	// DowngradeUnsafe. Default: Hold.
 	// +optional
 	// +kubebuilder:default:=Hold
 	OnHalt HaltAction `json:"onHalt,omitempty"`
 
-	// stages are the stages in their order, 1 to 16. A runtime belongs to the first stage whose selector matches. If no
-	// selector matches, it belongs to the first stage whose percent is above the rank of the runtime, or else to the
-	// last stage.
+	// stages are the stages in their order, 1 to 16. A runtime belongs to the first stage whose selector matches. A
+	// runtime that no selector matches belongs to the first stage whose percent is above the rank of the runtime, or
+	// else to the last stage.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems:=1
@@ -169,7 +170,7 @@ type RolloutPromotion struct {
 	// +kubebuilder:default:=Propose
 	Mode PromotionMode `json:"mode,omitempty"`
 
-	// The field if has conditions on the runtimes that have the version in the channel from.
+	// The field "if" sets conditions on the runtimes that have the version through the channel in the field "from".
 	// +optional
 	If PromotionConditions `json:"if,omitzero"`
 
@@ -216,8 +217,9 @@ type RolloutHotfix struct {
 	// +optional
 	Soak *metav1.Duration `json:"soak,omitempty"`
 
-	// stages are the names of the stages that a hotfix has, in any order; the last stage is one of them. A runtime of
-	// an omitted stage belongs to the first of the remaining stages that matches the runtime. Empty: all stages.
+	// stages are the names, in any order, of the policy's stages that a hotfix keeps; the last stage must be among
+	// them. A runtime of an omitted stage belongs to the first of the remaining stages that matches the runtime. Empty:
+	// all stages.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems:=1
@@ -240,8 +242,8 @@ type RolloutFreeze struct {
 	// to is the time at which the freeze ends.
 	To metav1.Time `json:"to"`
 
-	// except are the kinds of rollouts that the freeze does not stop. Hotfix and Emergency are rollouts with this
-	// urgency, and Back are rollouts that take runtimes back to a lower version.
+	// except are the kinds of rollouts that the freeze does not stop. Hotfix stands for rollouts with urgency Hotfix,
+	// Emergency for rollouts with urgency Emergency, and Back for rollouts that take runtimes back to a lower version.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems:=3
@@ -301,8 +303,8 @@ type RolloutStage struct {
 	// +kubebuilder:validation:Maximum:=100
 	Percent int32 `json:"percent,omitempty"`
 
-	// minCount is the minimum number of runtimes of the share in percent. If the share has fewer than minCount runtimes
-	// when the rollout is created, the share is made larger.
+	// minCount is the minimum number of runtimes that the share in the field percent must have. If the share has fewer
+	// than minCount runtimes when the rollout is created, the manager makes the share larger.
 	// +optional
 	// +kubebuilder:validation:Minimum:=1
 	// +kubebuilder:validation:Maximum:=100000
@@ -346,7 +348,7 @@ type RolloutStage struct {
 	Soak metav1.Duration `json:"soak,omitzero"`
 
 	// minEvidence is the number of runtimes of earlier stages that must be proven before this stage begins. The default
-	// is 1 for the last of several stages, and 0 for others.
+	// of minEvidence is 1 for the last stage if there are several stages, and 0 for every other stage.
 	// +optional
 	// +kubebuilder:validation:Minimum:=0
 	MinEvidence *int32 `json:"minEvidence,omitempty"`
@@ -417,13 +419,13 @@ func (s *StageSelector) Selector() *Selector {
 
 // RolloutSpread limits how many runtimes with the same value of a label are updated at the same time.
 type RolloutSpread struct {
-	// label is the key of the label of the Kyma.
+	// label is the key of the label on the Kymas whose values are compared, for example a label with the region.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=317
 	Label string `json:"label"`
 
-	// max is the largest share of the stage's maxConcurrency that runtimes with the same value of the label may take,
-	// rounded up.
+	// max limits how many runtimes with the same value of the label are updated at the same time, as a percentage of
+	// the stage's maxConcurrency. The number is rounded up.
 	// +kubebuilder:validation:Pattern:=`^(100|[1-9][0-9]?)%$`
 	Max string `json:"max"`
 }
@@ -502,8 +504,8 @@ type RolloutDefaults struct {
 	// +kubebuilder:validation:Pattern:=`^(100|[1-9][0-9]?)%$`
 	MinProven string `json:"minProven,omitempty"`
 
-	// maxLost is the share of the runtimes of the fleet that may be unreachable since their update began. If more
-	// runtimes than maxLost are unreachable, the rollout is halted. One runtime is always allowed. Default: 2%.
+	// maxLost is the largest share of the fleet's runtimes that may become unreachable after their update has begun. If
+	// more runtimes become unreachable, the rollout is halted. One runtime is always allowed. Default: 2%.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(100|[0-9][0-9]?)%$`
 	MaxLost string `json:"maxLost,omitempty"`

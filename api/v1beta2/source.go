@@ -84,8 +84,8 @@ type Source struct {
 	Kustomize *KustomizeSpec
 }
 
-// Sources returns the sources of the module's objects in the order of installation: install if it is set, else
-// installs.
+// Sources returns the sources of the module's objects in the order of installation: the element of spec.install if this
+// field is set, or else the elements of spec.installs.
 func (m *Manifest) Sources() []InstallInfo {
 	switch {
 	case m == nil:
@@ -150,7 +150,8 @@ func validated(s Source, err error) (Source, error) {
 	return s, nil
 }
 
-// decodeStrict decodes raw into the struct, and fails if it has unknown fields.
+// decodeStrict decodes the JSON object raw into the struct, and fails if raw has fields that the parameter known does
+// not list.
 func decodeStrict(raw []byte, fields map[string]json.RawMessage, into any, known ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(known, name) {

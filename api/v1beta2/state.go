@@ -2,8 +2,7 @@ package v1beta2
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// State is the state of an object or a module in one word. The empty string means that the object was not reconciled
-// yet.
+// State is the state of an object or a module in one word. An empty State means that the object was not reconciled yet.
 // +kubebuilder:validation:Enum=Processing;Deleting;Ready;Error;"";Warning;Unmanaged
 type State string
 
@@ -31,7 +30,7 @@ type LastOperation struct {
 	// operation may change; programs should branch on conditions.
 	Operation string `json:"operation"`
 
-	// lastUpdateTime is the time of the last change of operation.
+	// lastUpdateTime is the time at which the field operation last changed.
 	// +optional
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitzero"`
 }

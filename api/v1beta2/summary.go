@@ -31,8 +31,8 @@ func Summarize(modules []ModuleStatus) string {
 	return b.String()
 }
 
-// summaryOf returns the text for one module. A name that could not be the name of a module is quoted, so that the text
-// can be parsed.
+// summaryOf returns the part of the summary about one module. A name that could not be the name of a module is quoted,
+// so that the summary can be parsed again.
 func summaryOf(m *ModuleStatus) string {
 	text := m.Name
 	if !moduleName.MatchString(text) {
@@ -95,7 +95,8 @@ func ParseSummary(text string) (modules []ModuleStatus, ok bool) {
 	return modules, true
 }
 
-// addDetails sets the channel, the state and the reason of a module from the words in parentheses.
+// addDetails sets the channel, the state and the reason of a module from the words that the summary has in parentheses
+// after the version.
 func (m *ModuleStatus) addDetails(words string) {
 	for word := range strings.SplitSeq(words, ", ") {
 		switch state := State(word); {

@@ -23,7 +23,8 @@ type Watcher struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the desired state. The operator of the component that is notified writes the spec.
+	// spec is the desired state. The operator of the component that agents notify of changes writes the spec of the
+	// Watcher.
 	// +optional
 	Spec WatcherSpec `json:"spec,omitzero"`
 
@@ -75,8 +76,9 @@ type WatcherSpec struct {
 type WatcherMode string
 
 const (
-	// WatcherModeWatch is the mode in which the agent watches the resource. In this mode, the agent delays no requests,
-	// and detects changes that happened while it was not running.
+	// WatcherModeWatch is the mode in which the agent watches the resource. In the mode WatcherModeWatch, the agent
+	// does not delay requests to the API server of the runtime, and detects changes that happened while the agent was
+	// not running.
 	WatcherModeWatch WatcherMode = "watch"
 	// WatcherModeWebhook is the mode in which the API server of the runtime calls the agent for every change, as an
 	// admission webhook that allows every request.
@@ -228,7 +230,7 @@ func (w *Watcher) LabelSelector() (string, error) {
 	return s.String(), nil
 }
 
-// WebhookName returns the name of the admission webhook in a runtime that belongs to the Watcher.
+// WebhookName returns the name of the Watcher's admission webhook in a runtime.
 func (w *Watcher) WebhookName() string {
 	if w == nil {
 		return ""
