@@ -20,8 +20,8 @@ const module = "github.com/kyma-fleet/lifecycle-manager"
 
 // rooms lists the layers of the project, and the folders of each layer. A folder with all folders below it is called a
 // room; the pattern folder/* means that each folder in it is a room of its own. A package imports only packages of
-// lower layers, never of its own layer, so rooms of the same layer do not depend on each other. A room may be planned
-// before its folder exists. The playground, a Go module of its own, is above all layers.
+// lower layers, never of its own layer, so rooms of the same layer do not depend on each other. The folder of a room
+// need not exist yet. The playground, a Go module of its own, is above all layers.
 var rooms = []struct {
 	height int
 	room   string
@@ -82,7 +82,7 @@ var bannedModules = []struct {
 	{"go.uber.org/mock", false, "mocks test the calls, not the effect; use a real API server or a small fake"},
 }
 
-// bannedCalls lists functions that only some rooms and all tests may call.
+// bannedCalls lists functions that only tests and the listed packages may call.
 var bannedCalls = []struct {
 	pkg, name string
 	allowed   []string // folders; each must still need the permission
@@ -123,7 +123,7 @@ func (s source) imports() []string {
 	return paths
 }
 
-// sources returns every Go file of both modules.
+// sources returns every Go file of the two Go modules: the product and the playground.
 var sources = sync.OnceValues(func() ([]source, error) {
 	var all []source
 	positions := token.NewFileSet()
@@ -166,7 +166,8 @@ func mustSources(t *testing.T) []source {
 	return all
 }
 
-// roomOf returns the room of a folder, and the number of its layer.
+// roomOf returns the room that contains the folder (an entry of the variable rooms), and the number of the room's
+// layer.
 func roomOf(folder string) (room string, height int, found bool) {
 	for _, r := range rooms {
 		parent, isRow := strings.CutSuffix(r.room, "/*")
@@ -334,7 +335,7 @@ func TestPureLibraries(t *testing.T) {
 }
 
 // TestInit checks that no package does work in a function init, because a program should be what its function main
-// builds. Registering kinds with a scheme is the exception that the libraries of Kubernetes expect.
+// builds. Only registering kinds with a scheme is allowed in init, because the libraries of Kubernetes expect this.
 func TestInit(t *testing.T) {
 	for _, s := range mustSources(t) {
 		for _, d := range s.Decls {
@@ -381,7 +382,8 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// TestNames refuses names of folders that fit any content, because such folders grow without limit.
+// TestNames refuses folder names such as util, which say nothing about the content, because such folders grow without
+// limit.
 func TestNames(t *testing.T) {
 	vague := []string{"util", "utils", "common", "helper", "helpers", "misc", "shared", "pkg", "lib", "base",
 		"types", "service", "services"}

@@ -128,7 +128,8 @@ func wordsOf(name string) []string {
 	return words
 }
 
-// plainWords returns the words of a text in lower case, without those in code: `last-wish` is the key of an annotation.
+// plainWords returns the words of a text in lower case. Words in code are left out, for example `last-wish`, which is
+// the key of an annotation.
 func plainWords(text string) []string {
 	text = regexp.MustCompile("(?s)```.*?```|`[^`]*`|\\[[^]]*\\]\\([^)]*\\)|\"[^\"]*\"").ReplaceAllString(text, " ")
 	return strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
@@ -140,8 +141,8 @@ func plainWords(text string) []string {
 // maxColumns limits the width of a line of Go code; a tab counts as four.
 const maxColumns = 120
 
-// TestColumns limits the width of code. Raw strings, directives, and tables in comments cannot be
-// broken.
+// TestColumns limits the width of code. Raw strings, directives, and tables in comments may be wider, because they
+// cannot be split over several lines.
 func TestColumns(t *testing.T) {
 	isTable := regexp.MustCompile(`^//(\t|  | \{)`)
 	for _, s := range mustSources(t) {
@@ -161,7 +162,8 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// A string literal longer than this may stay in one piece, so that it can be searched for. Tests have more of them.
+// A string literal longer than longString (longTestString in tests) need not be split over several lines, so that it
+// can be searched for.
 const (
 	longString     = maxColumns - 40
 	longTestString = 25

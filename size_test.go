@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// maxPackageLines limits the lines of one package of the product, without tests and generated files. A package that
-// grows beyond it has more than one subject.
+// maxPackageLines limits the lines of one package of the product, without tests and generated files. A package with
+// more lines than maxPackageLines has more than one subject.
 const maxPackageLines = 2000
 
 // largePackages may have more lines than maxPackageLines. An entry that is not needed any more fails the test.
@@ -54,7 +54,8 @@ func TestPackageSize(t *testing.T) {
 	}
 }
 
-// TestReconcileState limits what a reconcile carries: each controller has one struct run.
+// TestReconcileState limits the number of fields that a reconcile carries from step to step. Each controller has
+// exactly one struct for these fields, named run.
 func TestReconcileState(t *testing.T) {
 	found := 0
 	for _, s := range mustSources(t) {

@@ -23,9 +23,10 @@ func missingRight(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 	return ""
 }
 
-// isSelected reports whether a Kyma with these labels may have a module, by the table at search.checkSelected.
-// isSelected returns an error if the ModuleReleaseMeta contradicts itself. After an error of isSelected, no further
-// runtime may have the module until the ModuleReleaseMeta is corrected. meta is nil for a legacy module.
+// isSelected reports whether a Kyma with the given labels may have a module. The comment of search.checkSelected has a
+// table of the rules. isSelected returns an error if the ModuleReleaseMeta contradicts itself. After an error of
+// isSelected, no further runtime may have the module until the ModuleReleaseMeta is corrected. meta is nil for a legacy
+// module.
 func isSelected(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (
 	bool, error) {
 	var selector *v1beta2.Selector

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// newBlocker returns a Blocker with which the installed version of the module stays.
+// newBlocker returns a Blocker that does not remove the module: the installed version stays.
 func newBlocker(code, object, format string, args ...any) *Blocker {
 	return &Blocker{Code: code, Object: object, Message: fmt.Sprintf(format, args...), KeepInstalled: true}
 }

@@ -64,14 +64,15 @@ type CatalogCopy struct {
 type CopiedObject struct {
 	// Kind and Name identify the object.
 	Kind, Name string
-	// JSON is the object as it is sent to a runtime. JSON contains neither status nor fields that are only for the
+	// JSON is the object as it is sent to a runtime: without its status, and without fields that are only for the
 	// control plane.
 	JSON []byte
 }
 
-// CatalogCopyFor returns the catalog copy for an Access. The copied objects are in the given namespace, which is a
-// namespace of the runtime. CatalogCopyFor reads all Contents, so call it only once for each Access and change of the
-// catalog. The following rules select the copied objects; they are consistent with Resolve:
+// CatalogCopyFor returns the part of the catalog that runtimes with the given Access (the modules that they may have)
+// may use. The objects in this catalog copy are in the given namespace of the runtime. CatalogCopyFor reads all
+// Contents, so call it only once for each Access, and again only after the catalog has changed. The following rules
+// decide which objects are copied; Resolve allows the same versions:
 //
 //	1  a ModuleReleaseMeta that is not mandatory is copied with its allowed channels, unless no channel is allowed;
 //	   a channel is allowed if its version is allowed
@@ -79,7 +80,8 @@ type CopiedObject struct {
 //	3  a legacy ModuleTemplate is copied if its module has no ModuleReleaseMeta and the template is allowed
 //
 // The copy does not contain spec.kymaSelector, because a runtime must not reveal which Kymas may have a restricted
-// module. CatalogCopyFor returns an error if a descriptor is not JSON. An API server accepts no such descriptor.
+// module. CatalogCopyFor returns an error if the component descriptor in a ModuleTemplate is not JSON. This cannot
+// happen with objects from an API server, which rejects a ModuleTemplate with such a descriptor.
 func CatalogCopyFor(access Access, all Contents, namespace string) (CatalogCopy, error) {
 	s := copyBuilder{access: access, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{},
 		hasRelease: map[string]bool{}, inChannel: map[string]bool{}}
@@ -131,8 +133,8 @@ type copyBuilder struct {
 	inChannel  map[string]bool                    // names of the templates that a copied channel refers to
 }
 
-// copyRelease returns the copy of a ModuleReleaseMeta and records the templates of the copied channels. copyRelease
-// returns nil if the ModuleReleaseMeta is not copied.
+// copyRelease returns the copy of a ModuleReleaseMeta for the catalog copy, and records in inChannel the
+// ModuleTemplates of the copied channels. copyRelease returns nil if no channel of the ModuleReleaseMeta is allowed.
 func (s *copyBuilder) copyRelease(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleReleaseMeta {
 	if r.IsMandatory() || !s.selects(r.Name, r.Spec.KymaSelector) {
 		return nil

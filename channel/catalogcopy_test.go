@@ -214,8 +214,8 @@ func TestCatalogCopyDigest(t *testing.T) {
 	}
 }
 
-// TestCatalogCopyMatchesResolve tests that a runtime can have exactly the versions in its catalog copy, for every
-// right, module and channel.
+// TestCatalogCopyMatchesResolve tests that Resolve allows a runtime exactly the versions in the catalog copy of the
+// runtime, for every module, every channel, and every combination of rights (beta, internal, restricted modules).
 func TestCatalogCopyMatchesResolve(t *testing.T) {
 	refused := []string{v1beta2.ReasonModuleNotAllowed, v1beta2.ReasonModuleNotFound, v1beta2.ReasonChannelNotFound,
 		v1beta2.ReasonTemplateNotFound}
@@ -257,8 +257,8 @@ func TestCatalogCopyMatchesResolve(t *testing.T) {
 	}
 }
 
-// BenchmarkCatalogCopyFor measures the cost that a change of the catalog has for each Access, with 50 templates and 20
-// releases.
+// BenchmarkCatalogCopyFor measures the time of one call of CatalogCopyFor, with 50 ModuleTemplates and 20
+// ModuleReleaseMetas. After each change of the catalog, the manager calls CatalogCopyFor once for each Access.
 func BenchmarkCatalogCopyFor(b *testing.B) {
 	var s Contents
 	for i := range 20 {

@@ -14,10 +14,10 @@ func Deferrals(k *v1beta2.Kyma) map[string]string { return declaration.Deferrals
 // ParseDeferral parses the value of v1beta2.AnnotationNotBefore: a date, which begins in UTC, or a time.
 func ParseDeferral(value string) (time.Time, error) { return declaration.ParseTime(value) }
 
-// DeferredUntil returns the time until which the admin of the runtime has deferred a version. limit is the time until
-// which admins may defer it. If the version is not deferred any more, DeferredUntil returns the zero time. An
-// annotation that cannot be parsed defers the version until limit, because the time that the admin wants is not known.
-// If the deferral is not valid, DeferredUntil also returns an error.
+// DeferredUntil returns the time until which the admin of the runtime has deferred a version. The parameter limit is
+// the time until which admins may defer the version. If the version is not deferred any more, DeferredUntil returns the
+// zero time. An annotation that cannot be parsed defers the version until the time in limit, because the time that the
+// admin wants is not known. If the deferral is not valid, DeferredUntil also returns an error.
 func DeferredUntil(r Request, limit time.Time) (until time.Time, err error) {
 	if r.NotBefore == "" || r.Mandatory || !r.Now.Before(limit) {
 		return time.Time{}, nil

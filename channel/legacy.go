@@ -22,8 +22,8 @@ import (
 // exist yet.
 
 // ModuleOf returns the name of the module of a template. The name is spec.moduleName if set, else the label
-// v1beta2.LabelModuleName if set, else the part of the object name before the version. If the template has no such
-// name, ModuleOf returns "".
+// v1beta2.LabelModuleName if set, else the part of the object name before the version. If the template does not name
+// its module in any of these three places, ModuleOf returns "".
 func ModuleOf(t *v1beta2.ModuleTemplate) string {
 	before, isNamed := strings.CutSuffix(t.Name, "-"+t.Spec.Version)
 	if !isNamed || t.Spec.Version == "" {

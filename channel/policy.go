@@ -287,8 +287,8 @@ func parseWindow(path string, file windowFile) (window, error) {
 	return w, nil
 }
 
-// parseTime parses the begin or the end of a window. If the window has days, the value is a time of day; otherwise it
-// is a date with a time of day.
+// parseTime parses the begin or the end of a window. In a window with days of the week, the begin and the end are times
+// of day. In a window without days, they are dates with a time of day.
 func parseTime(path, text string, w window) (time.Time, error) {
 	var layouts []string
 	hint := ""

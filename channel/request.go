@@ -39,9 +39,9 @@ type LastRequest struct {
 	Deferrals map[string]string `json:"deferrals,omitempty"`
 }
 
-// LastRequestOf returns the spec that the Kyma in the runtime had when it was last read. The spec is stored in the Kyma
-// in the control plane. isStored is true if the spec is stored separately, because it differs from the spec of that
-// Kyma.
+// LastRequestOf returns the spec that the Kyma in the runtime had when it was last read. The Kyma in the control plane
+// (parameter kyma) stores this spec: in its own spec if the two are equal, or else in v1beta2.AnnotationLastRequest.
+// The result isStored is true if the spec is in the annotation.
 func LastRequestOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isStored bool) {
 	spec = *kyma.Spec.DeepCopy()
 	var last LastRequest
@@ -53,8 +53,8 @@ func LastRequestOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isStored bool) {
 	return spec, true
 }
 
-// LastKymaOf returns those parts of the runtime's Kyma that determine requests, as they were at the last read. The last
-// request and the annotations are stored in the Kyma in the control plane.
+// LastKymaOf returns those parts of the runtime's Kyma that determine requests, as they were at the last read. These
+// parts are the spec and the annotations; the Kyma in the control plane (parameter kyma) stores them.
 func LastKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
 	var last LastRequest
 	spec, isStored := LastRequestOf(kyma)
@@ -68,8 +68,8 @@ func LastKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
 // MandatoryRequests returns a Request for each mandatory module of a runtime, sorted by name. A module is mandatory if
 // its ModuleReleaseMeta is mandatory; the access rights of the runtime are ignored. A ModuleReleaseMeta that is being
 // deleted is left out. If two ModuleReleaseMetas have the same module or the same OCM component, the older one is used.
-// If both have the same age, the one with the smaller name is used. The Request of the ModuleReleaseMeta that is not
-// used has a Blocker.
+// If both have the same age, the one with the smaller name is used. Of the two ModuleReleaseMetas, the unused one also
+// gets a Request, which has a Blocker.
 func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	if c.Mandatory == nil {
 		return nil
@@ -130,7 +130,8 @@ func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	return nil
 }
 
-// annotateKyma returns a text with the cluster and the command that changes an annotation of a Kyma there.
+// annotateKyma returns an instruction for users: the kubectl command that changes an annotation of the Kyma, and the
+// cluster (control plane or runtime) in which the user has to run the command.
 func annotateKyma(k *v1beta2.Kyma, annotation string) string {
 	where := "the control plane"
 	if k.Namespace == v1beta2.RuntimeNamespace && k.Name == v1beta2.RuntimeKymaName {

@@ -41,20 +41,21 @@
 //	    update, or not as long as the rollout allows
 //	17  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
 //
-// If the version can be reached only through other versions (rule 10), the first of these becomes the version of the
-// Decision, and the later rules apply to that version. Rules 9 and 15 apply to versions that the runtime does not have
-// yet.
+// If the version can be reached only through intermediate versions (rule 10), the first intermediate version becomes
+// the version of the Decision, and the later rules apply to the intermediate version. Rules 9 and 15 apply to versions
+// that the runtime does not have yet.
 //
 // While a rollout moves a channel, the channel has different versions for different runtimes (Catalog.Turn). A runtime
 // that the rollout has not admitted yet is not blocked: it gets the former version, and Decision.Turn states what the
 // runtime waits for.
 //
-// For a request of a mandatory module, rule 4 requires that the module is mandatory, and rules 5, 11, 16 and 17 are
-// skipped, because the control plane makes this request, not a user.
+// The control plane, not a user, requests mandatory modules. For such a request, rule 4 requires that the module is
+// mandatory, and the rules about access rights, deferrals and maintenance windows (5, 11, 16 and 17) are skipped.
 //
-// If a request has a Blocker, the installed version stays and is kept up to date. Only a module that the runtime may
-// not have any more is removed in spite of a Blocker. A runtime loses the right if the labels of its Kyma are not
-// selected any more (rule 5), or if it may not have beta or internal modules any more (rule 11).
+// If a request has a Blocker, the installed version stays, and the manager still corrects drift of its objects. Only a
+// module that the runtime may not have any more is removed in spite of a Blocker. A runtime loses the right to have a
+// module if the labels of its Kyma are not selected any more (rule 5), or if it may not have beta or internal modules
+// any more (rule 11).
 //
 // A downgrade is a change to a version of lower precedence by semantic versioning. For example, 2.0.0-rc.1 precedes
 // 2.0.0; build metadata is ignored. The annotation v1beta2.AnnotationAllowDowngrade allows a downgrade. Pinning a
@@ -99,8 +100,8 @@ type Catalog struct {
 	// Policy defines when updates that need a downtime may start. Nil means that there is no policy. Without a policy,
 	// an update that needs a window starts only with spec.skipMaintenanceWindows.
 	Policy *Policy
-	// ControlPlane defines whether templates with target control-plane are accepted. The zero value means that such
-	// templates are refused.
+	// ControlPlane defines whether templates with target control-plane are accepted. With the zero value of
+	// ControlPlane, Resolve refuses templates with target control-plane.
 	ControlPlane ControlPlane
 	// Turn returns which version a channel has for one runtime while a rollout moves the channel. Turn is called with
 	// the release of the module and with a request that pins no version. If Turn is nil, a channel has the same version
@@ -113,7 +114,7 @@ type Turn struct {
 	// Version is the version for this runtime. "" means that the version is not known yet; in this case Waiting is set.
 	Version string
 	// Waiting states why Version differs from the version that the channel has in the ModuleReleaseMeta. Waiting is nil
-	// if the two versions are equal.
+	// if Version is the version in the ModuleReleaseMeta.
 	Waiting *Blocker
 	// Rollout has the form "ROLLOUT/STAGE": the names of the ModuleRollout and the stage that order Version; see
 	// v1beta2.AnnotationRollout. Rollout is "" if no stage has ordered Version.
@@ -130,8 +131,9 @@ type Turn struct {
 	// IgnoreWindows means that the rollout is an emergency, so it does not wait for maintenance windows.
 	IgnoreWindows bool
 	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. A module that
-	// already fails before this rollout is excused (its failure does not count against the rollout). After an earlier
-	// rollout of the same lineage, it is excused only if the earlier rollout had excused it, too.
+	// already fails before this rollout is excused (its failure does not count against the rollout). If the earlier
+	// rollout was superseded by this rollout (has the same lineage), a failing module is excused only if the earlier
+	// rollout had excused the module, too.
 	IsCorrection bool
 }
 
@@ -161,7 +163,8 @@ func ControlPlaneFor(isRuntime, allowed bool) ControlPlane {
 
 // Request describes a module that one runtime requests, and which version of it is installed.
 type Request struct {
-	// Kyma is the name of the Kyma in the control plane. Rollouts admit runtimes by this name.
+	// Kyma is the name of the Kyma in the control plane. A rollout lists the runtimes that it admits by the names of
+	// their Kymas.
 	Kyma string
 	// Module is the name of the module.
 	Module string
@@ -230,8 +233,8 @@ type Decision struct {
 	Target v1beta2.Target
 	// Template is the ModuleTemplate that describes Version. Template is nil if Blocker is set.
 	Template *v1beta2.ModuleTemplate
-	// Turn is the version that the channel has for this runtime while a rollout moves the channel. For a pinned version
-	// and for a legacy module, Turn has its zero value.
+	// Turn is the version that the channel has for this runtime while a rollout moves the channel. If the version is
+	// pinned, or the module is a legacy module, rollouts do not apply, and Turn has its zero value.
 	Turn Turn
 	// Blocker is the reason why the request is not fulfilled. Blocker is nil if the request is fulfilled.
 	Blocker *Blocker
@@ -395,9 +398,9 @@ func (s *search) findVersion() *Blocker {
 	return nil
 }
 
-// applyTurn replaces the version of the channel by the version that the rollout has for this runtime. If the version of
-// the rollout is not known yet, Turn.Waiting blocks the module. A runtime that the rollout has not admitted yet is not
-// blocked: it keeps the version that it should have now.
+// applyTurn replaces the version of the channel by the version that the rollout has for this runtime. If it is not
+// known yet which version the rollout has for this runtime, applyTurn returns Turn.Waiting as the Blocker of the
+// request. A runtime that the rollout has not admitted yet is not blocked: the runtime gets the proven version.
 func (s *search) applyTurn() *Blocker {
 	if s.catalog.Turn == nil {
 		return nil
@@ -498,7 +501,8 @@ func (s *search) checkDowngrade() *Blocker {
 	}
 	// isOrdered means that the Manifest already requests this version.
 	isOrdered := s.Turn.Waiting != nil && s.Version == s.request.ManifestVersion
-	// After a restore of the control plane, that rollout may have ended long ago.
+	// In a restored control plane, a rollout that takes the runtime back may have ended long ago, so it does not allow
+	// a downgrade.
 	isBack := s.Turn.IsBack && !s.request.IsRestored
 	if s.request.AllowDowngrade || isBack || isOrdered || !isLower(s.Version, highest) {
 		return nil
@@ -590,8 +594,7 @@ func (s *search) releaseObject() string {
 	return "ModuleReleaseMeta " + s.Module
 }
 
-// availableVersions returns the versions of the module that this runtime may have. The highest version is the first
-// one.
+// availableVersions returns the versions of the module that this runtime may have, the highest version first.
 func (s *search) availableVersions() []string {
 	var all []string
 	add := func(v string) {

@@ -403,8 +403,9 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestClockIsSet resolves a request twice, and sets the clock between the two calls. The result may depend only on the
-// current time, not on an earlier time of the clock, and an update in progress must go on.
+// TestClockIsSet resolves a request twice, and sets the clock between the two calls. Resolve may use only the current
+// time, not an earlier time of the clock. An update that has begun must continue after the clock was set, even if the
+// maintenance window is closed at the new time.
 func TestClockIsSet(t *testing.T) {
 	open := time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC) // every Sunday from 3:00 to 5:00
 	cases := map[string]struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestTarget tests rule 13: on which cluster a version may be installed.
+// TestTarget tests rule 13 in the package comment, which decides on which cluster a version may be installed.
 func TestTarget(t *testing.T) {
 	const (
 		none, remote, here = v1beta2.Target(""), v1beta2.TargetRemote, v1beta2.TargetControlPlane

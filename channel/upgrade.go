@@ -22,8 +22,8 @@ func IsWithdrawn(t *v1beta2.ModuleTemplate) (is bool, reason string) {
 	return is, reason
 }
 
-// GoesBack returns nil if the version of a module declares that a downgrade to the version in the parameter to is safe.
-// If going back is not safe, GoesBack returns an error that explains the reason to users.
+// GoesBack returns nil if the ModuleTemplate of a version declares that a downgrade from this version to another one
+// (parameter "to") is safe. If going back is not safe, GoesBack returns an error that explains the reason to users.
 func (c *Catalog) GoesBack(module, version, to string) error {
 	newer := c.Template(TemplateName(module, version))
 	object := "ModuleTemplate " + TemplateName(module, version)
@@ -179,8 +179,8 @@ func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
 	return nil
 }
 
-// factLabels are the labels of a Kyma that expressions know by short names. All facts except provider have the same
-// names in the maintenance policy.
+// factLabels are the labels of a Kyma that expressions know by short names. A maintenance policy uses the same short
+// names, except provider, which it does not know.
 var factLabels = map[string]string{"region": v1beta2.LabelRegion, "platformRegion": v1beta2.LabelPlatformRegion,
 	"plan": v1beta2.LabelBrokerPlanName, "provider": v1beta2.LabelProvider}
 
@@ -201,8 +201,8 @@ func (s *search) factsOf(w *Request) map[string]any {
 	return facts
 }
 
-// checkRisks blocks a version that has a known problem in runtimes like this one. A risk that cannot be evaluated
-// blocks the version, too.
+// checkRisks blocks a version that has a known problem in runtimes like this one. If the expression of a risk cannot be
+// evaluated for the runtime, the version is blocked as if the risk applied.
 func (s *search) checkRisks() *Blocker {
 	w, u := s.request, s.Template.Spec.Upgrade
 	if u == nil || s.Version == s.Installed || s.Version == w.ManifestVersion {

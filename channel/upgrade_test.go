@@ -10,8 +10,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// versions returns a catalog with one module. The channel regular of the module has the last of the given versions. An
-// entry is a version, optionally followed by a bar and the range of versions on top of which it can be installed.
+// versions returns a catalog in which one module has the versions in the parameter entries. The channel regular of the
+// module has the last of these versions. An entry is a version, optionally followed by a bar and the range of versions
+// on top of which it can be installed.
 func versions(entries ...string) Catalog {
 	templates := map[string]*v1beta2.ModuleTemplate{}
 	last := ""

@@ -21,9 +21,9 @@ func (o MaintenanceWindow) IsOpen(now time.Time) bool {
 	return !now.Before(o.Begin) && now.Before(o.End)
 }
 
-// CurrentOrNextWindow returns the maintenance window that is open now for a Kyma with the given labels. If several
-// windows are open, CurrentOrNextWindow returns the open window that ends last. If no window is open,
-// CurrentOrNextWindow returns the window that opens next. The error is a *Blocker with the reason
+// CurrentOrNextWindow returns the maintenance window that is open now, or else the next one, for a Kyma with the given
+// labels. If several windows are open, CurrentOrNextWindow returns the open window that ends last. If no window is
+// open, CurrentOrNextWindow returns the window that opens next. The error is a *Blocker with the reason
 // v1beta2.ReasonWindowUnknown.
 func (p *Policy) CurrentOrNextWindow(labels map[string]string, now time.Time) (MaintenanceWindow, error) {
 	if p == nil {
@@ -69,9 +69,9 @@ func (p *Policy) ruleFor(labels map[string]string) int {
 }
 
 // RuleFinder returns a function that finds the rule of a Kyma: it returns the index of the first rule that matches the
-// labels of the Kyma. The index is -1 if no rule matches and the Kyma has the default window. All Kymas with the same
-// index have the same windows. The returned function matches equal values of the labels only once; it must be used by
-// one goroutine only.
+// labels of the Kyma. The index is -1 if no rule matches and the Kyma has the default window. All Kymas for which the
+// function returns the same index have the same windows. The function caches its results, so it matches labels with
+// equal values only once. The function must be used by one goroutine only.
 func (p *Policy) RuleFinder() func(labels map[string]string) int {
 	if p == nil {
 		return func(map[string]string) int { return -1 }

@@ -566,8 +566,9 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestUpdate checks objects of earlier releases that the API server would refuse today: they can still be deleted and
-// corrected. Their finalizers and status can be written, and unchanged parts of them are not validated again.
+// TestUpdate checks that objects of earlier releases can still be corrected and deleted, even if the API server would
+// refuse to create them with the CRDs of today. The finalizers and the status of such an object can be written, because
+// an update does not validate unchanged parts of the object again.
 func TestUpdate(t *testing.T) {
 	servers := newServers(t)
 	withFinalizer := func(obj *unstructured.Unstructured) {

@@ -4,10 +4,10 @@
 // hand. All returns the CRDs for a program that installs them, and YAML returns them for users and kubectl. The files
 // are embedded in the binary, so a manager always has the CRDs of its own version.
 //
-// Kyma, Manifest and ModuleTemplate also have v1alpha1, which is not served: without a conversion webhook, an API
-// server would store such objects as v1beta2 and drop unknown fields. Therefore it is safe to install the CRDs at any
-// time. A manager with --enable-webhooks enables v1alpha1 in the CRDs, and enables it again after the files were
-// reinstalled.
+// The CRDs of Kyma, Manifest and ModuleTemplate also contain v1alpha1, but do not serve it, because without a
+// conversion webhook an API server would store v1alpha1 objects as v1beta2 and drop unknown fields. Therefore it is
+// safe to install the CRDs at any time. A manager with --enable-webhooks enables v1alpha1 in the CRDs of the cluster,
+// and enables v1alpha1 again if somebody installs the CRDs again.
 //
 // The package sends no request to a cluster.
 package crds

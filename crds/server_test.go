@@ -87,7 +87,8 @@ func (s *server) admit(obj *unstructured.Unstructured) {
 	defaulting.Default(obj.Object, s.structural)
 }
 
-// create admits the object, and returns the errors with which the API server would refuse its creation.
+// create changes the object as the API server does before validation (admit), and returns the errors with which the API
+// server would refuse to create the object.
 func (s *server) create(t *testing.T, obj *unstructured.Unstructured) field.ErrorList {
 	s.admit(obj)
 	errs := validation.ValidateCustomResource(nil, obj.Object, s.schema)
@@ -100,8 +101,9 @@ func (s *server) create(t *testing.T, obj *unstructured.Unstructured) field.Erro
 	return append(errs, rules...)
 }
 
-// update admits the object, and returns the errors with which the API server would refuse it as an update of old. The
-// object old is not validated.
+// update changes the object as the API server does before validation (admit), and returns the errors with which the API
+// server would refuse an update from the parameter old to this object. The object in the parameter old is not
+// validated.
 func (s *server) update(t *testing.T, obj, old *unstructured.Unstructured) field.ErrorList {
 	s.admit(obj)
 	same := common.NewCorrelatedObject(obj.Object, old.Object, &model.Structural{Structural: s.structural})

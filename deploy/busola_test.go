@@ -67,7 +67,8 @@ func TestBusola(t *testing.T) {
 	}
 }
 
-// checkItems checks that the sources of items are fields of the root object, or of the object or list in parent.
+// checkItems checks the field source of each item of a page: it must be the path of a field in the schema of the root
+// object, or in the parent schema, which is that of an object or a list.
 func checkItems(t *testing.T, page string, items []busolaItem, root, parent *apiextensionsv1.JSONSchemaProps) {
 	t.Helper()
 	for _, item := range items {

@@ -5,10 +5,10 @@
 // deploy/in-cluster is for the in-cluster flavour, which installs modules on the cluster of the manager. The folders of
 // components are optional parts. Programs call [Objects], which renders the chart with given values.
 //
-// All other objects are generated from the chart. The folder definitions of the chart is a copy of package crds. The
-// files of base, in-cluster and components are the output of "helm template". "make deploy-files" writes these files,
-// and tests compare them with the chart. The chart is embedded in the program, so a landscape on a laptop has exactly
-// the permissions of a real installation.
+// The objects in the folders base, in-cluster and components are generated from the chart. The folder definitions of
+// the chart is a copy of package crds. The files of base, in-cluster and components are the output of "helm template".
+// "make deploy-files" writes these files, and tests compare them with the chart. The chart is embedded in the program,
+// so a landscape on a laptop has exactly the permissions of a real installation.
 //
 // The package sends no request to a cluster.
 package deploy
@@ -25,7 +25,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Names of the deployed objects and of the flavours.
+// Names of the deployed objects, and of the two flavours of an installation: manager for many runtimes, or for its own
+// cluster.
 const (
 	// Release is the name of the Helm release, and also of the ServiceAccount, Deployment and Role of the manager.
 	Release = "lifecycle-manager"
@@ -51,7 +52,8 @@ var written embed.FS
 type Options struct {
 	// Flavour is ControlPlaneFlavour (default) or InClusterFlavour. Flavour overrides the value "flavour" of the chart.
 	Flavour string
-	// Namespace is the namespace of the manager. The default is kcp-system, or kyma-system for InClusterFlavour.
+	// Namespace is the namespace of the manager. The default namespace is kcp-system, or kyma-system for
+	// InClusterFlavour.
 	Namespace string
 	// Values is a YAML document that overrides values in the file values.yaml of the chart. Default none.
 	Values []byte

@@ -78,8 +78,9 @@ func TestWritten(t *testing.T) {
 	})
 }
 
-// compareFiles compares the files of a folder, or writes them. The kustomization of a folder is written by hand, and
-// must list all files of the folder.
+// compareFiles checks that the files of a folder have the expected contents (parameter want). With the flag -update,
+// compareFiles writes the expected contents into the files. The kustomization of a folder is written by hand, and must
+// list all files of the folder.
 func compareFiles(t *testing.T, folder string, want map[string]string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))

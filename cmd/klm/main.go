@@ -1,5 +1,5 @@
 // Command klm is the client of the lifecycle manager, for operators of a fleet and admins of a runtime. The flag --help
-// lists its commands. Under the name kubectl-lifecycle it is a plugin of kubectl.
+// lists the commands of klm. Under the name kubectl-lifecycle, klm is a plugin of kubectl.
 package main
 
 import (

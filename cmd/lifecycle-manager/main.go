@@ -1,4 +1,5 @@
-// Command lifecycle-manager runs the controllers of the control plane. The flag --help lists its other flags.
+// Command lifecycle-manager runs the controllers of the control plane. Its flag --help lists all other flags of
+// lifecycle-manager.
 package main
 
 import (

@@ -24,8 +24,8 @@ import (
 // user is the user ID and group ID of the program. 65532 is the usual number in images that have no list of users.
 const user = "65532:65532"
 
-// rootsFile is the file in which Go programs search for root certificates. To add certificates, a user mounts another
-// file at this path.
+// rootsFile is the file in which Go programs search for root certificates. To use other certificates, a user mounts a
+// file with them at the path rootsFile in the container.
 const rootsFile = "etc/ssl/certs/ca-certificates.crt"
 
 // image is the image of one program, for all platforms.

@@ -31,7 +31,8 @@ func build(ctx context.Context, folder, platform, file string) error {
 	return checkStatic(file)
 }
 
-// checkStatic returns an error if a program needs a dynamic loader. A dynamic loader would be missing in the image.
+// checkStatic returns an error if a program needs a dynamic loader. Such a program could not start, because the image
+// contains no dynamic loader.
 func checkStatic(file string) error {
 	f, err := elf.Open(file)
 	if err != nil {

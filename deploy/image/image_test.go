@@ -214,7 +214,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestBadInput checks that the command deletes no other content, and that it reports each mistake of the user.
+// TestBadInput checks that the command does not delete files in an output folder that are not part of an image layout,
+// and that it reports each mistake of the user.
 func TestBadInput(t *testing.T) {
 	other := t.TempDir()
 	if err := os.WriteFile(filepath.Join(other, "letter.txt"), nil, 0o600); err != nil {

@@ -36,7 +36,8 @@ type program struct {
 	name, folder, about string
 }
 
-// programs lists all programs. The manager is the first program in the list, because --push sets the name of its image.
+// programs lists all programs. The manager is the first program in the list, because the name in the flag --push is
+// used for the image of the first program; the names of the other images are derived from this name.
 var programs = []program{
 	{"lifecycle-manager", "./cmd/lifecycle-manager",
 		"Installs, upgrades, heals and removes modules on a fleet of Kubernetes clusters"},

@@ -12,7 +12,8 @@
 //
 // # What it does not do
 //
-// The package only evaluates ranges and expressions. Package channel decides what a result means for a runtime.
+// The package only evaluates ranges and expressions. Package channel decides which version a runtime gets after the
+// evaluation.
 package declaration
 
 import (

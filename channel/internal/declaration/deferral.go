@@ -34,7 +34,7 @@ func NotBefore(annotations map[string]string, module string) string {
 	return clip(annotations[v1beta2.AnnotationNotBefore])
 }
 
-// clip shortens a value to the length that a time can have.
+// clip shortens the value of an annotation with a time, for use in messages: no valid time is longer than 64 bytes.
 func clip(value string) string {
 	const most = 64
 	if value = strings.TrimSpace(value); len(value) > most {
