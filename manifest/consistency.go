@@ -46,7 +46,7 @@ func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...Objec
 }
 
 // Diff returns the changes that InstallChart would make, and writes nothing. The changes are in the order of the chart;
-// deletions are last. Changes that admission webhooks of the cluster would make are not included.
+// deletions are last. The result does not contain changes that admission webhooks of the cluster would make.
 //
 // Diff returns the same errors as InstallChart.
 func Diff(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) ([]Change, error) {

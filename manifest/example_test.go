@@ -37,8 +37,8 @@ func ExampleRepository() {
 	// ChartNotFound
 }
 
-// An operator that installs a chart for its own custom resource calls this function in each reconcile. If there is
-// nothing to do, nothing is written. The tests in playground/library run this code on real API servers.
+// The example shows the reconcile function of an operator that installs a chart for its own custom resource. If there
+// is nothing to do, nothing is written. The tests in playground/library run this code on real API servers.
 func ExampleInstallChart() {
 	reconcile := func(ctx context.Context, config *rest.Config) (requeue bool, err error) {
 		status, err := manifest.InstallChart(ctx, manifest.InstallInfo{

@@ -12,9 +12,10 @@ import (
 const waitInterval = time.Second
 
 // InstallChart brings an installation to the state that info describes. InstallChart installs the chart, upgrades it,
-// reverts changes by others, and deletes objects that are no longer in the chart. One call does everything that is
-// possible at that time. Call InstallChart again as long as Status is not ready. If the flags Wait and Timeout are set,
-// InstallChart repeats the attempts itself, for at most Timeout.
+// reverts changes by others, and deletes objects that are no longer in the chart. Some objects can be applied only when
+// others are ready. One call of InstallChart applies all objects that can be applied now. Call InstallChart again as
+// long as Status is not ready. If the flags Wait and Timeout are set, InstallChart waits for at most Timeout and makes
+// all attempts in one call.
 //
 // Errors have a method Reason. Errors are those of this package, [render.Error] or [apply.Error]. After an error,
 // objects that were applied before the error stay in the cluster and in the inventory.

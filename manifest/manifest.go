@@ -85,14 +85,14 @@ type ChartInfo struct {
 	// Repository is the repository that contains the chart. Use the same Repository for several calls, because a
 	// Repository caches its index.
 	Repository *Repository
-	// Name is the name of the chart in the repository. A prefix up to a slash is ignored, because the helm command puts
-	// the name of the repository there.
+	// Name is the name of the chart in the repository. The part of Name before a slash is ignored, because the helm
+	// command has the name of the repository before the slash, as in bitnami/redis.
 	Name string
 	// Version is an exact version or a range such as "1.x". If Version is "", the newest version that is not a
 	// pre-release is used.
 	Version string
-	// ReleaseName identifies the installation in its namespace. If ReleaseName is "", it is Name. If Name is "" too, it
-	// is the last element of Path without its extension.
+	// ReleaseName identifies the installation in its namespace. If ReleaseName is "", the default is Name. If both
+	// ReleaseName and Name are "", the default is the last element of Path without its extension.
 	ReleaseName string
 	// ConfigFlags are options of Helm's install action. The valid keys are Namespace, CreateNamespace, Wait, Timeout
 	// and the names of the other fields of [render.ClientConfig]. Other keys have no effect.
@@ -141,7 +141,7 @@ type Status struct {
 	// Ready means that the operation has nothing left to do: the installation is complete, consistent or deleted.
 	Ready bool
 	// Pending states why the operation is not ready. Pending has one sentence for each object, with the name of the
-	// object. Each sentence stays the same as long as its cause stays the same.
+	// object. The sentence about an object changes only if the reason why the object is not ready changes.
 	Pending []string
 	// LeftOut names the parts of the chart that are not applied, such as hooks; see package render.
 	LeftOut []string
@@ -160,7 +160,7 @@ type Change struct {
 	// Fields are the names of the fields that differ, at most ten. Only an Update has values in Fields. The values of
 	// the fields are left out, because they may be secret.
 	Fields []string
-	// Managers are the field managers that own the fields in Fields now.
+	// Managers are the field managers that own the fields listed in Change.Fields before InstallChart is called.
 	Managers []string
 }
 

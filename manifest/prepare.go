@@ -104,11 +104,11 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 	return nil
 }
 
-// ensureNamespace adds the namespace of the release to the objects if the namespace belongs to the installation. A
-// namespace that InstallChart creates belongs to the installation; a namespace that existed before does not. The
-// namespace contains the inventory, so the namespace must exist before the inventory is written. ensureNamespace
-// creates a missing namespace if the parameter write is true and if either the flag CreateNamespace is set or the chart
-// contains the namespace.
+// ensureNamespace adds the namespace of the release to the objects that InstallChart manages, if InstallChart has
+// created or creates the namespace. A namespace that existed before the installation is not added. The namespace
+// contains the inventory, so the namespace must exist before the inventory is written. ensureNamespace creates a
+// missing namespace if the parameter write is true and if either the flag CreateNamespace is set or the chart contains
+// the namespace.
 func (r *release) ensureNamespace(ctx context.Context, write bool) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{
@@ -161,8 +161,8 @@ func (r *release) resolve(ctx context.Context) error {
 	if len(bundle.Objects) < len(r.CustomResources) {
 		return invalidInfo("one of the CustomResources is repeated: remove it")
 	}
-	// The Set for the custom resources also contains the CRDs of the chart. With the CRDs, the Refs of the custom
-	// resources can be determined even if the cluster does not serve their kinds yet.
+	// The apply.Set that is made for the custom resources also contains the CRDs of the chart. The CRDs state the
+	// resource names and scopes of the custom resources, even if the cluster does not serve their kinds yet.
 	both := slices.Clone(r.CustomResources)
 	for _, o := range r.objects {
 		if o.GetKind() == "CustomResourceDefinition" {

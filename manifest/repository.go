@@ -39,8 +39,8 @@ type Repository struct {
 	// Keychain finds credentials for oci://. Nil means anonymous requests. The caller decides from where Keychain reads
 	// credentials.
 	Keychain authn.Keychain
-	// Transport sends the requests. Nil means a transport that refuses other hosts than that of URL if they are on
-	// loopback, on link-local addresses, or on addresses with metadata of cloud providers.
+	// Transport sends the requests. Nil means a transport that refuses loopback addresses, link-local addresses and the
+	// addresses at which cloud providers serve metadata. The host in the field URL may have such an address.
 	Transport http.RoundTripper
 	// MaxBytes is the maximum size of a packaged chart. 0 means 32 MiB.
 	MaxBytes int64
@@ -75,8 +75,9 @@ const (
 	requestTimeout = time.Minute
 )
 
-// Find returns the newest version of a chart that version allows. The parameter version is an exact version or a range
-// such as "1.x" or ">=1.2 <2". "" means any version except pre-releases; ">0.0.0-0" includes pre-releases.
+// Find returns the newest version of a chart that satisfies the constraint in the parameter version. The parameter
+// version is an exact version or a range such as "1.x" or ">=1.2 <2". "" means any version except pre-releases;
+// ">0.0.0-0" includes pre-releases.
 //
 // For oci://, Find sends one small request for an exact version or a digest sha256:<hex>, and lists the tags for a
 // range. For other URLs, Find requests the index unless the index is cached.
@@ -186,7 +187,8 @@ func (r *Repository) readIndex(ctx context.Context) (map[string][]ChartVersion, 
 	return index, nil
 }
 
-// parseIndex parses an index in YAML or JSON. As in Helm, versions that are not valid are ignored.
+// parseIndex parses the index file of a chart repository, in YAML or JSON. As in Helm, versions that are not valid are
+// ignored.
 func parseIndex(data []byte, base *url.URL) (map[string][]ChartVersion, error) {
 	var raw struct {
 		APIVersion string `json:"apiVersion" yaml:"apiVersion"`

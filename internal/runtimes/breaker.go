@@ -204,8 +204,9 @@ func (b *breaker) scheduleLocked() {
 	b.timer = time.AfterFunc(delay*4/5+rand.N(delay*2/5), b.probe)
 }
 
-// If the breaker is open, probeNow sends the next probe at once, and lets the delay grow from its beginning again. If a
-// probe is already being sent, its result decides whether the breaker closes.
+// If the breaker is open, probeNow sends the next probe at once, and resets the delay between probes to its initial
+// value. If a probe is already being sent, probeNow does nothing, and the result of that probe decides whether the
+// breaker closes.
 func (b *breaker) probeNow() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

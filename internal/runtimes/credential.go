@@ -23,7 +23,7 @@ import (
 const (
 	// kubeconfigKey is the key of the kubeconfig in an access Secret.
 	kubeconfigKey = "config"
-	// kymaNameLabel is the label of an access Secret that contains the name of the Kyma.
+	// kymaNameLabel is the label of an access Secret whose value is the name of the Kyma.
 	kymaNameLabel = "operator.kyma-project.io/kyma-name"
 	// maxKubeconfigBytes is the largest size of a kubeconfig that is parsed.
 	maxKubeconfigBytes = 256 << 10
@@ -204,8 +204,8 @@ func (p *Pool) newTransport(cfg *rest.Config) (*http.Transport, error) {
 	// would wait forever.
 	idle, pings := 90*time.Second, &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second}
 	if p.opts.Agents {
-		// If agents report changes, the pool runs no watches and sends few requests. So connections are closed early,
-		// because each open connection needs a file descriptor. A connection gets no pings, because the timers of pings
+		// If agents report changes, the pool runs no watches and sends few requests. Idle connections are therefore
+		// closed after 10 seconds, to save file descriptors. A connection gets no pings, because the timers of pings
 		// would keep the memory of a closed connection until they expire.
 		idle, pings = 10*time.Second, nil
 	}

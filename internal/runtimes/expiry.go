@@ -14,8 +14,9 @@ const expiryDelay = 30 * time.Second
 const checkInterval = time.Hour
 
 // checkCredential starts checks that detect an expired or withdrawn credential even if no other request is sent to the
-// runtime: a probe after the expiry of the credential, and one review in each interval. If the parameter review is nil,
-// checkCredential only starts the probe after the expiry. checkCredential must be called before the first request.
+// runtime. The first check is a probe after the expiry of the credential. The second check calls the function review,
+// which sends a SelfSubjectRulesReview, once per interval. If review is nil, there is only the first check.
+// checkCredential must be called before the first request.
 func (b *breaker) checkCredential(end time.Time, interval time.Duration, review func() *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

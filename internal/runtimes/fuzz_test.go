@@ -21,18 +21,18 @@ import (
 )
 
 // The fuzz targets in this file decode responses of a runtime, with the same limits as a connection of the Pool. The
-// fuzz arguments start, repeated, end and n form the text of a response. The text begins with start, contains the text
-// repeated n times, and ends with end, so that a seed of few bytes makes a large response. A fuzz target fails if it
-// allocates more memory than allocationLimit permits. With allocationLimit, fuzzing searches for a response that needs
-// much memory when it is decoded, although package answer has estimated little memory for it.
+// fuzz arguments start, repeated, end and n form the text of a response. The response is the argument start, followed
+// by n copies of the argument repeated, followed by the argument end. With the copies, a fuzz seed of few bytes makes a
+// large response. A fuzz target fails if it allocates more memory than allocationLimit permits. With this limit, the
+// fuzzer finds a response whose decoding needs much more memory than package answer has estimated.
 
 // fuzzMemory is the value of answer.Options.Memory in the fuzz targets, in bytes.
 const fuzzMemory = 1 << 20
 
-// allocationLimit is the maximum number of bytes that a fuzz target may allocate for an answer. The limit is one MiB
-// for the request, and 16 times the memory that package answer estimates for the text. Package answer accepts a text of
-// at most fuzzMemory. The limit is so high because it also counts allocations that the garbage collector has already
-// freed.
+// allocationLimit is the maximum number of bytes that a fuzz target may allocate for an answer. The sum allocationLimit
+// is one MiB for the request, and 16 times the memory that package answer estimates for the response. Package answer
+// refuses a response for which it estimates more than fuzzMemory. The factor 16 is so high because the measured number
+// includes allocations that the garbage collector has already freed.
 func allocationLimit(text []byte) uint64 {
 	values := 0
 	for _, c := range []byte("{[,") {
@@ -132,8 +132,8 @@ func FuzzPage(f *testing.F) {
 		c := newCluster(t, text)
 		gvk := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 		checkMemory(t, text, func() {
-			// ListByLabel requests a page that is too large again with a smaller limit. The limit 1 cannot become
-			// smaller, so ListByLabel sends a single request.
+			// ListByLabel requests a page that is too large again with a smaller limit. The page limit is already 1
+			// here and cannot become smaller, so ListByLabel sends a single request.
 			if _, _, err := c.ListByLabel(t.Context(), gvk, "a=b", 1); err != nil && err.Error() == "" {
 				t.Error("an error without text")
 			}
@@ -167,13 +167,14 @@ func FuzzWatch(f *testing.F) {
 				t.Error("a list without resourceVersion")
 			}
 		})
-		// A watch may have any number of events, and fuzzMemory limits only the memory of each single event. So
-		// checkEvents computes its memory limit from the length of the whole text.
+		// A watch may have any number of events, and fuzzMemory limits only the memory of each single event. Therefore
+		// checkEvents computes its memory limit from the length of the whole response, not from fuzzMemory.
 		checkEvents(t, text, source)
 	})
 }
 
-// checkEvents decodes the text as the response to a watch request, and checks the memory that was allocated.
+// checkEvents decodes the parameter text as the response to a watch request, and checks that this allocates no more
+// memory than allowed for the length of the text.
 func checkEvents(t *testing.T, text []byte, source watch.Source[metav1.PartialObjectMetadata]) {
 	t.Helper()
 	var before, after goruntime.MemStats

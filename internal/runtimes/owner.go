@@ -5,12 +5,12 @@ import (
 	"errors"
 )
 
-// A runtime may belong to another Kyma or another control plane. Therefore, until the owner of a runtime is verified,
-// only the verifier can use the connection. The verifier, which is the controller of Kymas, gets the connection from
-// Connect, reads the runtime, and calls MarkOwned or Refuse. All other callers use Get. Until the verifier has called
-// MarkOwned or Refuse, Get returns an error, and asks the verifier to decide. MarkOwned and Refuse notify the
-// subscribers of the runtime that its connection has changed. If Options.VerifyOwner is not set, every connection
-// counts as verified.
+// An access Secret may contain the kubeconfig of a runtime that belongs to another Kyma or to another control plane.
+// Therefore, until the owner of a runtime is verified, only the verifier can use the connection. The verifier, which is
+// the controller of Kymas, gets the connection from Connect, reads the runtime, and calls MarkOwned or Refuse. All
+// other callers use Get. Until the verifier has called MarkOwned or Refuse, Get returns an error, and asks the verifier
+// to decide. MarkOwned and Refuse notify the subscribers of the runtime that its connection has changed. If
+// Options.VerifyOwner is not set, every connection counts as verified.
 
 // ownerState is what is known about the owner of the runtime behind one connection. Pool.mu guards all fields.
 type ownerState struct {
@@ -32,9 +32,8 @@ func (s *ownerState) errorOf(kyma string) error {
 	return &Error{Code: OwnerNotVerified, Runtime: kyma, Message: "the owner of the runtime is not verified yet"}
 }
 
-// IsNotVerified reports whether an error means that the owner of a runtime is not verified yet. If Get returns an error
-// because the owner is not verified yet, the caller has to wait until the pool notifies the caller of a changed
-// connection.
+// IsNotVerified reports whether an error means that the owner of a runtime is not verified yet. After such an error of
+// Get, the caller has to wait until the pool notifies the caller of a changed connection.
 func IsNotVerified(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == OwnerNotVerified
@@ -48,9 +47,10 @@ func IsOthers(err error) bool {
 	return ok && (e.Code == RuntimeTaken || e.Code == RuntimeIsControlPlane || e.Code == RuntimeReplaced)
 }
 
-// Connect is Get for the verifier: it returns a connection even if the owner of the runtime is not known. After
-// Connect, the caller has to find out the owner and then call MarkOwned or Refuse. If the caller cannot find out the
-// owner, it has to call Connect again later.
+// Connect is the variant of Get for the verifier, which is the controller that checks to which Kyma a runtime belongs.
+// Connect returns a connection even if this check has not been made. After Connect, the verifier has to find out the
+// owner of the runtime and then call MarkOwned or Refuse. If the verifier cannot find out the owner, it has to call
+// Connect again later.
 func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.connect(ctx, kyma)
 	if err != nil {
@@ -103,14 +103,14 @@ func (p *Pool) IsOwned(kyma string) bool {
 }
 
 // MarkOwned records that the runtime belongs to its Kyma. If a Get has failed because the owner was not verified,
-// MarkOwned notifies the subscribers of the runtime. The parameter verifier is the key of a subscriber that is not
-// notified.
+// MarkOwned notifies the subscribers of the runtime. The subscriber with the key in the parameter verifier is not
+// notified, because it has made the decision itself.
 func (p *Pool) MarkOwned(kyma string, rt *Runtime, verifier string) {
 	p.setOwner(kyma, rt, verifier, ownerState{verified: true})
 }
 
-// Refuse records that the runtime must not be used. Refuse notifies the subscribers of the runtime. The parameter
-// verifier is the key of a subscriber that is not notified.
+// Refuse records that the runtime must not be used. Refuse notifies the subscribers of the runtime. The subscriber with
+// the key in the parameter verifier is not notified, because it has made the decision itself.
 func (p *Pool) Refuse(kyma string, rt *Runtime, verifier string, why *Error) {
 	p.setOwner(kyma, rt, verifier, ownerState{refused: why})
 }

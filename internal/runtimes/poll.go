@@ -2,19 +2,19 @@ package runtimes
 
 import "time"
 
-// There are three ways in which changes in a runtime are reported: watches of the pool report them, an agent in the
-// runtime reports them, or they are not reported. Subscribers handle all three ways alike, except that PollInterval
-// differs: the interval after which a subscriber reads the runtime even without an event.
+// Changes in a runtime are reported by watches of the pool, or by an agent in the runtime, or not at all. For
+// subscribers, these three cases differ only in PollInterval, the interval after which a subscriber reads the runtime
+// even without an event.
 
 // PollIntervals are the intervals after which a runtime is reconciled even without an event.
 type PollIntervals struct {
-	// Watched is the interval for runtimes whose changes are reported.
+	// Watched is the interval between reconciles of a runtime whose changes are reported.
 	Watched time.Duration
-	// Unwatched is the interval for runtimes whose changes are not reported.
+	// Unwatched is the interval between reconciles of a runtime whose changes are not reported.
 	Unwatched time.Duration
-	// Budget is the maximum number of reconciles per second of all unwatched runtimes together. If the fleet is too
-	// large for Budget, the pool uses a longer interval than Unwatched. If Budget is 0, the number of reconciles is not
-	// limited.
+	// Budget is the maximum number of reconciles per second of all unwatched runtimes together. If the fleet is so
+	// large that reconciles in the interval Unwatched would exceed Budget, the pool uses a longer interval. If Budget
+	// is 0, the number of reconciles is not limited.
 	Budget int
 }
 
@@ -50,8 +50,9 @@ func (p *Pool) IsWatched(kyma string) bool {
 // Options.Agents is set.
 func (p *Pool) UsesInterests() bool { return p.opts.Watch || p.opts.Agents }
 
-// PollInterval returns the interval after which a subscriber reads a runtime even without an event. If
-// PollIntervals.Budget would be exceeded, the interval is longer.
+// PollInterval returns the interval after which a subscriber reads a runtime even without an event. In a large fleet,
+// PollInterval returns more than the configured interval, so that all subscribers together stay within
+// PollIntervals.Budget.
 func (p *Pool) PollInterval(kyma string) time.Duration {
 	intervals := p.opts.PollIntervals
 	if p.IsWatched(kyma) {

@@ -10,18 +10,18 @@
 // # How it works
 //
 // The name of the Kyma identifies a runtime. Get reads the metadata of the access Secret from the cache and compares
-// the version of the Secret with the version that the open connection uses. If the versions are equal, Get returns the
-// open connection. If the versions differ, Get makes a new connection, and closes the old connection with its watches.
-// Connections do not use the global caches of client-go. Therefore all memory of a connection is freed when the
-// connection is closed.
+// the resourceVersion of the Secret with the resourceVersion from which the open connection was made. If the Secret is
+// unchanged, Get returns the open connection. If the Secret has changed, Get makes a new connection, and closes the old
+// connection with its watches. Connections do not use the global caches of client-go. Therefore all memory of a
+// connection is freed when the connection is closed.
 //
 // Every request of a connection passes a circuit breaker. The breaker opens when the runtime does not answer or rejects
 // the credentials. While the breaker is open, it sends one probe at a time, and all other requests fail at once with
 // the reason. When the breaker opens or closes, the pool notifies the subscribers of the runtime.
 //
 // The pool also notifies subscribers of changes in a runtime. If Options.Watch is set, the pool runs one metadata watch
-// for each interest; all subscribers with this interest share the watch. If Options.Agents is set, the caller passes
-// the events of agents to Publish. An event is only a hint: after an event, the receiver reads the runtime.
+// for each interest; all subscribers with this interest share the watch. If Options.Agents is set, the user of the pool
+// has to pass the events of agents to Publish. An event is only a hint: after an event, the receiver reads the runtime.
 //
 // # What it does not do
 //
@@ -56,7 +56,8 @@ type Options struct {
 	// Cache reads the metadata of access Secrets. Cache needs the index of [IndexByKyma]. A pool with Self reads no
 	// access Secrets and needs no Cache.
 	Cache client.Reader
-	// Live reads an access Secret from the API server when a connection is made. A pool with Self needs no Live.
+	// Live reads an access Secret from the API server when a connection is made. If the field Self is set, there are no
+	// access Secrets, and Live may be nil.
 	Live client.Reader
 	// Namespace is the namespace of the access Secrets.
 	Namespace string
@@ -192,9 +193,9 @@ func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	return rt, nil
 }
 
-// GetIfOpen is like Get, for callers that may not need a connection. If agents report changes and there is no
-// connection yet, GetIfOpen returns nil, nil. GetIfOpen does not make the first connection if agents report changes,
-// because a new connection would need a read of the access Secret. GetIfOpen returns the same errors as Get.
+// GetIfOpen is like Get, for callers that can also work without a connection. If Options.Agents is set and no
+// connection is open, GetIfOpen returns nil, nil. The reason is that a new connection would need a read of the access
+// Secret, and changes are reported without a connection. GetIfOpen returns the same errors as Get.
 func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
 	if !p.opts.Agents || p.opts.Watch || p.connectionIfOpen(kyma) != nil {
 		return p.Get(ctx, kyma)
@@ -207,8 +208,8 @@ func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
 }
 
 // Probe sends a probe to the runtime of a Kyma at once, instead of waiting for the scheduled one, if the circuit
-// breaker of the runtime is open. The subscribers are notified if the runtime answers. If there is no open connection,
-// Probe does nothing, because the next Get makes one.
+// breaker of the runtime is open. If the runtime answers the probe, the breaker closes and the subscribers of the
+// runtime are notified. If there is no open connection, Probe does nothing, because the next Get makes one.
 func (p *Pool) Probe(kyma string) {
 	if rt := p.connectionIfOpen(kyma); rt != nil {
 		rt.breaker.probeNow()
@@ -273,7 +274,7 @@ func (p *Pool) LookupResource(ref apply.Ref) (schema.GroupVersionResource, bool)
 }
 
 // Close closes the connection to a runtime and removes the subscribers of the runtime. If there was a connection, Close
-// notifies the removed subscribers that the connection has changed.
+// notifies these subscribers one last time, that the connection has changed.
 func (p *Pool) Close(kyma string) {
 	p.mu.Lock()
 	e := p.entries[kyma]
@@ -393,10 +394,10 @@ func (e *entry) takeConnectionLocked() *Runtime {
 	return old
 }
 
-// CloseIdleConnections closes those TCP connections on which no request or watch is running. The next request opens a
-// new TCP connection. Call CloseIdleConnections when a runtime was found in its desired state. Most runtimes of a fleet
-// are in their desired state, and thousands of TCP connections that wait for their idle timeout would take a gigabyte
-// of memory.
+// CloseIdleConnections closes those TCP connections to the runtime on which no request or watch is running. A later
+// request opens a new TCP connection. Call CloseIdleConnections when a runtime was found in its desired state. Most
+// runtimes of a fleet are in their desired state. Without CloseIdleConnections, thousands of TCP connections would wait
+// for their idle timeout and take a gigabyte of memory.
 func (rt *Runtime) CloseIdleConnections() { rt.transport.CloseIdleConnections() }
 
 func (rt *Runtime) close() {
@@ -409,8 +410,7 @@ func (rt *Runtime) close() {
 	}
 	rt.transport.CloseIdleConnections()
 	// The TCP connection of a watch becomes idle only shortly after the watch has ended, so idle connections are closed
-	// once more after a second. If the TCP connection of a watch is still busy after a second, the idle timeout closes
-	// the connection.
+	// once more after a second. If the watch ends even later, its TCP connection is closed by the idle timeout.
 	time.AfterFunc(time.Second, rt.transport.CloseIdleConnections)
 }
 

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Publish delivers an event to all subscribers with a matching interest. The event comes from a watch outside of the
-// pool, for example from an agent. Missed and Listed events of the same resource are delayed and combined, see
-// Options.BatchDelay. All events except Missed and Listed events are delivered without a delay. Before Publish delivers
-// an event without a delay, it delivers the Missed and Listed events that are still delayed. An event without Resource
-// is delivered to all subscribers.
+// Publish delivers an event to all subscribers with a matching interest. The event comes from a watch that is not a
+// watch of this Pool, for example from the watch of an agent. Missed and Listed events of the same resource are delayed
+// and combined, see Options.BatchDelay. All events except Missed and Listed events are delivered without a delay.
+// Before Publish delivers an event without a delay, it delivers the Missed and Listed events that are still delayed. If
+// the field Interest.Resource of an event is empty, the event is delivered to all subscribers.
 //
 // The events of one runtime are delivered in the order of the calls to Publish, by one goroutine at a time. If another
 // goroutine is delivering events already, Publish returns before its own event is delivered.
@@ -71,8 +71,8 @@ func (p *Pool) deliver(kyma string) {
 	e.delivering, e.outbox = false, nil
 }
 
-// callsLocked returns one function for each interest that matches an event. Each function calls Subscriber.Notify of
-// the subscriber with the interest. The caller of callsLocked must hold Pool.mu.
+// callsLocked returns one function for each interest of a subscriber that matches an event. The function calls
+// Subscriber.Notify of this subscriber. The caller of callsLocked must hold Pool.mu.
 func (e *entry) callsLocked(event Event) (calls []func()) {
 	for _, s := range e.subscribers {
 		if event.Missed && event.Interest.Resource.Empty() {

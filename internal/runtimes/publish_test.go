@@ -37,8 +37,8 @@ func object(namespace, name string, labels map[string]string) *metav1.PartialObj
 		Name: name, Labels: labels}}
 }
 
-// TestReplayMissed checks a subscriber that has an older state: it is notified of events that were published before it
-// subscribed.
+// TestReplayMissed checks that a subscriber with ReplayMissed, which relies on data from before the start of the
+// process, receives a Missed event if events were published before it subscribed.
 func TestReplayMissed(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -322,8 +322,8 @@ func TestHasInterests(t *testing.T) {
 	}
 }
 
-// TestPublishKeepsTheOrder publishes an event while another goroutine delivers a batch of delayed events. The event
-// that is published later must be delivered after all events of the batch.
+// TestPublishKeepsTheOrder publishes an event while another goroutine delivers a batch of delayed events. The new event
+// must be delivered after all delayed events of the batch.
 func TestPublishKeepsTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newAgentPool(t, Options{Agents: true, BatchDelay: time.Second})
@@ -349,7 +349,7 @@ func TestPublishKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// TestCloseIsAtomic checks that no connection is lost that is made while another one is being closed.
+// TestCloseIsAtomic checks that a connection that is made while another one is being closed is not lost.
 func TestCloseIsAtomic(t *testing.T) {
 	p := newAgentPool(t, Options{})
 	if _, err := p.Get(t.Context(), "a"); err != nil {

@@ -14,20 +14,22 @@ import (
 // ServiceAccount of the token, ClusterRoles and ClusterRoleBindings. After a change of the ServiceAccount, a
 // ClusterRole or a ClusterRoleBinding, the manager sends a review of the rights: one SelfSubjectRulesReview, whose
 // answer has all rights of the credential, or 401 if the credential is not valid any more. RoleBindings and Roles are
-// not watched; their changes are detected by the review in each interval.
+// not watched. Their changes are detected by the SelfSubjectRulesReview that is sent once per checkInterval.
 
 const (
-	// rightsDelay is the time between the change of a role or binding and the review. The review is delayed because an
-	// API server still uses the former rights for a short time after the change of a role or binding.
+	// rightsDelay is the time between the change of a role or binding and the SelfSubjectRulesReview that it causes.
+	// The review is delayed because an API server still uses the former rights for a short time after the change of a
+	// role or binding.
 	rightsDelay = 3 * time.Second
-	// accountDelay is the time between the change of a ServiceAccount and the review. The review is delayed because an
-	// API server accepts a token for 10 s after its last check without checking it again.
+	// accountDelay is the time between the change of a ServiceAccount and the SelfSubjectRulesReview that it causes.
+	// The review is delayed because an API server that has checked a token accepts the token for 10 s without another
+	// check.
 	accountDelay = 12 * time.Second
 	// maxEarlyReviews is the number of reviews that changes of roles, bindings or accounts may cause before the rate of
 	// reviews is limited. When maxEarlyReviews is used up, changes may cause at most one review in each checkInterval.
 	maxEarlyReviews = 6
-	// credentialKey is the Subscriber.Key with which the pool subscribes to the objects that determine the rights of
-	// the credential.
+	// The pool itself subscribes to the objects that determine the rights of the credential. credentialKey is the
+	// Subscriber.Key of this subscription.
 	credentialKey = "Credential"
 	// reviewPath and reviewBody are the request of a review. The answer to reviewBody has the rights in all namespaces
 	// and the rights that apply only in the namespace kyma-system.
@@ -45,7 +47,8 @@ var (
 	accounts        = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 )
 
-// reviews sends the reviews of the rights of one connection's credential, and records the rights in the answers.
+// reviews sends SelfSubjectRulesReviews for the credential of one connection, and records the rights that the answers
+// contain.
 type reviews struct {
 	breaker *breaker
 	changed func() // called without the lock when the rights differ from those of the review before
@@ -134,8 +137,9 @@ func (r *reviews) reviewAfter(delay time.Duration) {
 	r.due, r.timer = due, time.AfterFunc(due.Sub(now), func() { r.reviewNumbered(number) })
 }
 
-// A timer calls run to send a review. The parameter number identifies the timer: if the timer is still the newest one,
-// reviewNumbered clears the field timer, and otherwise the field belongs to a newer timer.
+// reviewNumbered sends a review of the rights when the timer of the review has expired. The parameter number identifies
+// the timer. If this timer is the newest one, reviewNumbered clears the field timer. If there is a newer timer, the
+// field timer belongs to it and stays unchanged.
 func (r *reviews) reviewNumbered(number int) {
 	r.mu.Lock()
 	if r.number == number {
@@ -159,10 +163,10 @@ func (r *reviews) stop() {
 }
 
 // WatchCredential makes the agent of a runtime report changes of the objects that determine the rights of the
-// credential. After a change of such an object, the pool sends a review of the rights of the credential, which is one
-// request. The first call of WatchCredential for a connection also sends a review. The pool calls the function changed
-// when the rights of the credential have changed, and when the connection was made, replaced, broken or restored. If
-// there are no agents, WatchCredential does nothing.
+// credential. When such an object of the runtime changes, the pool reviews the rights of the credential with one
+// request, a SelfSubjectRulesReview. The first call of WatchCredential for a connection sends such a request, too. The
+// pool calls the function changed when the rights of the credential have changed, and when the connection was made,
+// replaced, broken or restored. If there are no agents, WatchCredential does nothing.
 func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 	if rt.reviews == nil {
 		return
@@ -193,10 +197,10 @@ func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 // UnwatchCredential ends the reports that WatchCredential has requested.
 func (p *Pool) UnwatchCredential(kyma string) { p.Unsubscribe(kyma, credentialKey) }
 
-// credentialInterests returns interests in the objects that determine the rights of the credential: ClusterRoles,
-// ClusterRoleBindings and the ServiceAccount of the token. The agent needs the right to watch the objects that
-// determine the rights of the credential. The manager can grant the agent only rights that its own credential has, so
-// credentialInterests leaves out objects that the credential may not watch.
+// credentialInterests returns interests in the objects that determine the rights of the credential. These objects are
+// ClusterRoles, ClusterRoleBindings and the ServiceAccount of the token. The agent needs the right to watch the objects
+// that determine the rights of the credential. The manager can grant the agent only rights that its own credential has,
+// so credentialInterests leaves out objects that the credential may not watch.
 func (rt *Runtime) credentialInterests() (all []Interest) {
 	rt.reviews.mu.Lock()
 	has := rt.reviews.has

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// reviewed is a fake runtime that answers each SelfSubjectRulesReview with one rule. If the field rule is empty, the
-// runtime refuses the credential with 401.
+// reviewed is a fake runtime that answers each SelfSubjectRulesReview with one rule, whose verbs are in reviewed.rule.
+// If reviewed.rule is empty, the fake runtime answers 401, as if the credential were not valid.
 type reviewed struct {
 	rule     atomic.Value // string: verbs, as JSON
 	requests atomic.Int32
@@ -82,8 +82,9 @@ func TestReviews(t *testing.T) {
 	})
 }
 
-// TestFirstReview checks that the first review is repeated until it is answered. If the API server answers that it does
-// not allow reviews, the first review is not repeated.
+// TestFirstReview checks that the first SelfSubjectRulesReview of a connection is sent again until the API server
+// answers. If the API server answers that it does not allow reviews, that is an answer, and the request is not sent
+// again.
 func TestFirstReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &reviewed{}

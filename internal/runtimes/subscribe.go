@@ -18,9 +18,10 @@ type Subscriber struct {
 	Key string
 	// Interests select the objects whose changes are reported. Changes of the connection are always reported.
 	Interests []Interest
-	// ReplayMissed is true for a subscriber that relies on what was read from the runtime before this process started.
-	// If an event was published before the subscriber has interests for the first time, a subscriber with ReplayMissed
-	// receives a Missed event for each interest.
+	// ReplayMissed is true for a subscriber that relies on data that was read from the runtime before this process
+	// started. If the Pool received an event before such a subscriber had interests for the first time, the event is
+	// lost for the subscriber. The subscriber then receives a Missed event for each interest, so that it reads the
+	// runtime again.
 	ReplayMissed bool
 	// Notify is called with each event for the subscriber. Notify must not block, and must accept calls at any time
 	// from any goroutine.
@@ -51,10 +52,11 @@ type Event struct {
 	// all other fields are empty.
 	ConnectionChanged bool
 	// Missed is true if changes of the resource in Interest may have been missed. If Interest.Resource is empty,
-	// changes of all resources may have been missed. The subscriber has to read the objects that it depends on.
+	// changes of all resources may have been missed. After a Missed event, the subscriber has to read its objects of
+	// the resource from the runtime.
 	Missed bool
-	// Listed is true if Objects is the complete list of the objects of Interest. A watch sends an event with Listed
-	// when it starts, and again after it has missed changes.
+	// Listed is true if Objects is the complete list of the objects of Interest. A watch sends an event in which Listed
+	// is true when the watch starts, and again after the watch has missed changes.
 	Listed  bool
 	Objects []metav1.PartialObjectMetadata
 	// Interest is the interest of the subscriber that the event matches. Interest contains the resource and the kind of
@@ -64,9 +66,10 @@ type Event struct {
 	Object *metav1.PartialObjectMetadata
 	// Deleted is true if Object was deleted.
 	Deleted bool
-	// States contains objects with spec and status, whereas Object and Objects contain only metadata. The agent has
-	// read the objects in States when it sent the event; the key is namespace and name. Subscribers have to read an
-	// object from the runtime if States does not contain it. Subscribers must not modify the objects in States.
+	// States contains objects with spec and status, whereas Object and Objects contain only metadata. The agent had
+	// just read the objects in States when it sent the event. The key of States is the namespace and the name of the
+	// object. If a subscriber needs an object that is not in States, the subscriber has to read the object from the
+	// runtime. Subscribers must not modify the objects in States.
 	States map[types.NamespacedName]*unstructured.Unstructured
 }
 
@@ -151,8 +154,8 @@ func (p *Pool) HasInterests(kyma, key string) bool {
 	return e != nil && len(e.subscribers[key].Interests) > 0
 }
 
-// maxSharedLists is the maximum number of different lists of interests that are shared. Runtimes with the same modules
-// have equal lists.
+// maxSharedLists is the maximum number of different lists of interests that ShareInterests keeps in memory. Runtimes
+// with the same modules have equal lists of interests, and share one copy.
 const maxSharedLists = 4096
 
 // ShareInterests returns the same slice for all callers that pass an equal list of interests. ShareInterests saves
@@ -199,8 +202,9 @@ func (i Interest) matches(e Event) bool {
 	return e.Object == nil || i.selects(e.Object, e.Deleted)
 }
 
-// selects reports whether the interest includes an object of its resource. A deleted object without labels is included,
-// because the labels of a deleted object may be unknown.
+// selects reports whether the namespace, the name and the labels of an interest match an object of the resource of the
+// interest. For a deleted object without labels, selects ignores the labels, because the labels of a deleted object may
+// be unknown.
 func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool) bool {
 	if i.Namespace != "" && i.Namespace != o.Namespace || i.Name != "" && i.Name != o.Name {
 		return false

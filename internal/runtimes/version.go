@@ -13,8 +13,8 @@ const versionCachePeriod = time.Hour
 // maxVersionBytes is the maximum length of status.kubernetesVersion of a Kyma.
 const maxVersionBytes = 32
 
-// versionPattern matches the Kubernetes versions that may be written to the status of a Kyma. Other texts are ignored,
-// because the version comes from the runtime, and people see it.
+// versionPattern matches the Kubernetes versions that may be written to the status of a Kyma. A version that does not
+// match is ignored, because a runtime could report any text as its version, and people see the version.
 var versionPattern = regexp.MustCompile(`^v?[0-9]{1,4}\.[0-9]{1,4}([.+_~-][0-9A-Za-z.+_~-]*)?$`)
 
 // kubernetesVersion is the version of Kubernetes that the API server of a runtime has reported.
@@ -25,9 +25,9 @@ type kubernetesVersion struct {
 }
 
 // KubernetesVersion returns the version of Kubernetes in the runtime, such as "v1.34.2", or "" if the version is not
-// known. KubernetesVersion sends at most one request an hour, and one after an outage, because a cluster that was
-// upgraded may have been unavailable. A failed request for the version has no other effect: the connection stays
-// usable.
+// known. KubernetesVersion sends at most one request an hour, and another one after each outage of the runtime, because
+// an upgrade of the cluster may have been the cause of the outage. A failed request for the version has no other
+// effect: the connection stays usable.
 //
 // The parameter recorded is the version in the status of the Kyma, or "". For the first connection after a start of
 // this process, KubernetesVersion returns the recorded version as if it had just been read. So a restart of the manager

@@ -54,7 +54,7 @@ type watches struct {
 	stopped bool                      // guarded by mu
 }
 
-// sharedWatch is the watch of one interest.
+// sharedWatch is the watch that all subscribers with the same interest share.
 type sharedWatch struct {
 	stop        context.CancelFunc
 	subscribers map[string]Subscriber // guarded by watches.mu

@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// ErrLost is the error of a reconcile whose shard was lost. When this happens, the context of the reconcile is
-// cancelled with ErrLost, and further requests of the reconcile fail with it.
+// ErrLost is the error of a reconcile whose shard is not held by this replica any more. When the replica loses the
+// shard, the context of the reconcile is cancelled with the cause ErrLost, and further requests of the reconcile fail
+// with ErrLost.
 var ErrLost = errors.New("the shard of this runtime is not held any more")
 
-// fence is a value in the context of a reconcile: the shard that the reconcile needs.
+// fence is the value in the context of a reconcile by which CheckHeld finds the shard of the reconcile.
 type fence struct {
 	keeper *Keeper
 	tenure *holding
@@ -23,8 +24,8 @@ type fenceKey struct{}
 
 // BeginReconcile begins a reconcile of the runtime of a Kyma if this replica holds the shard of the Kyma. The returned
 // context is cancelled when the shard is lost. All requests for this runtime have to use the returned context. The
-// caller has to call done at the end of the reconcile. If the shard has to be released, the release waits for this
-// call. If held is false, the caller must not work on the runtime.
+// caller has to call done at the end of the reconcile. The replica does not release a shard before done was called for
+// every reconcile of the shard. If held is false, the caller must not work on the runtime.
 //
 // A nil Keeper counts as holding all shards.
 func (k *Keeper) BeginReconcile(ctx context.Context, kyma string) (_ context.Context, done func(), held bool) {
@@ -62,7 +63,7 @@ func (k *Keeper) Holds(kyma string) bool {
 }
 
 // CheckHeld returns an error if the context is the context of a reconcile and this replica has lost the shard of that
-// reconcile. For all other contexts, CheckHeld returns nil.
+// reconcile. For a context that does not come from BeginReconcile, CheckHeld returns nil.
 func CheckHeld(ctx context.Context) error {
 	h, in := ctx.Value(fenceKey{}).(fence)
 	if !in || h.tenure.ctx.Err() == nil && h.keeper.isLeaseValid() {

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// Leases has the methods of the client for Leases in one namespace that this package uses. client-go has an
+// Leases is a client for the Leases in one namespace, with only the methods that this package uses. client-go has an
 // implementation. Tests use another implementation, in memory.
 type Leases interface {
 	List(context.Context, metav1.ListOptions) (*coordinationv1.LeaseList, error)
@@ -31,8 +31,8 @@ type Leases interface {
 type Options struct {
 	// Leases is the client for the Leases in the namespace of the manager.
 	Leases Leases
-	// Name is a name by which people recognise the replica. The Keeper adds a random suffix, which makes the name
-	// unique. Default replica.
+	// Name is a name by which people recognise the replica. The Keeper adds a random suffix to Name, so that the names
+	// of all replicas differ. Default replica.
 	Name string
 	// Address is the host:port at which other replicas reach the listener of this replica. "" means that there is no
 	// listener.
@@ -108,8 +108,8 @@ type holding struct {
 	idle       chan struct{} // closed when closing is true and no reconcile runs
 }
 
-// signalIdleLocked closes idle if the shard is closing and no reconcile runs. The caller of signalIdleLocked must hold
-// Keeper.mu.
+// signalIdleLocked closes the channel idle if the shard is closing and no reconcile runs. The caller of
+// signalIdleLocked must hold Keeper.mu.
 func (t *holding) signalIdleLocked() {
 	if !t.closing || t.reconciles > 0 {
 		return
@@ -150,8 +150,9 @@ func New(o Options) (*Keeper, error) {
 // NeedLeaderElection returns false: a Keeper runs on all replicas.
 func (k *Keeper) NeedLeaderElection() bool { return false }
 
-// OnOpened adds a function that is called when reconciles of a shard may start. This function must not block. OnOpened
-// must be called before Start. The shards of a nil Keeper do not change, so a nil Keeper never calls this function.
+// OnOpened adds a function that is called when reconciles of a shard may start. The added function must not block.
+// OnOpened must be called before Start. The shards of a nil Keeper do not change, so a nil Keeper never calls the added
+// function.
 func (k *Keeper) OnOpened(f func(shard int)) {
 	if k == nil {
 		return
@@ -271,8 +272,9 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 	}
 }
 
-// isClearedLocked reports whether, after this version of a shard's Lease, this replica has removed itself from the
-// Lease. The caller of isClearedLocked must hold mu.
+// isClearedLocked reports whether the given version of a shard's Lease is out of date, because this replica has removed
+// itself from the Lease in a newer version. The watch may deliver the older version later than the answer to the
+// removal. The caller of isClearedLocked must hold mu.
 func (k *Keeper) isClearedLocked(shard int, lease *coordinationv1.Lease) bool {
 	cleared := k.cleared[shard]
 	return cleared != nil && newerLease(lease, cleared) == cleared
@@ -291,8 +293,9 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 	defer close(t.acquired)
 	lease, err := k.writeHolder(t.ctx, t.shard, lease, me)
 	if err != nil {
-		// Either another replica has acquired the shard, or there was no answer to the write. If the Lease was written
-		// but the answer was lost, the next attempt finds that out.
+		// The write of the Lease failed: either another replica has acquired the shard, or there was no answer to the
+		// write. If the Lease was written and only the answer was lost, the next attempt to acquire the shard finds the
+		// Lease.
 		k.opts.Log.V(1).Info("a shard was not acquired", "shard", t.shard, "error", err.Error())
 		k.removeHolding(t)
 		time.AfterFunc(k.opts.Duration/24, k.triggerAssign)
@@ -362,8 +365,8 @@ func (k *Keeper) releaseWithoutLease(shard int, change string) {
 	k.removeHolding(t)
 }
 
-// closeShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. The argument change
-// is the reason, for metrics and the log.
+// closeShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. The parameter with
+// the name change is the reason for closing the shard, for metrics and the log.
 func (k *Keeper) closeShard(t *holding, change string) {
 	t.cancel()
 	k.mu.Lock()
@@ -383,7 +386,8 @@ func (k *Keeper) closeShard(t *holding, change string) {
 	}
 }
 
-// removeHolding removes a holding from the Keeper.
+// removeHolding cancels the contexts of a shard that this replica has held or wanted to acquire, and removes the shard
+// from the Keeper.
 func (k *Keeper) removeHolding(t *holding) {
 	t.cancel()
 	k.mu.Lock()
@@ -394,7 +398,7 @@ func (k *Keeper) removeHolding(t *holding) {
 }
 
 // HolderAddress returns the listener address (host:port) of the replica that holds the shard of a Kyma, or "" if the
-// address is unknown. If this replica holds the shard, me is true and the address is "".
+// address is unknown. If this replica holds the shard itself, the results are "" and true.
 func (k *Keeper) HolderAddress(kyma string) (address string, me bool) {
 	if k.Holds(kyma) {
 		return "", true

@@ -200,16 +200,17 @@ var seeds = flag.Uint64("seeds", 100, "number of random sequences of faults that
 const stable = 24 * time.Second
 
 // TestChaos checks that no shard ever has two holders while the network fails and replicas are killed. TestChaos also
-// checks the end: when the duration in the constant stable has passed after the last fault, every shard has one holder,
-// and keeps it.
+// checks that the replicas recover: 24 seconds (the constant stable) after the last fault, every shard has one holder,
+// and keeps this holder.
 func TestChaos(t *testing.T) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, seed)
 				defer f.close()
-				// The clocks of the other replicas run a quarter faster than the clock of this replica. Measured by the
-				// same clock, the other replicas wait for 9 s, and this replica acts for at most 8 s.
+				// This test simulates that the clocks of the other replicas run a quarter faster than the clock of this
+				// replica. Measured by the same clock, the other replicas wait for 9 s until they consider this replica
+				// dead, and this replica acts for at most 8 s.
 				quick := func(o *Options) {
 					o.Leases = &shortened{Leases: o.Leases}
 				}
@@ -263,11 +264,12 @@ func (f *fleet) changeRandomly(edit func(*Options)) {
 	}
 }
 
-// shortened writes Leases that expire earlier for other replicas than for the replica that holds them.
+// shortened simulates clocks with different speeds: it writes Leases that expire earlier for other replicas than for
+// the replica that holds them.
 type shortened struct{ Leases }
 
-// TestLostAnswer checks a replica that has written the Lease of a shard without receiving the answer: if the shard is
-// assigned to another replica by then, the replica gives up the shard.
+// TestLostAnswer checks a replica that has written the Lease of a shard, but has not received the answer. If the shard
+// is assigned to another replica when the first replica learns of its write, the first replica gives up the shard.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 6)

@@ -38,7 +38,7 @@ func holderOf(l *coordinationv1.Lease) string {
 }
 
 // durationOf returns the time for which a Lease is valid without a renewal. If the Lease has no duration, durationOf
-// returns one minute; this is only a precaution. In practice, replicas always write a duration.
+// returns one minute. The default is only a precaution, because replicas always write spec.leaseDurationSeconds.
 func durationOf(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil || *l.Spec.LeaseDurationSeconds <= 0 {
 		return time.Minute
@@ -46,7 +46,8 @@ func durationOf(l *coordinationv1.Lease) time.Duration {
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// isReplicaLease reports whether a Lease is the Lease of a replica. All other Leases are the Leases of shards.
+// isReplicaLease reports whether a Lease is the Lease of a replica. A Lease of this package that is not the Lease of a
+// replica is the Lease of a shard.
 func isReplicaLease(l *coordinationv1.Lease) bool {
 	return l.Labels[v1beta2.LabelLease] == v1beta2.LeaseOfReplica && holderOf(l) != ""
 }
@@ -166,8 +167,7 @@ func newerLease(a, b *coordinationv1.Lease) *coordinationv1.Lease {
 	return b
 }
 
-// deleteReplicaLease deletes the Lease of this replica. After the Lease is deleted, no replica holds the shards of this
-// replica.
+// deleteReplicaLease deletes the Lease of this replica. The deletion frees all shards that this replica has held.
 func (k *Keeper) deleteReplicaLease(ctx context.Context) {
 	k.renewedAt.Store(nil)
 	k.mu.Lock()

@@ -16,14 +16,14 @@ import (
 )
 
 // Replicas with shards must not work at the same time as replicas without shards. During an upgrade, one of these two
-// kinds replaces the other. Both kinds use the Lease of leader election, in this way:
+// kinds replaces the other. Replicas of each kind recognise replicas of the other kind by the Lease of leader election:
 //
 //	with shards      The identity of the leader begins with shardedLeaderPrefix. Before a replica acquires a shard, it writes its own
 //	                 Lease, and then checks that the leader is a replica with shards (ShardedLeaderGate).
 //	without shards   A replica cannot become leader while there are replicas with shards (UnshardedLeaderLock).
 //
-// The replicas of the new kind therefore wait until the replicas of the old kind have ended: the leader without shards,
-// or all replicas with shards.
+// After an upgrade, the new replicas therefore wait for the old ones. New replicas with shards wait until the old
+// leader without shards has ended. New replicas without shards wait until all old replicas with shards have ended.
 
 // shardedLeaderPrefix is the prefix of the leader election identity of replicas with shards.
 const shardedLeaderPrefix = "shards_"
@@ -32,7 +32,7 @@ const shardedLeaderPrefix = "shards_"
 func LeaderIdentity(name string) string { return shardedLeaderPrefix + name }
 
 // ShardedLeaderGate returns a function for the field Options.Gate. The returned function returns true when the leader
-// is a replica with shards. The caller must not use the lock for anything else.
+// is a replica with shards. The caller must not use the parameter lock for leader election or for another gate.
 func ShardedLeaderGate(lock resourcelock.Interface) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		record, _, err := lock.Get(ctx)
@@ -43,8 +43,9 @@ func ShardedLeaderGate(lock resourcelock.Interface) func(context.Context) (bool,
 	}
 }
 
-// UnshardedLeaderLock returns a lock for replicas without shards. While there are replicas with shards, no replica can
-// acquire this lock. Replicas that no longer renew their Leases do not count.
+// UnshardedLeaderLock returns the leader election lock for a manager that runs without sharding. No replica can acquire
+// this lock as long as there are replicas with shards. Replicas with shards that no longer renew their Leases do not
+// prevent that a replica acquires the lock.
 func UnshardedLeaderLock(lock resourcelock.Interface, leases Leases) resourcelock.Interface {
 	return &unshardedLock{Interface: lock, leases: leases, observed: map[string]observedLease{}}
 }

@@ -270,7 +270,8 @@ type stream struct {
 func (w *stream) ResultChan() <-chan watch.Event { return w.events }
 func (w *stream) Stop()                          { w.once.Do(func() { close(w.stop) }) }
 
-// Create writes a Lease with three quarters of its duration.
+// Create writes a Lease with three quarters of the duration that the replica has set, so that other replicas consider
+// the Lease expired earlier.
 func (s *shortened) Create(ctx context.Context, l *coordinationv1.Lease, o metav1.CreateOptions) (
 	*coordinationv1.Lease, error) {
 	if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {

@@ -21,7 +21,7 @@
 //	lifecycle-manager-shard-NN    one for each shard, with its holder. It is written when the holder changes, and is never renewed
 //
 // The Lease of a replica covers all shards that the replica holds. A replica whose shards do not change therefore
-// writes once in a third of Duration. The number of shards of the replica does not matter. These are the rules:
+// writes only its own Lease, once in a third of Options.Duration, however many shards it holds. These are the rules:
 //
 //	a replica may act             for two thirds of Duration after the start of its last successful renewal, by its own monotonic clock
 //	a replica is considered dead  when its Lease has not changed for Duration, by the clock of the observer. The first observer deletes the
@@ -32,26 +32,29 @@
 // under another name.
 //
 // Two replicas never hold a shard at the same time, for three reasons. First, no Lease gets the name of a deleted
-// Lease. Second, one watch shows all Leases in the order of their writes. Third, every write requires the version that
-// it replaces. The clocks of replicas may differ, as long as they run at about the same speed. A replica that was
-// suspended for an hour detects by its own clock that it has lost its shards.
+// Lease. Second, one watch shows all Leases in the order of their writes. Third, every write contains the
+// resourceVersion that it replaces, and fails if the Lease has changed since. The clocks of replicas may differ, as
+// long as they run at about the same speed. A replica that was suspended for an hour detects by its own clock that it
+// has lost its shards.
 //
 // When the network works again and no replica starts or ends, every shard has one holder after at most two Durations,
-// and keeps it. For this to be true, a replica also releases a shard that it does not have although the Lease of the
-// shard names it: the answer to its write was lost.
+// and keeps it. A replica may have written itself into the Lease of a shard without receiving the answer to the write.
+// So that every shard gets a holder also in this case, a replica releases a shard whose Lease contains its name
+// although the replica does not hold the shard.
 //
-// A shard moves to another replica in two steps. First, its holder starts no more reconciles, cancels the running
-// reconciles, waits until they have ended, drops the cache of the shard, and removes itself from the Lease of the
-// shard. Second, the next holder receives this change, writes itself into the Lease, and fills its cache. A replica
-// that shuts down ends its reconciles in the same way. After the reconciles have ended, the replica deletes its own
-// Lease, which frees all its shards at once.
+// A shard moves to another replica in two steps. In the first step, the old holder of the shard starts no more
+// reconciles, cancels the running reconciles, waits until they have ended, drops the cache of the shard, and removes
+// itself from the Lease of the shard. In the second step, the next holder receives the change of the Lease, writes
+// itself into the Lease, and fills its cache. A replica that shuts down also cancels its reconciles and waits until
+// they have ended. Then the replica deletes its own Lease, which frees all its shards at once.
 //
 // Package shardcache limits the caches and clients of a controller-runtime manager to the shards of its replica.
 //
 // # What it does not do
 //
-// Assign does not balance the load: all runtimes have the same weight. If the process is suspended, the package cannot
-// withdraw a request that was sent before. A request that was sent while the Lease was valid does no harm.
+// Assign does not balance the load: all runtimes have the same weight. If the manager process is suspended, a request
+// that it has sent before may reach an API server after the Lease has expired, and the package cannot prevent this.
+// Such a request does no harm, because the Lease was valid when the request was sent.
 package shard
 
 import (
@@ -73,8 +76,8 @@ func Of(kyma string) int {
 // LabelValue returns the value of the label v1beta2.LabelShard on a Kyma and its Manifests.
 func LabelValue(kyma string) string { return strconv.Itoa(Of(kyma)) }
 
-// weight returns a hash of two names whose bits are evenly distributed. The hash function must never change, because Of
-// depends on it.
+// weight returns a hash of two names whose bits are evenly distributed. The hash function must never change, because
+// otherwise the function Of would assign Kymas to other shards.
 func weight(a, b string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(a))
@@ -95,9 +98,10 @@ func maxShards(n int) int { return (Count*5 + 4*n - 1) / (4 * n) }
 // names.
 //
 // Hashing gives each replica a weight for each shard. Assign gives a shard to the replica with the largest weight. When
-// a replica starts or ends, only the shards of this replica therefore move. Weights alone would give some replicas
-// twice as many shards as others. Therefore no replica gets more than maxShards. A shard beyond that limit goes to the
-// replica with the next largest weight. Because of this limit, a few more shards move.
+// a replica starts or ends, only the shards of this replica therefore move. If only the weights decided, some replicas
+// would get twice as many shards as others. Therefore no replica gets more than maxShards. A shard beyond that limit
+// goes to the replica with the next largest weight. Because of this limit, a few more shards move than by weights
+// alone.
 func Assign(replicas []string) (holders [Count]string) {
 	replicas = slices.Compact(slices.Sorted(slices.Values(replicas)))
 	if len(replicas) == 0 {
@@ -105,8 +109,9 @@ func Assign(replicas []string) (holders [Count]string) {
 	}
 	limit, held := maxShards(len(replicas)), make([]int, len(replicas))
 	for s := range holders {
-		// Shards are assigned in a mixed but fixed order. In the order of their numbers, shards with neighbouring
-		// numbers would always be the last ones.
+		// Shards are assigned in a mixed but fixed order. When the last shards are assigned, many replicas have reached
+		// their limit. In the order of their numbers, these last shards would always be shards with neighbouring
+		// numbers.
 		s = int(bits.Reverse8(uint8(s)) >> 2)
 		name, best, chosen := strconv.Itoa(s), uint64(0), -1
 		for i, replica := range replicas {

@@ -31,7 +31,8 @@ func TestOfSpreads(t *testing.T) {
 		for i := range 10000 {
 			count[Of(fmt.Sprintf(format, i))]++
 		}
-		// The standard deviation is 12.4; the margin is five of them.
+		// The standard deviation of the number of runtimes in a shard is 12.4. The test allows a difference of five
+		// standard deviations from the mean, which is 156.
 		if least, most := slices.Min(count[:]), slices.Max(count[:]); least < 94 || most > 218 {
 			t.Errorf("names like %s: from %d to %d runtimes in a shard", format, least, most)
 		}
@@ -79,7 +80,7 @@ func TestAssignBalances(t *testing.T) {
 }
 
 // TestAssignMovesLittle checks that a new replica gets its share, and that few other shards move. TestAssignMovesLittle
-// checks the same after the end of a replica.
+// also checks that few other shards move after the end of a replica.
 func TestAssignMovesLittle(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2, 3, 4, 8, 16} {
@@ -98,8 +99,8 @@ func TestAssignMovesLittle(t *testing.T) {
 				}
 			}
 		}
-		// Rendezvous hashing alone moves 64/(n+1) shards to a new replica. Because of the maximum for one replica, some
-		// more shards move: on average 9 of 64 with 16 replicas.
+		// Rendezvous hashing alone moves 64/(n+1) shards to a new replica. Because Assign gives no replica more than
+		// maxShards, some more shards move: with 16 replicas, 9 of 64 shards on average.
 		if mean := float64(gained) / rounds; mean > float64(maxShards(n+1)) {
 			t.Errorf("the newcomer to %d gets %.1f shards on average", n, mean)
 		}

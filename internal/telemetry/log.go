@@ -49,11 +49,12 @@ func (e *explained) Unwrap() error { return e.error }
 // LimitLogs returns a handler that passes log records to the handler next, but at most perMinute records per minute
 // about the same runtime. All records of one minute may be passed in one burst. After records were suppressed, the next
 // passed record has their number in the attribute "suppressed". The attribute "runtime" of a record identifies the
-// runtime; without this attribute, the attribute "name" identifies the runtime. A record with an error of
-// [About.Explain] gets the attributes of this error. perMinute 0 means that there is no limit.
+// runtime; without this attribute, the attribute "name" identifies the runtime. If a record contains an error that was
+// returned by [About.Explain], the attributes in this error are added to the record. If perMinute is 0, the number of
+// records per minute is not limited.
 //
 // If several records about the same runtime have the same error, one of them is passed within repeatInterval. The next
-// record that is passed has the number of suppressed records in the attribute "repeated".
+// record with the same error that is passed contains the number of suppressed records in the attribute "repeated".
 func LimitLogs(next slog.Handler, perMinute int) slog.Handler {
 	l := &limit{suppressed: map[string]int{}, errors: map[problem]*passed{}}
 	if perMinute > 0 {
@@ -209,7 +210,8 @@ func (l *limit) takeError(p problem, now time.Time) (repeated int, pass bool) {
 	return repeated, true
 }
 
-// countRecord counts one record about a runtime. pass reports whether the limit allows the record to be passed on.
+// countRecord counts one record about a runtime. The result pass is true if the limit per minute allows the record to
+// be passed on.
 func (l *limit) countRecord(runtime string, now time.Time) (suppressed int, pass bool) {
 	pass = l.budget.Take(runtime, now) == 0
 	l.mu.Lock()

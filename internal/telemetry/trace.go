@@ -131,7 +131,8 @@ func endFunc(span trace.Span) End {
 	}
 }
 
-// Observe adds a value to the histogram o. If the trace in ctx is sampled, it becomes the exemplar of this value.
+// Observe adds a value to the histogram o. If the trace in ctx is sampled, Observe adds the ID of the trace to the
+// histogram as the exemplar of the value.
 func Observe(ctx context.Context, o prometheus.Observer, value float64) {
 	if in := trace.SpanContextFromContext(ctx); in.IsSampled() {
 		if e, can := o.(prometheus.ExemplarObserver); can {

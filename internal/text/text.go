@@ -54,10 +54,10 @@ func Fold(text string, limit int) string {
 	return Clip(text, limit)
 }
 
-// cut returns the beginning of a text, cut so that cleaning it leaves at most limit bytes. The result isCut is true if
-// the beginning is only a part of the text. A text is cut before it is cleaned, because the text may have any size, and
-// cleaning a text costs more than cutting it. The returned part may be longer than limit, because escape sequences are
-// longer than what is left of them.
+// cut shortens a text before its control characters and escape sequences are removed, because the text may have any
+// size, and the removal costs more than cutting. The result part is the beginning of the text. The result isCut is true
+// if the text is longer than part. The result part may be longer than limit, because the removal of escape sequences
+// makes the text shorter.
 func cut(text string, limit int) (part string, isCut bool) {
 	const mostPerByte = 16
 	if most := mostPerByte * limit; len(text) > most {
@@ -76,8 +76,8 @@ func isPlain(text string) bool {
 	return true
 }
 
-// escapes matches terminal escape sequences: CSI sequences such as colours, OSC sequences such as titles and links, and
-// sequences of two bytes.
+// escapes matches terminal escape sequences. A terminal escape sequence is a CSI sequence such as a colour, an OSC
+// sequence such as a title or a link, or a sequence of two bytes.
 var escapes = regexp.MustCompile(
 	"\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(\x07|\x1b\\\\)?|\x1b[ -~]?|\u009b[0-?]*[ -/]*[@-~]")
 

@@ -11,11 +11,11 @@
 // # How it works
 //
 // A tombstone is a ConfigMap with the labels v1beta2.LabelTombstone and v1beta2.LabelKymaName. The ConfigMap has the
-// tombstone as JSON, under the key [Key]. A tombstone lists references to objects in the order of their deletion. The
-// custom resource of each module is followed by the inventory of the module. At the end are the objects that Lifecycle
-// Manager itself has created in the runtime. If a tombstone is too large for one ConfigMap, it has several. Each of
-// these ConfigMaps can be read without the other ones. A tombstone has no owner reference, because it must remain after
-// its Kyma and the Manifests were deleted.
+// tombstone as JSON, under the key [Key]. A tombstone lists references to objects in the order of their deletion. In
+// this order, the inventory of each module comes after the custom resource of the module. At the end are the objects
+// that Lifecycle Manager itself has created in the runtime. A tombstone that is too large for one ConfigMap is stored
+// in several ConfigMaps. A person can read each ConfigMap of a large tombstone by itself. A tombstone has no owner
+// reference, because it must remain after its Kyma and the Manifests were deleted.
 //
 // # What it does not do
 //
@@ -46,7 +46,7 @@ type Tombstone struct {
 	// Kyma and UID are the name and the UID of the deleted Kyma.
 	Kyma string    `json:"kyma"`
 	UID  types.UID `json:"uid"`
-	// ClusterID is the UID of the Namespace kube-system in the runtime. If it is not known, ClusterID is "".
+	// ClusterID is the UID of the Namespace kube-system in the runtime. If this UID is not known, ClusterID is "".
 	ClusterID string `json:"clusterID,omitempty"`
 	// DeletedAt is the time at which the Kyma was deleted.
 	DeletedAt metav1.Time `json:"deletedAt"`
@@ -71,8 +71,8 @@ type Module struct {
 	// Resource is the module's own custom resource, which is deleted first. Resource is nil if the module has no custom
 	// resource, or if the custom resource belongs to the user.
 	Resource *v1beta2.Resource `json:"resource,omitempty"`
-	// Objects is the inventory of the module. The custom resources of CRDs in the inventory are deleted before the
-	// inventory.
+	// Objects is the inventory of the module. If the inventory contains CRDs, the custom resources of these CRDs are
+	// deleted before the objects in the inventory.
 	Objects []v1beta2.Resource `json:"objects,omitempty"`
 }
 
@@ -117,14 +117,16 @@ func (t *Tombstone) Count() int {
 const (
 	// bytesLimit is the maximum size of one ConfigMap. The API server accepts objects of at most 1 MiB.
 	bytesLimit = 900 << 10
-	// objectsLimit is the maximum number of objects in one piece of a module. Even with the longest names, this number
-	// of objects needs less than bytesLimit.
+	// objectsLimit is the maximum number of objects in one piece of a module. Even if all objects have names of the
+	// maximum length, 800 objects need less than bytesLimit bytes of JSON.
 	objectsLimit = 800
-	// messageLimit is the maximum size of the message in bytes. Every part of the tombstone contains the message.
+	// messageLimit is the maximum size of Tombstone.Message in bytes. If a tombstone is stored in several ConfigMaps,
+	// each of them contains the message.
 	messageLimit = 1 << 10
 )
 
-// ConfigMaps returns the ConfigMaps in which the tombstone is stored. If the tombstone is large, there are several.
+// ConfigMaps returns the ConfigMaps in which the tombstone is stored. A tombstone that is too large for one ConfigMap
+// is stored in several.
 func (t Tombstone) ConfigMaps(namespace string) ([]*corev1.ConfigMap, error) {
 	if len(t.Message) > messageLimit {
 		t.Message = strings.ToValidUTF8(t.Message[:messageLimit], "") + "…"

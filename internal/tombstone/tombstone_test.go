@@ -117,8 +117,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// example returns a tombstone with the given number of objects in each of its modules, whose names are as long as
-// possible.
+// example returns a tombstone with one module for each parameter. The parameter is the number of objects of the module;
+// the names of these objects are as long as possible.
 func example(objects ...int) Tombstone {
 	t := Tombstone{
 		Kyma: "k", UID: "u", Reason: "RuntimeUnreachable", Message: "it does not answer",

@@ -123,7 +123,8 @@ func JSONSource[T any](get func(ctx context.Context, query url.Values) (io.ReadC
 	}
 }
 
-// maxDecoderBytes is the number of bytes after which the decoder of a watch is replaced by a new one.
+// maxDecoderBytes is the number of bytes after which a new decoder is created for a watch, so that the buffer of the
+// old decoder can be freed.
 const maxDecoderBytes = 256 << 10
 
 // JSONWatch returns the Watch function of the Source that JSONSource returns.

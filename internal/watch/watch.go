@@ -55,11 +55,11 @@ type Options[T any] struct {
 
 	// PageSize is the maximum number of objects in one page of a list. Default 500.
 	PageSize int
-	// MaxPages and MaxObjects are the maximum numbers of pages and objects of one list. Default 2,000 pages and 200,000
-	// objects.
+	// MaxPages is the maximum number of pages of one list; the default is 2,000. MaxObjects is the maximum number of
+	// objects of one list; the default is 200,000.
 	MaxPages, MaxObjects int
-	// ListSlots, if not nil, limits the number of lists that are read concurrently. The limit is the capacity of this
-	// channel.
+	// ListSlots, if not nil, limits the number of lists that are read concurrently. The maximum number of concurrent
+	// lists is the capacity of the channel ListSlots.
 	ListSlots chan struct{}
 	// ListTimeout is the timeout of the request for one page. 0 means no timeout.
 	ListTimeout time.Duration
@@ -75,12 +75,13 @@ type Options[T any] struct {
 	HealthyAfter time.Duration
 	// Retry is a channel: when Run receives a value from it, Run ends the current delay.
 	Retry <-chan struct{}
-	// IsUnsent reports whether an error occurred before a request was sent. A failure without a request does not make
-	// the next delay longer.
+	// IsUnsent reports whether an error occurred before a request was sent. If an attempt fails before it has sent a
+	// request, the delay before the next attempt does not grow.
 	IsUnsent func(error) bool
 
-	// IsTooLarge reports whether an error means that the objects of a page together are too large for one answer. After
-	// such an error, Run requests smaller pages, down to one object. Nil means that no error has this meaning.
+	// IsTooLarge reports whether an error means that the objects of a page together are too large for one answer. If
+	// IsTooLarge returns true, Run requests smaller pages, down to one object. If IsTooLarge is nil, Run never requests
+	// smaller pages.
 	IsTooLarge func(error) bool
 
 	// Page is called with each page of a list. first is true for the first page of each list. first is also true when a

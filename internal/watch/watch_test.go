@@ -297,7 +297,8 @@ func TestRunStops(t *testing.T) {
 	}
 }
 
-// TestRunDelays checks the two cases in which a delay is shorter: a value on Retry, and failures that sent no request.
+// TestRunDelays checks the two cases in which Run waits for a shorter time before its next attempt: the channel Retry
+// receives a value, or the failed attempts have sent no request.
 func TestRunDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unsent := errors.New("unsent")

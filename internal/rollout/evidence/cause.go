@@ -22,11 +22,13 @@ type Cause int
 
 const (
 	// CauseUnclear means that the reason code does not show what has failed, and that the failure may end by itself. A
-	// failure of unclear cause counts as a failure of the version after the deadline of the runtime.
+	// failure of unclear cause counts as a failure of the version only if the failure still exists at the deadline of
+	// the runtime.
 	CauseUnclear Cause = iota
 	// CauseVersion means that the version has failed.
 	CauseVersion
-	// CauseRuntime means that the runtime cannot be used. The runtime counts as lost after its deadline.
+	// CauseRuntime means that the runtime cannot be used. If the runtime can still not be used at the deadline for its
+	// update, it counts as lost.
 	CauseRuntime
 	// CauseControlPlane means that the control plane or a registry has failed. A failure of the control plane holds the
 	// rollout, and no runtime counts as failed because of it.

@@ -15,8 +15,9 @@ func IsWell(s v1beta2.State) bool { return s == v1beta2.StateReady || s == v1bet
 // IsFailing reports whether a module does not work.
 func IsFailing(m *v1beta2.Manifest) bool { return m != nil && !IsWell(m.Status.State) }
 
-// IsBroken reports whether a module is not Ready for at least the deadline within which a runtime has to become Ready.
-// The update of a broken module is no evidence about the new version.
+// IsBroken reports whether a module has not been Ready for so long that an update would have missed its deadline. The
+// parameter deadline is the time that a runtime has for an update. The update of a broken module is no evidence about
+// the new version.
 func IsBroken(m *v1beta2.Manifest, deadline time.Duration, now time.Time) bool {
 	if m == nil || IsWell(m.Status.State) {
 		return false

@@ -22,9 +22,10 @@ func IsWorse(failedUpdated, updated, failedOther, other int) bool {
 	return fisher(failedUpdated, updated, failedOther, other) < significance
 }
 
-// fisher compares two groups of runtimes: a of n runtimes have failed in the first group, and b of m in the second
-// group. fisher returns the probability of at least a failures in the first group if the a+b failures are spread over
-// all runtimes by chance.
+// fisher compares the failures in two groups of runtimes with Fisher's exact test. The first group has n runtimes, and
+// the number of its failed runtimes is the parameter a. The second group has m runtimes, and the number of its failed
+// runtimes is the parameter b. If all failures were spread over both groups by chance, the first group would have at
+// least as many failures as it has with the probability that fisher returns.
 func fisher(a, n, b, m int) float64 {
 	failed := a + b
 	p := 0.0

@@ -10,8 +10,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestFisher compares the results with probabilities that were counted by hand: of all ways to distribute the failures
-// over both groups, the share of those with at least as many failures in the first group.
+// TestFisher compares the results of fisher with probabilities that were counted by hand. Each expected probability is
+// a fraction: the number of ways to distribute the failures that give the first group at least as many failures,
+// divided by the number of all ways.
 func TestFisher(t *testing.T) {
 	for _, c := range []struct {
 		a, n, b, m int

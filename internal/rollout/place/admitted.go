@@ -14,8 +14,9 @@ type Token string
 
 const tokenLength = 8
 
-// MaxAdmitted is the number of runtimes that may be admitted and not have begun yet. MaxAdmitted limits the size of the
-// status; it does not slow down a rollout, because a runtime begins within seconds after its admission.
+// MaxAdmitted is the maximum number of runtimes that are admitted but have not begun their update. MaxAdmitted limits
+// the size of the status of a rollout. MaxAdmitted does not slow down a rollout, because a runtime begins within
+// seconds after its admission.
 const MaxAdmitted = 800
 
 // identify returns the rank of a Kyma in a rollout, and its token.
@@ -36,7 +37,7 @@ func (a Admitted) Encode() string {
 	return all.String()
 }
 
-// Decode reads the result of Encode. Decode ignores text that is not a token.
+// Decode reads the result of Encode. Decode ignores the rest of a text that is too short for a token.
 func Decode(text string) Admitted {
 	all := Admitted{}
 	for i := 0; i+tokenLength <= len(text); i += tokenLength {

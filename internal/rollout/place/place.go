@@ -14,10 +14,12 @@
 //	2  else the first percent stage whose number of ranks is above the rank of the runtime
 //	3  else the last stage
 //
-// The rank is the first 16 bits of a hash of the lineage of the rollout and the name of the Kyma. So a runtime that
-// joins, leaves or gets another label changes the place of no other runtime.
+// The rank is the first 16 bits of a hash of the lineage of the rollout and the name of the Kyma. Because the rank of a
+// runtime depends on no other runtime, all places stay the same when another runtime joins, leaves or gets another
+// label.
 //
-// The runtimes that may begin are a set of tokens, 48 bits of the same hash each.
+// The status of a rollout contains a token for each runtime that may begin. The token of a runtime is the first 48 bits
+// of the same hash.
 //
 // # What it does not do
 //
@@ -68,7 +70,7 @@ func New(r *v1beta2.ModuleRollout) (*Places, error) {
 type Place struct {
 	// Stage is the position of the stage, from 0.
 	Stage int
-	// Rank is the rank of the runtime.
+	// Rank is the rank of the runtime, which determines its position in the order of updates within the stage.
 	Rank uint16
 	// Token identifies the runtime among those that are admitted.
 	Token Token

@@ -29,8 +29,8 @@ type Fleet struct {
 }
 
 // Runtime returns the facts about a runtime that a Kyma and its Manifest of the module contain. takesPart is false if
-// the runtime does not follow the channel, or if its module is removed or not managed. The caller must not change the
-// Kyma and the Manifest afterwards.
+// the runtime does not follow the channel, or if its module is removed or not managed. The result refers to the Kyma
+// and the Manifest, so the caller must not change them after the call.
 func (f *Fleet) Runtime(k *v1beta2.Kyma, m *v1beta2.Manifest) (r rollout.Runtime, takesPart bool) {
 	if k == nil || !f.follows(k, m) || !m.DeletionTimestamp.IsZero() || !k.DeletionTimestamp.IsZero() ||
 		m.IsUnmanaged() {
@@ -46,9 +46,9 @@ func (f *Fleet) Runtime(k *v1beta2.Kyma, m *v1beta2.Manifest) (r rollout.Runtime
 	return r, true
 }
 
-// follows reports whether a runtime follows the channel. The Manifest has the channel of the installed version. If the
-// last request was refused, follows reads the request in the Kyma instead, because the request may be for a pinned
-// version or for another channel.
+// follows reports whether a runtime follows the channel. Normally the channel in the Manifest decides, which is the
+// channel of the installed version. If the last request for the module was refused, the request in the Kyma decides,
+// because it may be for a pinned version or for another channel.
 func (f *Fleet) follows(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	if f.Channel == v1beta2.MandatoryChannel {
 		return m.IsMandatory()

@@ -13,11 +13,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 )
 
-// AssumedUpdate is the time that an update is assumed to take until the rollout has updated runtimes.
+// AssumedUpdate is the duration that a forecast assumes for one update as long as the rollout has not finished any
+// update.
 const AssumedUpdate = 2 * time.Minute
 
-// FarAway is a limit for the time until the next maintenance window of a runtime. A plan names a runtime as late if its
-// window opens after FarAway.
+// FarAway is the time from now after which the next maintenance window of a runtime counts as late. A plan lists
+// runtimes with a late window.
 const FarAway = 14 * 24 * time.Hour
 
 // horizon is the time that a forecast covers. A runtime that cannot begin within the horizon has no expected time.
@@ -48,8 +49,8 @@ type forecast struct {
 	*Plan
 	policy *v1beta2.RolloutPolicy // without its suspension; nil if there is none
 	now    time.Time
-	// The field opened has a list for each stage: the times from which its runtimes can begin, sorted. The field proven
-	// has a list for each stage: the times at which its runtimes are proven, sorted.
+	// The field opened has, for each stage, the sorted times from which the runtimes of the stage can begin their
+	// updates. The field proven has, for each stage, the sorted times at which the runtimes of the stage are proven.
 	opened, proven [][]time.Time
 }
 
@@ -181,9 +182,10 @@ func (f *forecast) findBegin(c *candidate, at time.Time) bool {
 	return c.opens.Sub(f.now) <= horizon
 }
 
-// KeepETA returns the expected end for the status after a new forecast. Each forecast differs a little from the former
-// one, and the status must not change without a reason. Therefore KeepETA returns the expected end of the former
-// forecast if the difference is small, and rounds the expected end of the new forecast otherwise.
+// KeepETA returns the expected end of a rollout for its status, after a new forecast was made. Because each forecast
+// differs a little from the former one, the unrounded time would change the status at every reconcile. If the former
+// and the new expected end differ only a little, KeepETA returns the former one. If they differ more, KeepETA returns
+// the new expected end, rounded up.
 func KeepETA(former, next, now time.Time) time.Time {
 	if next.IsZero() {
 		return next
@@ -224,7 +226,8 @@ func (q *queue) Pop() any {
 }
 
 // run computes when each waiting runtime of a stage begins, from the begin of the stage on. Each runtime that is being
-// updated has a slot. run returns the time at which the last runtime is proven, or zero if no runtime is left.
+// updated uses one slot. run returns the time at which the last runtime of the stage is expected to be proven. If all
+// runtimes are proven already, run returns the zero time.
 func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updating int) time.Time {
 	s, spec := &f.Stages[stage], &f.Rollout.Spec.Stages[stage].RolloutStage
 	slots, perMinute := s.Concurrency, int(spec.MaxStartsPerMinute)
@@ -298,8 +301,9 @@ func (f *forecast) nameLate(c *candidate, isKnown bool) {
 	f.Late = append(f.Late, late)
 }
 
-// nextStageBegin returns the time at which the stage after a stage can begin: after the quorum, the soak and gates with
-// a time, and with enough evidence.
+// nextStageBegin returns the time at which the stage after the given stage is expected to begin. The given stage must
+// have its quorum and the end of its soak, and the time of each of its gates with a time must have come. In addition,
+// enough runtimes of all former stages must be proven.
 func (f *forecast) nextStageBegin(stage int, begin time.Time) time.Time {
 	spec, status := &f.Rollout.Spec.Stages[stage].RolloutStage, f.Rollout.Status.Stage
 	isCurrent := stage == int(status.Index)
@@ -328,8 +332,9 @@ func (f *forecast) nextStageBegin(stage int, begin time.Time) time.Time {
 	return end
 }
 
-// quorum returns the time at which a stage has its quorum: enough of the runtimes that could begin so far are proven. A
-// stage in which no runtime can begin passes after a deadline; isProven is then false.
+// quorum returns the expected time at which a stage has its quorum. From this time on, enough of those runtimes of the
+// stage that have been able to begin are proven. If no runtime of the stage can begin, the stage passes after a
+// deadline, and the result isProven is false.
 func (f *forecast) quorum(stage int, begin time.Time) (at time.Time, isProven bool) {
 	opened, proven := f.opened[stage], f.proven[stage]
 	if f.Stages[stage].Runtimes == 0 {

@@ -16,8 +16,8 @@ import (
 )
 
 // windows is a policy in which runtimes of region sat have a window on Saturdays, and runtimes of region night have a
-// window each night. Runtimes of the region named none have no window. The windows begin after the constant time now,
-// which is a Sunday.
+// window each night. Runtimes of the region with the name "none" have no window. The windows begin after the constant
+// time now, which is a Sunday.
 func windows(t *testing.T) *channel.Policy {
 	t.Helper()
 	p, err := channel.ParsePolicy([]byte(`{"rules": [
@@ -70,7 +70,7 @@ func policyOf(change func(*v1beta2.RolloutPolicySpec)) *v1beta2.RolloutPolicy {
 	return p
 }
 
-// moveBy returns the rollout that a policy makes.
+// moveBy returns a rollout from 1.0.0 to 2.0.0 with the stages of the policy p.
 func moveBy(p *v1beta2.RolloutPolicy) *v1beta2.ModuleRollout {
 	return rollout.New(rollout.Move{Module: "mod", Channel: "regular", From: "1.0.0", To: "2.0.0", Policy: p})
 }
@@ -208,8 +208,9 @@ func TestKeepETA(t *testing.T) {
 	}
 }
 
-// TestForecastIsExecuted checks that each runtime begins at the forecast time if updates take as long as expected. The
-// test calls the coordinator's own function every half minute while a runtime is being updated.
+// TestForecastIsExecuted checks that each runtime begins at the forecast time if updates take as long as expected.
+// While runtimes are being updated, the test calls rollout.Advance every half minute, which is the function with which
+// the coordinator decides.
 func TestForecastIsExecuted(t *testing.T) {
 	const step = 30 * time.Second
 	for seed := range uint64(30) {

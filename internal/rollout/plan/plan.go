@@ -62,11 +62,11 @@ type Member struct {
 	Stage string
 	// HasBegun means that the runtime has the version, or that its update was ordered.
 	HasBegun bool
-	// Blocker is the blocker because of which the runtime could not begin now even if its stage had begun. nil means
-	// that the runtime has no blocker or has already begun.
+	// Blocker is the blocker that would keep the runtime from beginning its update now, even if its stage had begun.
+	// nil means that the runtime has no blocker or has already begun.
 	Blocker *channel.Blocker
-	// Begins is the time at which the runtime is expected to begin. Begins is zero if the update of the runtime has
-	// begun, or if the time is not known.
+	// Begins is the time at which the update of the runtime is expected to begin. Begins is zero if the update of the
+	// runtime has begun, or if the time is not known.
 	Begins time.Time
 }
 

@@ -74,7 +74,7 @@ func TestOf(t *testing.T) {
 	if begins := now.Add(AssumedUpdate + time.Hour); !half.Begins.Equal(begins) {
 		t.Errorf("half begins at %s, want %s", half.Begins, begins)
 	}
-	// In this test, two runtimes begin in a minute, 95 % of the runtimes have to be proven, and the stage is observed
+	// In this test, two runtimes begin per minute, 95 % of the runtimes have to be proven, and the stage is observed
 	// for an hour.
 	quorum := (half.Runtimes*95 + 99) / 100
 	if begins := half.Begins.Add(time.Duration((quorum-1)/2)*time.Minute + AssumedUpdate +

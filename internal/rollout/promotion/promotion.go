@@ -46,7 +46,7 @@ const countInterval = 10 * time.Minute
 type Inputs struct {
 	// Release is the release of the module, with the next status of its channels.
 	Release *v1beta2.ModuleReleaseMeta
-	// Policies are all RolloutPolicies.
+	// Policies are all RolloutPolicies in the namespace of the control plane.
 	Policies []v1beta2.RolloutPolicy
 	// To is the name of the channel that may get another version.
 	To string
@@ -55,8 +55,8 @@ type Inputs struct {
 	// Count counts the runtimes in a channel that have a version. Judge calls Count only if the promotion has no other
 	// blocker. nil means that the numbers in the status are used.
 	Count func(channel, version string) (v1beta2.PromotionEvidence, error)
-	// Owners returns the field managers that own the version of the channel, see Owners. Judge calls Owners only if the
-	// promotion has no other blocker, and its mode is Apply.
+	// Owners returns the field managers that own the version of the channel To, see the function Owners. Judge calls
+	// Owners only if the promotion has no other blocker, and its mode is Apply.
 	Owners func() ([]string, error)
 	// Now is the current time.
 	Now time.Time
@@ -66,10 +66,10 @@ type Inputs struct {
 type Result struct {
 	// Status is the next state of the promotion, or nil if the policy of the channel has no promotion.
 	Status *v1beta2.ChannelPromotion
-	// Promotion is the promotion of the policy, or nil if there is none.
+	// Promotion is the field spec.promotion of the policy of the channel, or nil if the policy promotes no version.
 	Promotion *v1beta2.RolloutPromotion
-	// Next is the time after which Judge has to be called again without a change. If Next is 0, Judge has to be called
-	// again only after a change.
+	// Next is the time after which Judge has to be called again even if nothing has changed. If Next is 0, Judge has to
+	// be called again only after a change.
 	Next time.Duration
 }
 
@@ -194,7 +194,8 @@ func (j *judge) after(d time.Duration) {
 	}
 }
 
-// result completes the next state of the promotion.
+// result writes the given state and the collected blockers to the next status of the promotion, and returns the Result
+// of Judge.
 func (j *judge) result(was *v1beta2.ChannelPromotion, state v1beta2.PromotionState,
 	p *v1beta2.RolloutPromotion) Result {
 	j.next.State, j.next.Blockers, j.next.Since = state, j.blockers, metav1.NewTime(j.Now)
@@ -207,7 +208,7 @@ func (j *judge) result(was *v1beta2.ChannelPromotion, state v1beta2.PromotionSta
 	return Result{Status: j.next, Promotion: p, Next: j.wait}
 }
 
-// hold checks whether a person holds the promotion: row 4.
+// hold checks whether a person holds the promotion: row 4 of the table of Judge.
 func (j *judge) hold(to *v1beta2.ChannelStatus, was *v1beta2.ChannelPromotion) {
 	if was != nil && len(to.History) > 0 {
 		last := to.History[len(to.History)-1]
@@ -235,7 +236,8 @@ func (j *judge) hold(to *v1beta2.ChannelStatus, was *v1beta2.ChannelPromotion) {
 	}
 }
 
-// circle checks whether promotions lead from the channel back to it: row 3.
+// circle checks whether a chain of promotions starts at the channel and leads back to the same channel: row 3 of the
+// table of Judge.
 func (j *judge) circle() {
 	path := []string{j.To}
 	for at := j.To; len(path) <= 32; {
@@ -255,7 +257,7 @@ func (j *judge) circle() {
 	}
 }
 
-// version checks the channels and the version: rows 5 to 7.
+// version checks the channels and the version: rows 5 to 7 of the table of Judge.
 func (j *judge) version(from, to *v1beta2.ChannelStatus, inSpec string, p *v1beta2.RolloutPromotion) {
 	moves := func(s *v1beta2.ChannelStatus, spec string) bool {
 		return s.Rollout != "" || s.Target != spec && s.TakenBack != spec || s.Version != s.Target
@@ -292,7 +294,7 @@ func (j *judge) version(from, to *v1beta2.ChannelStatus, inSpec string, p *v1bet
 	}
 }
 
-// freeze checks whether a rollout could begin: row 8.
+// freeze checks whether the policy allows a rollout of the channel to begin now: row 8 of the table of Judge.
 func (j *judge) freeze(policy *v1beta2.RolloutPolicy) {
 	held, change := rollout.HoldOf(policy, &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{
 		Namespace: j.Release.Namespace}}, j.Now)
@@ -363,9 +365,10 @@ func (j *judge) owners() {
 
 // Order has what a person has ordered for the promotion into a channel: a hold, or the release of a hold.
 type Order struct {
-	// Hold is the reason for a hold, "" if nobody holds it.
+	// Hold is the reason why a person holds the promotion, or "" if no person holds it.
 	Hold string
-	// Released is the revision of the last move of the channel whose hold a person has released.
+	// Released is a revision of the channel: the number of the last move that held the promotion until a person
+	// released the hold.
 	Released int64
 }
 
@@ -378,8 +381,8 @@ func (o Order) Line(channel string) string {
 }
 
 // OrderOf returns what a person has ordered for the promotion into a channel: to hold it, or to release a hold. OrderOf
-// reads the line of the channel in an annotation of the release. If the line cannot be read, OrderOf returns an error,
-// and no version is promoted.
+// reads the annotation v1beta2.AnnotationPromotion of the release, which has one line of text for each channel. If the
+// line of the channel cannot be read, OrderOf returns an error, and no version is promoted to the channel.
 func OrderOf(release *v1beta2.ModuleReleaseMeta, channel string) (Order, error) {
 	for line := range strings.Lines(release.Annotations[v1beta2.AnnotationPromotion]) {
 		line = strings.TrimSpace(line)

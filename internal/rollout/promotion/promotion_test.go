@@ -23,7 +23,8 @@ func owned(manager, channel string) metav1.ManagedFieldsEntry {
 		`{"f:spec":{"f:channels":{"k:{\"channel\":\"` + channel + `\"}":{".":{},"f:version":{}}}}}`)}
 }
 
-// shop returns inputs in which version 2.0.0 of channel fast may be promoted to regular.
+// shop returns inputs of Judge in which nothing blocks the promotion of version 2.0.0 from the channel fast to the
+// channel regular.
 func shop() Inputs {
 	r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod", Namespace: "kcp-system",
 		ManagedFields: []metav1.ManagedFieldsEntry{owned("klm", "regular"), owned("argocd", "fast")}},
@@ -239,8 +240,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestMissing checks when a promotion to a channel that does not exist is reported: the policy must apply to the
-// module, and the channel that the promotion starts from must have a version.
+// TestMissing checks that a promotion to a missing channel is reported only if the policy applies to the module and the
+// source channel of the promotion has a version.
 func TestMissing(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string

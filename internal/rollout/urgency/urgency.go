@@ -8,8 +8,9 @@
 //
 // # How it works
 //
-// The annotation v1beta2.AnnotationUrgency of a ModuleReleaseMeta has a line for each channel. A line is valid for one
-// move to the version that it names: the coordinator records the line that it has used.
+// The annotation v1beta2.AnnotationUrgency of a ModuleReleaseMeta has one line of text for each channel. A line
+// declares one move of its channel to one version urgent. The coordinator records each line that it has used, so that
+// the line is not valid for a second move.
 //
 // # What it does not do
 //
@@ -106,9 +107,9 @@ func LineOf(release *v1beta2.ModuleReleaseMeta, channel, version string) string 
 	return ""
 }
 
-// Of returns the urgency that a release declares for the move of a channel to a version. A line is valid for one move:
-// a line that was used before does not apply to another move to the same version. A line that cannot be read is an
-// error; then no runtime may be admitted.
+// Of returns the urgency that a release declares for the move of a channel to a version. A line of the annotation is
+// valid for one move, so a line that was used before does not apply to another move to the same version. If a line of
+// the annotation cannot be read, Of returns an error, and the caller must not admit a runtime.
 func Of(release *v1beta2.ModuleReleaseMeta, channel, version string) (Urgency, error) {
 	line := LineOf(release, channel, version)
 	if s := release.ChannelStatus(channel); line == "" || s != nil && s.UsedUrgency == line {
@@ -138,8 +139,9 @@ func Of(release *v1beta2.ModuleReleaseMeta, channel, version string) (Urgency, e
 }
 
 // Shorten changes a stage of an urgent rollout: an emergency has no soak and no gates, and a hotfix has the shorter
-// soak of the policy. Shorten returns false if the rollout has to leave out the whole stage: the policy may list the
-// stages of a hotfix. Limits and evidence are never left out.
+// soak of the policy. A policy may list the stages that a hotfix has. If the stage s is not in this list, Shorten
+// returns false, and the caller leaves out the whole stage. Shorten does not change the limits and the required
+// evidence of the stage.
 func Shorten(s *v1beta2.RolloutStage, is v1beta2.RolloutUrgency, hotfix *v1beta2.RolloutHotfix) bool {
 	switch {
 	case is == v1beta2.UrgencyEmergency:

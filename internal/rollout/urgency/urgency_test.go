@@ -68,7 +68,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestSetLine checks that each channel has at most one line.
+// TestSetLine checks that SetLine leaves at most one line for each channel in the annotation.
 func TestSetLine(t *testing.T) {
 	hotfix := Urgency{Is: v1beta2.UrgencyHotfix, Reason: "y"}
 	value := SetLine("fast 1.0.0 Hotfix: a\nregular 1.0.0 Hotfix: b\n", "regular", hotfix.Line("regular", "2.0.0"))

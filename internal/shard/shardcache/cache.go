@@ -50,7 +50,7 @@ type CacheOptions struct {
 	NewShardCache func(n int) (cache.Cache, error)
 	// NewShardClient makes a client that reads from the cache of one shard.
 	NewShardClient func(cache.Cache) (client.Client, error)
-	// ShardedKinds are the kinds that are divided into shards. Each element is an empty object of such a kind.
+	// ShardedKinds are the kinds that are divided into shards. Each element is an empty object of a sharded kind.
 	ShardedKinds []client.Object
 	// ReplayedKinds are kinds in Base whose handlers have to handle some objects again when a shard is opened or
 	// closed. The replayed objects are those whose label v1beta2.LabelKymaName names a Kyma of this shard.
@@ -60,12 +60,12 @@ type CacheOptions struct {
 // Cache is the cache of a controller-runtime manager that uses a Keeper. For each shard, a Cache contains one small
 // cache of the sharded kinds. The small cache is started when the shard is opened, and stopped when the shard is
 // closed. Handlers receive all objects of a shard as added when the shard is opened, and as deleted when the shard is
-// closed. A reconcile reads from the cache of its own shard. All other callers read from the caches of all open shards.
-// Controllers need no change for sharding.
+// closed. A reconcile reads from the cache of its own shard. A caller outside of a reconcile reads from the caches of
+// all open shards. Controllers need no change for sharding.
 //
-// Each shard costs one watch and one informer for each kind. One cache for all shards of the replica would need less
-// memory. However, that cache would have to be filled again with all runtimes whenever one shard moves to another
-// replica.
+// Each shard costs one watch and one informer for each kind. A single cache for all shards of the replica would need
+// less memory than one cache for each shard. However, the single cache would have to be filled again with all runtimes
+// whenever one shard moves to another replica.
 type Cache struct {
 	CacheOptions
 
@@ -126,9 +126,9 @@ func (c *Cache) informerOf(o runtime.Object) (*informer, error) {
 	return c.sharded[gvk], nil
 }
 
-// cachesFor returns the caches from which a read with the given context reads. For the context of a reconcile, own is
-// the cache of the shard of that reconcile. For any other context, own is nil, and all contains the caches of all open
-// shards.
+// cachesFor returns the caches from which a read with the given context reads. If ctx is the context of a reconcile,
+// the result own is the cache of the shard of this reconcile. If ctx is not the context of a reconcile, the result own
+// is nil, and the result all contains the caches of all open shards.
 func (c *Cache) cachesFor(ctx context.Context) (own *shardCache, all []*shardCache, err error) {
 	n := shard.OfReconcile(ctx)
 	c.mu.RLock()
@@ -322,8 +322,9 @@ func (c *Cache) Opened(n int) {
 	c.replay(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
 }
 
-// Close removes the cache of a shard, so that reads no longer find the objects of the shard. After the removal, Close
-// reports these objects to all handlers as deleted. Options.Close describes when Close is called.
+// Close removes the cache of a shard, so that reads no longer find the objects of the shard. After the removal of the
+// cache, Close reports the objects of the shard to all handlers as deleted. The field shard.Options.Close describes
+// when a Keeper calls Close.
 func (c *Cache) Close(n int) {
 	c.mu.Lock()
 	p := c.shardCaches[n]
@@ -364,8 +365,8 @@ func (c *Cache) handlers(kind *informer) []toolscache.ResourceEventHandler {
 	return all
 }
 
-// replay calls notify for each handler of each replayed kind, with each object of that kind that belongs to a Kyma of
-// the shard.
+// replay finds the objects of the replayed kinds that belong to a Kyma of the shard. For each of these objects, replay
+// calls the function notify with every handler of the kind.
 func (c *Cache) replay(ctx context.Context, n int, notify func(toolscache.ResourceEventHandler, runtime.Object)) {
 	for _, kind := range c.replayed {
 		all := c.handlers(kind)

@@ -32,7 +32,7 @@ type handler struct {
 	options toolscache.HandlerOptions
 }
 
-// closedChannel is a channel that was closed at once.
+// closedChannel is a channel that is closed from the beginning.
 var closedChannel = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -132,8 +132,8 @@ func (i *informer) objects(ctx context.Context, from client.Reader) []runtime.Ob
 	return items
 }
 
-// replayedInformer is the informer of a kind of Base. When a shard is opened or closed, the handlers of a
-// replayedInformer receive some objects again.
+// replayedInformer is the informer of a kind in CacheOptions.ReplayedKinds, whose objects are in the cache Base. When a
+// shard is opened or closed, the handlers of a replayedInformer receive some objects again.
 type replayedInformer struct {
 	cache.Informer
 	informer *informer

@@ -67,7 +67,8 @@ type Labeler struct {
 	queue workqueue.TypedRateLimitingInterface[labelTask]
 }
 
-// labelTask is an object that needs a label. The zero value means all objects that belong to no shard.
+// labelTask is an object that needs a shard label. The zero value of labelTask means all objects that belong to no
+// shard.
 type labelTask struct {
 	kind  string // v1beta2.KindKyma or KindManifest
 	key   types.NamespacedName
@@ -79,8 +80,8 @@ type labelTask struct {
 // kymaIndex is the name of the index that finds Manifests by the name of their Kyma.
 const kymaIndex = "shard.kyma"
 
-// labelWorkers is the number of objects that are labelled concurrently. Many objects need a label only once: when
-// sharding is enabled for the first time.
+// labelWorkers is the number of objects that are labelled concurrently. Only when sharding is enabled for the first
+// time, many objects need a label at the same time.
 const labelWorkers = 8
 
 // NewLabeler checks the options and adds handlers to the caches. NewLabeler sends no request.
@@ -132,7 +133,7 @@ func metadataOf(kind string) *metav1.PartialObjectMetadata {
 // NeedLeaderElection returns false: a Labeler runs on all replicas.
 func (l *Labeler) NeedLeaderElection() bool { return false }
 
-// Start labels objects until ctx ends.
+// Start writes the missing and wrong shard labels of Kymas and Manifests until ctx ends.
 func (l *Labeler) Start(ctx context.Context) error {
 	var working sync.WaitGroup
 	for range labelWorkers {
@@ -257,7 +258,8 @@ func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
 	}
 	o := metadataOf(u.kind)
 	o.Namespace, o.Name = u.key.Namespace, u.key.Name
-	// The handler receives the object that has replaced this one.
+	// The errors NotFound and Conflict are ignored. If another object has replaced this one, the event handler receives
+	// the new object.
 	if err := l.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, body),
 		client.FieldOwner(v1beta2.FieldOwner)); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("labelling %s %s: %w", u.kind, u.key.Name, err)
