@@ -18,8 +18,8 @@ import (
 // apiFolder is the folder of the package that lists every reason and event.
 const apiFolder = "api/v1beta2"
 
-// code is a reason or an event: the value of type string that users see, with the places where the source produces and
-// declares it.
+// code describes a reason or an event: whether a documented constant has its value, and where the source code produces
+// and declares this value.
 type code struct {
 	documented bool     // a constant Reason… or Event… of package v1beta2 has the value
 	uses       []string // places in the source that produce the value
@@ -27,7 +27,8 @@ type code struct {
 }
 
 // codes returns every reason and event by its kind and value, such as "Reason Applying". A use of a constant is a place
-// that produces its value. Comparisons, cases and keys of maps only read the value and do not count.
+// that produces its value. Comparisons, cases of a switch and keys of maps only read the value, so they do not count as
+// producing it.
 //
 // The list of all values is in package v1beta2. A library that must not import that package has its own constants, in a
 // block whose comment begins with "Reasons of an Error".
@@ -127,8 +128,9 @@ func declaredCodes(f *ast.File, folder string) map[string]string {
 	return found
 }
 
-// produced calls the function in the parameter use for each constant that a file uses, except in comparisons, cases,
-// keys of maps, and declarations. The function gets the folder and the name of the constant.
+// produced calls use for each constant that a file produces: constants in comparisons, in cases of a switch, as keys of
+// maps, and in declarations are left out. The arguments of use are the folder and the name of the constant, as one
+// name, and its position.
 func produced(f *ast.File, folder string, use func(name string, pos token.Pos)) {
 	const module = "github.com/kyma-fleet/lifecycle-manager/"
 	folders := map[string]string{} // by the name of the import
@@ -219,7 +221,7 @@ func TestReasonsAreConstants(t *testing.T) {
 	fields := []string{"Code", "Reason", "reason", "code"}
 	literal := func(f goFile, e ast.Expr) {
 		lit, is := e.(*ast.BasicLit)
-		// Words in lower case are labels of metrics, not reasons.
+		// A literal in lower case is a label of a metric, not a reason.
 		if is && lit.Kind == token.STRING && len(lit.Value) > 2 && unicode.IsUpper(rune(lit.Value[1])) {
 			t.Errorf("%s: reason %s is a literal: use a constant of %s", f.positions.Position(e.Pos()), lit.Value,
 				apiFolder)

@@ -110,8 +110,8 @@ func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
 	}
 }
 
-// TestReasonsHaveInstructions checks that each reason has a meaning and an instruction, and that no line break of its
-// comment is within a name, such as the key of an annotation.
+// TestReasonsHaveInstructions checks that the comment of each reason has a meaning and an instruction. The comment must
+// not break a name with a hyphen, such as the key of an annotation, over two lines.
 func TestReasonsHaveInstructions(t *testing.T) {
 	broken := regexp.MustCompile(`[a-z]- [a-z]`)
 	sections, err := constants(apiFile(root, "reasons.go"))

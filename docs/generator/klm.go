@@ -30,7 +30,7 @@ func klmPage(string) (string, error) {
 	return b.String(), nil
 }
 
-// collectVerbs appends all commands that have no subcommands to all, sorted by name. The reference shows the
+// collectVerbs appends every command without subcommands to the slice all, sorted by name. The reference shows the
 // subcommands of klm completion (one for each shell) as the values of an argument.
 func collectVerbs(c *cobra.Command, all *[]*cobra.Command) {
 	for _, sub := range c.Commands() {

@@ -52,15 +52,15 @@ To find the cause of a problem, begin with [troubleshooting.md](../guide/trouble
 	return b.String(), nil
 }
 
-// splitRemedy splits the comment of a reason. The first sentence of the comment is the meaning of the reason, and the
-// other sentences say what to do.
+// splitRemedy splits the comment of a reason into its meaning (the first sentence) and its remedy (the other sentences,
+// which say what to do).
 func splitRemedy(doc string) (means, do string) {
 	means, do, _ = strings.Cut(doc, ". ")
 	return means, do
 }
 
-// remedies returns a Go file with the remedy of each reason of a blocker. The command klm why prints this remedy if a
-// message has none.
+// remedies returns a Go file with the remedy of each reason of a blocker. If the message of a blocker contains no
+// remedy, klm why prints the remedy from this file.
 func remedies(root string) (string, error) {
 	sections, err := constants(apiFile(root, "reasons.go"))
 	if err != nil {
@@ -103,7 +103,7 @@ func conditionsPage(root string) (string, error) {
 	return b.String(), nil
 }
 
-// writeTable writes a table of the entries in a section whose names begin with prefix.
+// writeTable writes a table with those entries of a section that have a name with the given prefix.
 func writeTable(b *strings.Builder, s section, prefix, column string) {
 	first := true
 	for _, e := range s.entries {

@@ -75,8 +75,8 @@ func TestWarningTime(t *testing.T) {
 	}
 }
 
-// rule returns a rule of a review; the text has its parts, separated by spaces, and the elements of each part are
-// separated by commas.
+// rule parses a rule of a SelfSubjectRulesReview: in text, spaces separate the parts of the rule, and commas separate
+// the elements of a part.
 func rule(text string) authorizationv1.ResourceRule {
 	parts := strings.Split(text, " ")
 	r := authorizationv1.ResourceRule{Verbs: strings.Split(parts[0], ","), APIGroups: strings.Split(parts[1], ","),

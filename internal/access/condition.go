@@ -18,17 +18,19 @@ type Finding struct {
 	// Lifetime is the time in which the credential is valid.
 	Lifetime Lifetime
 	// Had are all rights that the credential has had since the connection was opened, and Has are the rights that it
-	// has now. Had and Has are unknown if the rights were not reviewed.
+	// has now. If the rights of the credential were not reviewed, Had and Has are the zero value of Rights, which means
+	// unknown.
 	Had, Has Rights
-	// IsFirst is true if this is the first connection to the runtime in this process. In this case, rights may have
-	// been lost before this process started.
+	// IsFirst is true if this is the first connection to the runtime in this process. On the first connection, the
+	// credential may have lost rights before this process started, without a trace in Had.
 	IsFirst bool
 	// Resources are the resources that the manager needs rights for.
 	Resources []schema.GroupResource
 }
 
 // Condition returns the condition ConditionCredentialHealthy for a finding, without generation and time, or nil if
-// nothing is wrong. saved is the condition in the status, or nil. The first row that matches decides the condition:
+// nothing is wrong. saved is the condition in the status, or nil. The first row of this table that matches the finding
+// decides the condition:
 //
 //	1  the credential has lost rights that are needed            RightsReduced
 //	2  the saved condition has reason RightsReduced, the

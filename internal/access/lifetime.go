@@ -11,9 +11,9 @@
 //
 // # How it works
 //
-// A client certificate and a token of a ServiceAccount contain their expiry and the name of their account, so neither
-// needs a request. The rights are the answer of the API server to one SelfSubjectRulesReview. The rights are stored as
-// one text, which runtimes with the same rights share.
+// A client certificate and a token of a ServiceAccount contain their expiry and the name of their account, so the
+// package needs no request to read them. The rights are the answer of the API server to one SelfSubjectRulesReview. The
+// rights are stored as one text, which runtimes with the same rights share.
 //
 // Every function is pure.
 //
@@ -21,8 +21,8 @@
 //
 // The package sends no request, and does not decide when the rights are reviewed: package runtimes decides that. The
 // package verifies neither certificates nor tokens. The package does not know rights for single objects, and rights in
-// another namespace than that of the review. If such a right is lost, this is detected when a request that needs the
-// right fails.
+// another namespace than that of the review. The loss of a right that the package does not know is detected when a
+// request that needs the right fails.
 package access
 
 import (
@@ -36,8 +36,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// maxWarningPeriod is the longest time between the warning that a credential expires and its expiry. If a tenth of the
-// lifetime is shorter, users are warned when a tenth of the lifetime is left.
+// maxWarningPeriod is the longest time between the warning that a credential expires and its expiry. Users are warned
+// when a tenth of the credential's lifetime is left, but not earlier than maxWarningPeriod before its end.
 const maxWarningPeriod = 7 * 24 * time.Hour
 
 // Lifetime is the time in which a credential is valid. A time that is zero means that it is not known, or that the
@@ -67,8 +67,8 @@ func LifetimeOf(cfg *rest.Config) (life Lifetime) {
 	return life
 }
 
-// WarningTime returns the time from which users are warned that a credential expires. The result is zero if the
-// lifetime is not known.
+// WarningTime returns the time from which users are warned that a credential expires. If the lifetime of the credential
+// is not known, WarningTime returns the zero time.
 func (l Lifetime) WarningTime() time.Time {
 	if l.Begins.IsZero() || !l.Begins.Before(l.Ends) {
 		return time.Time{}
@@ -76,8 +76,8 @@ func (l Lifetime) WarningTime() time.Time {
 	return l.Ends.Add(-min(maxWarningPeriod, l.Ends.Sub(l.Begins)/10))
 }
 
-// ServiceAccountOf returns the ServiceAccount to which the token in a kubeconfig belongs. The names are empty if the
-// kubeconfig has no such token.
+// ServiceAccountOf returns the ServiceAccount to which the token in a kubeconfig belongs. If the kubeconfig has no
+// token of a ServiceAccount, the results namespace and name are empty.
 func ServiceAccountOf(cfg *rest.Config) (namespace, name string) {
 	parts := strings.Split(claimsOf(cfg).Subject, ":")
 	if len(parts) != 4 || parts[0] != "system" || parts[1] != "serviceaccount" {

@@ -29,8 +29,8 @@ var neededVerbs = []string{"create", "delete", "get", "list", "patch"}
 // the resource.
 var watchVerbs = []string{"list", "watch"}
 
-// Rights are the rights of a credential in one cluster. The zero value means that the rights are not known. Equal
-// rights are equal in a comparison with ==.
+// Rights are the rights of a credential in one cluster. The zero value means that the rights are not known. Two values
+// of Rights are equal (==) if they have the same rules.
 type Rights struct {
 	// Each line of rules has verbs, API groups and resources, separated by spaces; the elements of each are separated
 	// by commas.
@@ -98,7 +98,7 @@ func Union(former, latter Rights) Rights {
 	return rightsOf(both)
 }
 
-// allows reports whether the rights, which must be known, include a verb for all objects of a resource.
+// allows reports whether the rights include a verb for all objects of a resource. The rights must be known.
 func (r Rights) allows(verb string, of schema.GroupResource) bool {
 	return slices.ContainsFunc(r.lines(), func(line string) bool {
 		parts := strings.Split(line, " ")
@@ -123,9 +123,9 @@ func (r Rights) MayWatch(of schema.GroupResource) bool {
 	return r.IsKnown() && !slices.ContainsFunc(watchVerbs, func(verb string) bool { return !r.allows(verb, of) })
 }
 
-// Lost returns texts about the rights for the given resources that were lost: the parameter before includes these
-// rights, and the parameter now does not. If one of the parameters before and now is not known, the result is empty.
-// The result is sorted and has a limited number of texts.
+// Lost returns messages about the lost rights for the given resources: the rights that are in the parameter before and
+// not in the parameter now. If the rights in one of these two parameters are not known, Lost returns nothing. The
+// messages are sorted, and their number is limited.
 func Lost(before, now Rights, resources []schema.GroupResource) []string {
 	if before == now || !before.IsKnown() || !now.IsKnown() {
 		return nil

@@ -19,13 +19,13 @@ import (
 
 const (
 	admitPath = "/validate/"
-	// maxReviewBytes is the maximum size of an admission review. A review contains an object twice: before and after
-	// the change. Each of the two copies of the object in a review can be as large as the API server allows.
+	// maxReviewBytes is the maximum size of an admission review. An AdmissionReview contains the object before and
+	// after the change; each of these copies can be as large as the API server allows.
 	maxReviewBytes = 8 << 20
-	// The API server calls the webhook before it stores the change. An event that is sent at once would arrive before
-	// the API server has stored the change. Therefore events are delayed by admitDelay. If other webhooks delay the
-	// change by more than admitDelay, the event still arrives too early. Therefore each event is sent a second time
-	// after admitRepeat.
+	// The API server calls the webhook of the agent before it stores the change of an object. If the agent sent the
+	// event at once, the manager might read the object before the change is stored. Therefore the agent sends the event
+	// after admitDelay. If other webhooks delay the change for longer, this event is too early, so the agent sends it
+	// again after admitRepeat.
 	admitDelay, admitRepeat = 200 * time.Millisecond, 3 * time.Second
 )
 

@@ -40,7 +40,8 @@ func called(operation, subresource, before, after string, more ...string) string
 	return `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":` + r + `}}`
 }
 
-// TestAdmission compares the webhook with recorded answers and requests of the Kyma project's agent.
+// TestAdmission checks that the webhook sends the same answers and the same requests to the control plane as the Kyma
+// project's agent, from which they were recorded.
 func TestAdmission(t *testing.T) {
 	const (
 		kymaEvent = `{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"}`

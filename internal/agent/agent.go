@@ -10,9 +10,9 @@
 // # How it works
 //
 // The watch list is in a ConfigMap of the runtime. The agent watches this ConfigMap (watchlist.go). For each resource
-// on the watch list, the agent opens one metadata watch (plan.go, streams.go, stream.go). The agent stores a small
-// record of each object (record.go). With these records, the agent detects after an interruption which objects have
-// changed. The agent reports the start of a watch in one event, instead of one event for each object.
+// on the watch list, the agent opens one metadata watch (plan.go, streams.go, stream.go). The agent keeps a small
+// record of each object (record.go), to detect which objects have changed while a watch was interrupted. The agent
+// reports the start of a watch in one event, instead of one event for each object.
 //
 // Package outbox delivers the events. Heartbeats (heartbeat.go) contain the number of sent events, so that the control
 // plane can detect missing events. Heartbeats also contain the reasons why resources cannot be watched.
@@ -59,8 +59,8 @@ type Options struct {
 	Config *rest.Config
 	// Watchlist names the ConfigMap with the watch list. By default, Watchlist is kyma-system/skr-webhook-watches.
 	Watchlist types.NamespacedName
-	// Secret is the name of the Secret with the certificate files. The agent watches only whether this Secret exists.
-	// By default, Secret is kyma-system/skr-webhook-tls.
+	// Secret is the name of the Secret with the certificate files. The agent watches only whether this Secret exists,
+	// and does not read it. By default, Secret is kyma-system/skr-webhook-tls.
 	Secret types.NamespacedName
 	// Address is the host:port of the listener. The certificate of the listener must be valid for that host.
 	Address string
@@ -265,10 +265,10 @@ func (a *Agent) triggerHeartbeat() {
 	}
 }
 
-// heartbeatInterval returns the time between two heartbeats: the interval of the watch list, or a longer interval that
-// the listener requested. As long as the queue has events that are undelivered or that may have to be delivered again,
-// heartbeatInterval returns the interval of the watch list. With this short interval, the agent soon detects that a new
-// process of the listener has replaced the former process.
+// heartbeatInterval returns the time between two heartbeats: the interval in the agent's watch list, or a longer
+// interval that the listener has requested. While the queue has events that are undelivered or may have to be delivered
+// again, the interval in the watch list applies: with frequent heartbeats, the agent soon detects a new process of the
+// listener.
 func (a *Agent) heartbeatInterval() time.Duration {
 	usual := protocol.DefaultHeartbeatInterval
 	if list := a.watchlist.Load(); list != nil {

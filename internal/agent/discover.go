@@ -22,8 +22,8 @@ type served struct {
 	hasStatus bool
 }
 
-// discovery requests from the API server which kinds it serves. The answers are cached for cacheTTL, because all
-// streams need them at the same time.
+// discovery requests from the API server which kinds it serves. The answers are cached for cacheTTL, so that streams
+// share requests.
 type discovery struct {
 	client rest.Interface
 
@@ -65,8 +65,7 @@ func (d *discovery) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// find returns the version and the kind under which a resource is served. If the resource is not served, the error is
-// NotFound.
+// find returns the version and the kind under which a resource is served, or else a NotFound error.
 func (d *discovery) find(ctx context.Context, q query) (served, error) {
 	versions, err := d.versions(ctx, q.group)
 	if err != nil {
@@ -92,7 +91,7 @@ func (d *discovery) find(ctx context.Context, q query) (served, error) {
 	return served{}, apierrors.NewNotFound(schema.GroupResource{Group: q.group, Resource: q.resource}, "")
 }
 
-// versions returns the versions of an API group. The preferred version is the first one.
+// versions returns the versions of an API group, beginning with the preferred version.
 func (d *discovery) versions(ctx context.Context, group string) ([]string, error) {
 	if group == "" {
 		return []string{"v1"}, nil
@@ -113,8 +112,7 @@ func (d *discovery) versions(ctx context.Context, group string) ([]string, error
 	return all, nil
 }
 
-// findKind returns the kind of a resource in one version. If this version does not have the resource, the kind is
-// empty.
+// findKind returns the kind of a resource in one version. The kind is empty if the version has no such resource.
 func (d *discovery) findKind(ctx context.Context, version schema.GroupVersion, resource string) (
 	kind string, hasStatus bool, err error) {
 	path := "/apis/" + version.String()

@@ -129,7 +129,7 @@ type problems struct {
 	all map[string]string // guarded by mu
 }
 
-// set stores the problem that has the given key. If the text is "", there is no problem with the key any more.
+// set stores the text of the problem with the given key. An empty text removes the problem.
 func (p *problems) set(key, text string) {
 	p.mu.Lock()
 	changed := p.all[key] != text

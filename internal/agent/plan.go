@@ -37,7 +37,7 @@ type plan struct {
 	targets []target
 }
 
-// hasSameWatch reports whether the plans p and q need the same watch. The targets of the two plans may differ.
+// hasSameWatch reports whether the plans p and q need the same watch. The targets of p and q may differ.
 func (p plan) hasSameWatch(q plan) bool {
 	return p.query == q.query && slices.Equal(p.filters, q.filters)
 }
@@ -110,7 +110,8 @@ func widestQuery(scopes []scope) (namespace, name, selector string) {
 
 // selectorOfAny returns a label selector that matches every object that at least one of the selectors matches. Label
 // selectors have no "or" between labels, so the result may match a few more objects. selectorOfAny combines only labels
-// that every selector requires. For each such label, the result allows the values of all selectors.
+// that every selector requires. The combined selector allows each value of such a label that any of the selectors
+// allows.
 func selectorOfAny(scopes []scope) string {
 	var wanted map[string]map[string]bool // required values by label; nil means any value
 	for n, s := range scopes {

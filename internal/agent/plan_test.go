@@ -204,8 +204,9 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestMatchMany tests more filters than a bit mask of 64 bits has. Filter 63 and all filters after it share the last
-// bit. A shared bit may cause too many events, but never too few.
+// TestMatchMany tests more filters than a mask of 64 bits has bits. Filter 63 and all filters after it share the last
+// bit of the mask. If one of the filters that share this bit matches an object, all of them count as matching, so there
+// may be too many events, but never too few.
 func TestMatchMany(t *testing.T) {
 	var scopes []scope
 	for n := range 100 {

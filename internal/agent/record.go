@@ -79,8 +79,8 @@ func (r *recorder) hash(o *metav1.ObjectMeta) uint64 {
 	return sum
 }
 
-// matchingFilters returns the bits of the filters that match an object. A single filter needs no comparison, because it
-// is part of the query of the watch: the watch returns only objects that match it.
+// matchingFilters returns the bits of the filters that match an object. If a watch has only one filter, the API server
+// returns only objects that match it.
 func (r *recorder) matchingFilters(o *metav1.ObjectMeta) uint64 {
 	if len(r.filters) == 1 {
 		return filterBit(0)
@@ -103,7 +103,7 @@ type difference struct {
 
 // compare returns the difference between two records of the same object. The parameter hasStatus is false if the kind
 // has no status subresource. Without a status subresource, every change may be a change of the spec and of the status.
-// The parameter missed is true if the object may have changed several times between the records before and after.
+// The parameter missed is true if the object may have changed several times since the first record.
 func compare(before, after record, hasStatus, missed bool) difference {
 	switch {
 	case before.uid != after.uid:

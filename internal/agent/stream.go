@@ -84,7 +84,7 @@ func (s *stream) run(ctx context.Context) {
 	})
 }
 
-// name returns the name of the resource as texts about problems contain it.
+// name returns the name of the resource in the form that problem messages contain.
 func (s *stream) name() string {
 	return schema.GroupResource{Group: s.plan.query.group, Resource: s.plan.query.resource}.String()
 }
@@ -129,8 +129,9 @@ func (s *stream) delayAfter(first, watched time.Duration) time.Duration {
 	return first
 }
 
-// reportRemovedResource is called when the CRD of a resource was deleted: it reports once that any object of the
-// resource may have changed. If the CRD is created again, the stream compares its records with the new objects.
+// reportRemovedResource is called when the CRD of a resource was deleted. It reports once to each target that any
+// object of the resource may have changed. If the CRD is created again, the stream compares the new objects with its
+// records of the former ones.
 func (s *stream) reportRemovedResource() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +226,7 @@ func (s *stream) beginList() {
 }
 
 // endList is called at the end of a list. After the first list, endList reports the start of the watch. After later
-// lists, endList reports the differences.
+// lists, endList reports which objects have changed.
 func (s *stream) endList(complete bool) {
 	l := s.listing
 	s.listing = listing{}
@@ -309,8 +310,8 @@ func (s *stream) receive(e watch.Event[metav1.PartialObjectMetadata]) {
 	s.metrics.objects.Set(float64(s.records.Load()))
 }
 
-// addressee is a receiver of events: the name of a manager, and the kind that the events for this manager contain. Each
-// addressee gets one event, even if several of its targets match.
+// addressee is a receiver of events: the name of a manager, and the kind that the events for this manager contain. If
+// several targets of one addressee match an object, the addressee gets only one event.
 type addressee struct {
 	manager string
 	kind    metav1.GroupVersionKind
@@ -346,8 +347,8 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 
 // announceLocked reports to each target that any object of the resource may have changed. The lifecycle manager gets
 // one event, which contains the metadata in the parameter objects if there is room for it. If the parameter complete is
-// true, each other manager gets one event for each object in the parameter records, because managers other than the
-// lifecycle manager support only events about single objects. The caller of announceLocked must hold mu.
+// true, each other manager (of a Watcher) gets one event for each object in the parameter records, because it supports
+// only events about single objects. The caller of announceLocked must hold mu.
 func (s *stream) announceLocked(targets []target, records map[string]record, objects *introduction, complete bool) {
 	var done []addressee
 	for _, t := range targets {
@@ -415,8 +416,8 @@ func estimateMetadataSize(o *metav1.ObjectMeta) int {
 	return bytes
 }
 
-// setTargets replaces the targets of the stream. The watch continues without an interruption. Each new target gets a
-// report that the watch has started.
+// setTargets replaces the targets of the stream (the receivers of its events), and does not interrupt the watch. Each
+// new target gets a report that the watch has started.
 func (s *stream) setTargets(targets []target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

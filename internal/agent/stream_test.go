@@ -208,8 +208,8 @@ func (f *fakeAPI) answer(status int) {
 	f.CloseClientConnections()
 }
 
-// stage runs the watches of an agent without a listener. For each test, stage records the events that the agent would
-// send to a listener.
+// stage runs the watches of an agent in a test that has no listener to receive the events. For each test, stage records
+// the events that the agent would send to a listener.
 type stage struct {
 	*streams
 	api *fakeAPI
@@ -308,8 +308,8 @@ func TestStream(t *testing.T) {
 	status.Manager, status.Field = "status", protocol.FieldStatus
 	other.Manager, other.Selector, other.Version, other.Kind = "other", "a=2", "v1", "Named"
 	s.apply(t, spec, status, other, things)
-	// The managers spec and status get one event for each of the five objects. The manager other gets no event, because
-	// its selector matches no object.
+	// The managers named "spec" and "status" get one event for each of the five objects. The manager named "other" gets
+	// no event, because its selector matches no object.
 	begin := []string{"lifecycle-manager v2 Thing began with t0 t1 t2 t3 t4"}
 	for n := range 5 {
 		begin = append(begin, fmt.Sprint("spec v2 Thing t", n), fmt.Sprint("status v2 Thing t", n))
@@ -328,8 +328,8 @@ func TestStream(t *testing.T) {
 	s.api.remove("t1")
 	s.await(t, "spec v2 Thing t1 deleted", "status v2 Thing t1 deleted", "lifecycle-manager v2 Thing t1 deleted")
 
-	// The new watch list has the same query and only another target. The watch must continue, and the new target must
-	// get events about the existing objects.
+	// The new watch list differs from the former one only in a target, and has the same query. The watch must continue,
+	// and the new target must get events about the existing objects.
 	s.api.set("t0", map[string]string{"a": "2"}, true)
 	s.await(t, "spec v2 Thing t0", "lifecycle-manager v2 Thing t0", "other v1 Named t0")
 	other.Manager = "another"
@@ -366,8 +366,8 @@ func TestStreamIntroduces(t *testing.T) {
 			s.api.set("t1", c.labels, false)
 			s.api.set("t2", nil, false)
 			wanted, other := things, things
-			// Because a second target has another selector, the query of the watch includes more objects, and the agent
-			// itself has to select the objects for each target.
+			// A second target with another selector makes the query of the watch include more objects than the first
+			// target wants, so the agent itself has to select the objects for each target.
 			wanted.Selector, other.Manager, other.Selector = c.watch, "other", "never=1"
 			s.apply(t, wanted, other)
 			s.await(t, "lifecycle-manager v1 Thing began"+c.want)

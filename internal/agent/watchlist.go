@@ -86,7 +86,7 @@ func (w *objectWatch[T]) get(ctx context.Context, query url.Values) (io.ReadClos
 
 // applySecret records a problem while the Secret with the certificate does not exist. The files that are mounted from
 // the Secret remain when the Secret is deleted. The running agent does not need the Secret, but the next pod of the
-// agent cannot start without it. The recorded problem makes the missing Secret visible.
+// agent cannot start without it. Heartbeats report the problem, so that somebody notices the missing Secret.
 func (a *Agent) applySecret(s *metav1.PartialObjectMetadata) {
 	text := ""
 	if s == nil {

@@ -67,7 +67,8 @@ type Transport struct {
 	large             chan struct{} // holds a value while an answer costs more than smallCost
 }
 
-// Limit returns a Transport that sends requests through next.
+// Limit returns a Transport that sends requests through next, and limits the size of each answer and how many large
+// answers are read at the same time.
 func Limit(next http.RoundTripper, o Options) *Transport {
 	memory := cmp.Or(o.Memory, 64<<20)
 	return &Transport{next: next, maxAnswer: memory / 4 * 3, maxDoc: memory / 8, large: make(chan struct{}, 1)}
@@ -131,8 +132,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count adds the cost of a part of an answer. If the answer becomes large while another answer is large, count waits
-// until the other one is read.
+// count adds the cost of a part of an answer, in bytes of memory, to the cost of the whole answer. If the answer
+// becomes large while another answer is large, count waits until the other one is read.
 func (b *body) count(part []byte) error {
 	for len(part) > 0 {
 		n, ended := b.document.scan(part)
@@ -153,7 +154,7 @@ func (b *body) count(part []byte) error {
 	return nil
 }
 
-// acquireLarge waits until no other answer is large.
+// acquireLarge waits until no other large answer is being read.
 func (b *body) acquireLarge() error {
 	b.mu.Lock()
 	isLarge := b.isLarge
@@ -176,7 +177,7 @@ func (b *body) acquireLarge() error {
 	return nil
 }
 
-// releaseLarge allows another answer to become large.
+// releaseLarge ends the reading of a large answer, so that another answer may become large.
 func (b *body) releaseLarge() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -215,8 +216,8 @@ func (s *scanner) countValue() {
 	}
 }
 
-// scan reads text up to the end of the outermost object or list, or all of the text. scan returns the number of bytes,
-// and whether the document has ended.
+// scan reads text up to the end of the outermost JSON object or list or, if the document continues after text, all of
+// text. scan returns the number of bytes read, and whether the document has ended.
 func (s *scanner) scan(text []byte) (n int, ended bool) {
 	for i, c := range text {
 		switch {

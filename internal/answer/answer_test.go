@@ -30,7 +30,8 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// clientFor returns a client whose requests all get a response with a new body.
+// clientFor returns a client for which every request succeeds. The body of each response is a new reader from the
+// function from.
 func clientFor(from func() io.Reader) *http.Client {
 	return &http.Client{Transport: Limit(roundTrip(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(from()), Request: r}, nil
@@ -89,7 +90,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// TestUsualAnswers checks that the usual answers of API servers are not refused.
+// TestUsualAnswers checks that the Transport does not refuse the usual answers of API servers.
 func TestUsualAnswers(t *testing.T) {
 	object := `{"metadata":{"name":"x","managedFields":[{"fieldsV1":{` + strings.Repeat(`"f:field":{},`, 300) + `"f:a":{}}}],` +
 		`"annotations":{"a":"` + strings.Repeat("x", 10<<10) + `"}}}`
@@ -111,8 +112,8 @@ func TestUsualAnswers(t *testing.T) {
 	}
 }
 
-// TestManagedFields checks that managed fields, which are not decoded, count only with their text if metadata is
-// requested.
+// TestManagedFields checks the size that counts for the limit of an answer. If a request is for metadata only, managed
+// fields are not decoded, so only the length of their text counts, not each of their values.
 func TestManagedFields(t *testing.T) {
 	object := `{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{` + strings.Repeat(`"f:a":{},`, 2000) + `"f:b":{}}}}]}}`
 	page := `{"items":[` + strings.Repeat(object+",", 499) + object + `]}`
@@ -178,8 +179,8 @@ func TestLargeAnswersWait(t *testing.T) {
 	})
 }
 
-// TestLargeEvent checks a watch with a large event: it delays other large answers only until the caller has read this
-// event.
+// TestLargeEvent checks a watch with a large event. The event delays other large answers, which are read one at a time,
+// only until the caller has read the event.
 func TestLargeEvent(t *testing.T) {
 	event := `{"object":"` + strings.Repeat("x", 1<<20) + "\"}\n"
 	c := clientFor(func() io.Reader { return strings.NewReader(event + `{"object":0}`) })
@@ -194,7 +195,7 @@ func TestLargeEvent(t *testing.T) {
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) { // the caller reads on after the large event
 		t.Fatal(err)
 	}
-	// This request waits forever if the event still counts as large.
+	// If the watch still counts as a large answer after its large event was read, this other request waits forever.
 	other := get(t.Context(), t, c, "http://cluster/other")
 	defer other.Close()
 	if _, err := io.Copy(io.Discard, other); err != nil {

@@ -30,8 +30,8 @@ type Source struct {
 	// Git repository that contains File.
 	Commit string
 	// Root is a folder. If the manifest is a Kustomize directory, the directory may refer to files anywhere in Root,
-	// and to no files outside it. If Root is empty, the Git repository that contains File is used, or the folder of
-	// File if there is no repository.
+	// and to no files outside it. If Root is empty, the directory may refer to files in the Git repository that
+	// contains File, or in the folder of File if there is no repository.
 	Root string
 	// Home is the base URL of the registry to which the module is pushed first. The component descriptor gets Home as
 	// its repository context. If Home is empty, the descriptor has no repository context until the first push adds it.
@@ -40,7 +40,7 @@ type Source struct {
 
 // Module is one version of a module. A Module is either built from a config or loaded from a registry or an archive.
 type Module struct {
-	// Config is the module-config, or nil if the module was loaded.
+	// Config is the module-config, or nil if the module was loaded from a registry or an archive.
 	Config *Config
 	// Name is the name of the component. Version is the version of the module.
 	Name, Version string
@@ -107,7 +107,8 @@ func Inspect(ctx context.Context, s Source) (*Module, error) {
 }
 
 // readConfig reads a module-config. The returned config is nil if the text of the file cannot be decoded. If the config
-// has errors, the returned error is of type Problems; the findings contain the same errors.
+// has errors, the returned error is of type Problems; the returned findings contain these errors, too, along with the
+// warnings.
 func readConfig(file string) (*Config, []content.Finding, error) {
 	text, err := os.ReadFile(file) //nolint:gosec // the user has named it
 	if err != nil {
@@ -210,7 +211,7 @@ func (m *Module) isClusterScoped() bool {
 	return crd != nil && crd.Spec.Scope == apiextensionsv1.ClusterScoped
 }
 
-// findSource sets the field of the module with the commit of the source code.
+// findSource stores in the module from which commit of the source code it is built.
 func (m *Module) findSource(commit string) {
 	if commit == "" {
 		found, err := commitOf(filepath.Dir(m.Config.file))

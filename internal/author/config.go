@@ -93,7 +93,7 @@ type Config struct {
 	// Upgrade declares which versions can be updated to this version, and to which versions a downgrade is safe. Other
 	// tools do not support the key upgrade.
 	Upgrade Upgrade `yaml:"upgrade"`
-	// Chart contains the settings for rendering a chart. Other tools do not support the key chart.
+	// Chart contains the settings for rendering a chart. Tools other than klm do not support the key "chart".
 	Chart ChartSettings `yaml:"chart"`
 
 	file  string         // path of the config, used in messages
@@ -112,7 +112,7 @@ type Link struct {
 type Kind struct {
 	// Group is the API group.
 	Group string `yaml:"group" doc:"required"`
-	// Version is the version of the API.
+	// Version is the version in the apiVersion of the kind, such as v1beta1.
 	Version string `yaml:"version" doc:"required"`
 	// Kind is the kind.
 	Kind string `yaml:"kind" doc:"required"`
@@ -127,7 +127,8 @@ type Manager struct {
 	Name string `yaml:"name" doc:"required"`
 }
 
-// ChartSettings are the settings for rendering a chart. Other tools do not support the key chart of the config.
+// ChartSettings are the settings for rendering a chart. Tools other than klm do not support the key "chart" of the
+// module-config.
 type ChartSettings struct {
 	// Release is the name of the Helm release. If release is empty, the release has the name of the module.
 	Release string `yaml:"release"`
@@ -137,8 +138,8 @@ type ChartSettings struct {
 	// CreateNamespace adds the namespace to the manifest, unless the namespace is kyma-system or the chart contains the
 	// namespace. Default false.
 	CreateNamespace bool `yaml:"createNamespace"`
-	// Values is the path of a file with values for the chart, relative to this file. If values is empty, the chart is
-	// rendered with its own default values.
+	// Values is the path of a file with values for the chart, relative to the module-config. If values is empty, the
+	// chart is rendered with its own default values.
 	Values string `yaml:"values"`
 	// DisableHooks omits all hooks of the chart. If disableHooks is false, a chart is refused if it has a Job or Pod
 	// that is a hook for installation or upgrade, because such a hook would have to run exactly once. Default false.
@@ -148,15 +149,15 @@ type ChartSettings struct {
 // Upgrade declares which versions can be updated to this version, and to which versions a downgrade is safe. The keys
 // from and back are ranges of semantic versions, for example ">=1.3.0 <2.0.0".
 type Upgrade struct {
-	// From is the range of those lower versions that can be updated to this version directly. A lower version outside
-	// the range is updated through intermediate versions. If from is empty, every lower version can be updated
-	// directly.
+	// From is the range of those lower versions that can be updated to this version directly. A runtime with a lower
+	// version that is outside the range is updated through intermediate versions. If from is empty, every lower version
+	// can be updated directly.
 	From string `yaml:"from"`
 	// Back is the range of the lower versions to which a runtime can safely go back. If back is empty, no downgrade is
 	// safe.
 	Back string `yaml:"back"`
-	// Risks are known problems of this version, normally added after the release. A runtime for which a risk is true
-	// does not get the version.
+	// Risks are known problems of this version, normally added after the release. A runtime for which the expression of
+	// a risk is true does not get the version.
 	Risks []Risk `yaml:"risks"`
 }
 
@@ -169,7 +170,7 @@ type Risk struct {
 	When string `yaml:"when" doc:"required"`
 	// Message describes the effects of the risk to users.
 	Message string `yaml:"message" doc:"required"`
-	// URL is the address of a page about the risk. If url is empty, the risk has no page.
+	// URL is the address of a page about the risk. If url is empty, there is no page that describes the risk.
 	URL string `yaml:"url"`
 }
 
@@ -260,7 +261,7 @@ func (r *configParser) variables() map[string]any {
 	return fields
 }
 
-// keysOf returns the keys of the entries in a map, from the tags of a struct, sorted.
+// keysOf returns, sorted, the YAML keys of a struct type and of the structs embedded in it.
 func keysOf(t reflect.Type) []string {
 	var keys []string
 	for f := range t.Fields() {
@@ -379,8 +380,8 @@ func (r *configParser) checkUnknownKeys(key string, value *yaml.Node, into any) 
 	}
 }
 
-// decodeLinks decodes the value of a key with links, each of which has a name. The YAML node is either a list of
-// entries with a name and a link, or a map.
+// decodeLinks decodes the value of a key that holds named links. The YAML node is either a list of entries with a name
+// and a link, or a map.
 func (r *configParser) decodeLinks(key string, node *yaml.Node) []Link {
 	var links []Link
 	add := func(line int, name, link string) {

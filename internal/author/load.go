@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Load reads the component version that the reference of a place selects, and returns the component version as a
-// Module. Load returns an error if the reference selects several component versions.
+// Load reads a component version from a place (a registry or an archive), and returns it as a Module. Load returns an
+// error if the reference of the place selects several component versions.
 func Load(ctx context.Context, p *storage.Place) (*Module, error) {
 	a, err := p.One(ctx)
 	if err != nil {

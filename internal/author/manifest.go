@@ -133,10 +133,11 @@ func (c *Config) loadArtefact(root string) (*render.Artefact, render.Settings, e
 	return a, settings, err
 }
 
-// rootOf returns two paths for a Kustomize directory: the folder that contains all files to which the directory may
-// refer, as an absolute path, and the path of the manifest in this folder. If the parameter given is empty, the folder
-// is the Git repository that contains the config, or the folder of the config if there is no Git repository. If the
-// manifest is not in that folder, the result root is the path of the manifest itself.
+// rootOf returns two paths for a module whose manifest is a Kustomize directory. The first path is the root: the
+// absolute path of the folder that contains all files to which the directory may refer. The second path is the
+// directory's path in the root. The root is the folder in the parameter given or, if this is empty, the Git repository
+// that contains the config, or else the folder of the config. If the directory is not in this folder, the directory
+// itself is the root.
 func (c *Config) rootOf(given string) (root, folder string, err error) {
 	manifest, err := filepath.Abs(c.resolvePath(c.Manifest))
 	if err == nil {
@@ -177,7 +178,7 @@ func (c *Config) chartSettings() (s render.Settings, err error) {
 }
 
 // addNamespaces sets the namespace of the release in all objects without a namespace, except objects of cluster-scoped
-// kinds. Helm does the same when Helm installs a chart. If the scope of a kind is not known, the kind counts as
+// kinds. This is what Helm does when it installs a chart. If the scope of a kind is not known, the kind counts as
 // namespaced. If the kind is cluster-scoped in the cluster, the manager removes the namespace.
 func addNamespaces(objects []*unstructured.Unstructured, namespace string) {
 	crds := check.CRDs(objects)

@@ -15,16 +15,16 @@ import (
 //go:embed all:skeleton
 var skeleton embed.FS
 
-// Written describes a file of the skeleton: Init has written the file, or the file existed already.
+// Written describes a file of the skeleton, which Init has written, or which existed before.
 type Written struct {
 	File string `json:"file"`
-	// The field New is false if the file already existed. Existing files are not changed.
+	// The field New is false if the file already existed; Init has not changed the file then.
 	New bool `json:"new"`
 }
 
 // Init writes the skeleton of a module to a folder. The skeleton has the module-config, the manifest, the default
-// custom resource, the release, and an operator in Go. Existing files are not changed. The parameter component is the
-// name of the component, such as kyma-project.io/module/sample.
+// custom resource, the release, and an operator in Go. Init does not change files that exist. The parameter component
+// is the name of the component, such as kyma-project.io/module/sample.
 func Init(folder, component, team string) ([]Written, error) {
 	r := &configParser{Config: &Config{file: "the name", Name: component}}
 	r.validateName()

@@ -79,8 +79,8 @@ func (m *Module) encodeTemplate() ([]byte, error) {
 	})
 }
 
-// resources is a method that returns the links that the ModuleTemplate gets in spec.resources. If the config names the
-// manifest by a URL, and has no link to this URL, the method resources adds a link with the name rawManifest.
+// resources returns the links for spec.resources of the ModuleTemplate. If the config names the manifest by a URL, and
+// has no link named rawManifest, a link with this name to the URL is added.
 func (m *Module) resources() []Link {
 	all := slices.Clone(m.Config.Resources)
 	named := slices.ContainsFunc(all, func(l Link) bool { return l.Name == "rawManifest" })

@@ -22,7 +22,8 @@ type root struct {
 	key *ecdsa.PrivateKey
 }
 
-// certRequest describes a certificate that a test needs. The zero value describes a valid certificate of a client.
+// certRequest describes a certificate that a test needs. The zero value of certRequest describes a valid certificate of
+// a client.
 type certRequest struct {
 	name     string
 	uid      string // with the URI of our authority, and its back-dating

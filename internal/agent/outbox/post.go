@@ -129,7 +129,7 @@ func secondsInHeader(r *http.Response, header string, limit time.Duration) time.
 
 // smallReads is a request body that is read and sent in small pieces. For each connection, the listener has a buffer
 // that is as large as the largest TLS record that it has received on the connection. The agent sends small TLS records
-// to keep these buffers small, which saves much memory with ten thousand agents.
+// to keep these buffers of the listener small; with ten thousand agents, this saves much memory.
 type smallReads struct{ of *bytes.Reader }
 
 // Read implements [io.Reader].

@@ -17,7 +17,7 @@
 //
 // The memory of a Queue is limited. If there are too many entries, one event replaces all entries of a resource. An
 // event about a resource names no single object: it means that any object of the resource may have changed. If the
-// queue has no room even for an event about the whole resource, the new event is lost. After a loss, the next heartbeat
+// queue has no room even for such an event about a resource, the new event is lost. After a loss, the next heartbeat
 // reports that events were lost.
 //
 // If an answer comes from another process of the listener than before, the events of the last minute are delivered
@@ -48,13 +48,13 @@ const (
 	maxRetryDelay = 15 * time.Second // maximum delay, reached after many failures
 
 	minEventInterval = 500 * time.Millisecond // minimum time between two events about one object to one manager
-	// redeliveryPeriod determines which deliveries are repeated when a new process of the listener answers: those
-	// within redeliveryPeriod before the last answer of the former process.
+	// When a new process of the listener answers, the deliveries to the former process are repeated if they were made
+	// less than redeliveryPeriod before its last answer.
 	redeliveryPeriod = time.Minute
 	drainTimeout     = 3 * time.Second // time to send pending events when the agent ends
 	maxLanes         = 64              // maximum number of managers
-	// maxLaneEntries is the maximum number of pending events for one manager; the listener accepts 100 events a second
-	// from a runtime.
+	// maxLaneEntries is the maximum number of pending events for one manager. The listener accepts 100 events a second
+	// from a runtime, so a full lane takes ten seconds to deliver.
 	maxLaneEntries     = 1000
 	maxMetadataEntries = 500 // maximum number of pending events that contain metadata
 	maxRequests        = 15  // concurrent requests; the listener accepts 16 from a runtime, and heartbeats need one
@@ -63,19 +63,19 @@ const (
 // Result is the result of one attempt to deliver an event.
 type Result struct {
 	// Delivered is true if the listener accepted the event. Refused is true if the listener will never accept the
-	// event. If both are false, the event has to be sent again.
+	// event. If neither Delivered nor Refused is true, the event has to be sent again.
 	Delivered, Refused bool
-	// RetryAfter is the pause that the listener requests, or 0 if it requests none. Throttled is true if the listener
-	// requests the pause only because requests came too often.
+	// RetryAfter is the pause before the next request that the listener asks for, or 0 if it asks for none. Throttled
+	// is true if the listener asks for this pause only because the requests of the agent came too often.
 	RetryAfter time.Duration
 	Throttled  bool
 }
 
 // Queue has the events that are to be delivered, and a record of recent deliveries. A Queue is safe for concurrent use.
 //
-// After a failed request, the lane of the manager pauses. The pause grows with each failure. After the pause, the lane
-// sends one entry first. If the first entry after a pause is delivered, the lane sends all other entries. If an entry
-// fails while others are delivered, the back-off delays only that entry.
+// After a failed request, the lane (the pending events for one manager) pauses. The pause grows with each failure.
+// After the pause, the lane first sends a single entry as a test. If this entry is delivered, the lane sends all other
+// entries. If an entry fails while others are delivered, the back-off delays only that entry.
 type Queue struct {
 	bootID  string
 	limit   int // maximum number of pending entries of all lanes
@@ -281,10 +281,10 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	}
 }
 
-// collapseLocked makes room in a lane: for one resource, a single event about the whole resource replaces the entries
-// for single objects. collapseLocked chooses the resource of the parameter k. If that resource has no entries,
-// collapseLocked chooses the resource with the most entries. collapseLocked returns true if the queue now has room for
-// an event about the resource of the parameter k.
+// collapseLocked makes room in lane l: it chooses one resource, and replaces the entries for single objects of this
+// resource by one event about the whole resource. collapseLocked chooses the resource of the key k or, if there are no
+// entries for that one, the resource with the most entries. collapseLocked returns true if the queue now has room for
+// an event about the resource of the key k.
 func (q *Queue) collapseLocked(l *lane, k key) bool {
 	if q.dropLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
 		return true
@@ -401,8 +401,8 @@ func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup,
 }
 
 // requestLimitLocked returns the maximum number of concurrent requests of a lane. A lane may use half of the concurrent
-// requests that the other lanes leave free. The rest stays free for a lane that gets an event later. After a failure, a
-// lane may send only one request at a time.
+// requests that the other lanes leave free. The other half stays free for a lane that gets an event later. After a
+// failure, a lane may send only one request at a time.
 func (q *Queue) requestLimitLocked(l *lane) int {
 	left := maxRequests - q.sending + l.sending
 	if l.failures > 0 {
@@ -440,9 +440,9 @@ func (q *Queue) finish(l *lane, e *entry, o Result) {
 	}
 }
 
-// retryLocked puts an entry back into the lane after a failed attempt. If other entries were delivered since the last
-// failure of this entry, only this entry is delayed by a back-off. If no other entry was delivered since the last
-// failure, the whole lane is paused.
+// retryLocked puts an entry back into its lane (the pending events for one manager) after a failed attempt to deliver
+// it. If other entries were delivered since the last failure of this entry, only this entry is delayed by a back-off.
+// If no other entry was delivered since the last failure, the whole lane is paused.
 func (q *Queue) retryLocked(l *lane, e *entry, o Result) {
 	now := time.Now()
 	if e.next != nil {

@@ -34,7 +34,7 @@ type sunk struct {
 }
 
 // newSink returns a sink, which runs a Queue and records the events that the Queue delivers. The Queue runs until the
-// test ends. Call newSink in a bubble of synctest.
+// test ends. newSink must be called inside synctest.Test, so that the Queue uses the fake clock of the test.
 func newSink(t *testing.T, limit int) *sink {
 	s := &sink{Queue: New("boot", limit, NewMetrics()), start: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -164,8 +164,8 @@ func TestQueueNewerWhileSending(t *testing.T) {
 }
 
 // TestQueueOutdatedObjects tests an event about the start of a watch that contains the list of objects and is not
-// delivered yet. When one of the objects changes, the queue must remove the list from the event, because the list is
-// outdated.
+// delivered yet. When one of the objects changes, the queue must remove the list of objects from the event, because the
+// list is outdated.
 func TestQueueOutdatedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -323,14 +323,14 @@ func TestQueueThrottled(t *testing.T) {
 	})
 }
 
-// TestQueueOverflow checks that too many events are replaced by events about whole resources, and that the memory stays
-// limited.
+// TestQueueOverflow checks that the queue, when it gets too many events about single objects, replaces them by events
+// about a whole resource (all objects of a kind), so that its memory stays limited.
 func TestQueueOverflow(t *testing.T) {
 	cases := map[string]struct {
 		reason         string
 		limit, objects int
-		// others is the number of objects of another kind. The test first adds these other objects and makes their
-		// delivery fail, so that the lane is paused while the test adds further objects.
+		// others is the number of objects of a kind "other". The test first adds these objects and makes their delivery
+		// fail, so that the lane is paused while the test adds the objects counted by the field objects.
 		others            int
 		pending           int // at most
 		began, individual int // delivered in the end
@@ -422,7 +422,8 @@ func TestQueueTooManyManagers(t *testing.T) {
 	})
 }
 
-// TestQueueLost checks that an event is lost and counted if there is no room even for an event about its resource.
+// TestQueueLost checks that an event is lost and counted if the queue has no room to replace events about single
+// objects by one event about their resource.
 func TestQueueLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 3)
@@ -506,8 +507,9 @@ func TestQueueRedeliversAfterOutage(t *testing.T) {
 	})
 }
 
-// TestQueueRedeliversResource tests a new process of the listener when delivery records were removed early to save
-// memory. Instead of the events without a record, the queue must deliver one event about the whole resource.
+// TestQueueRedeliversResource tests a new process of the listener when records of delivered events were removed early
+// to save memory. The queue cannot repeat an event whose record was removed, so it must deliver one event about the
+// whole resource instead.
 func TestQueueRedeliversResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 50)
@@ -531,7 +533,7 @@ func TestQueueRedeliversResource(t *testing.T) {
 	})
 }
 
-// TestQueueDelay checks that an event is delayed and repeated as its sender requests.
+// TestQueueDelay checks that the queue sends an event after the Delay in the Change, and once more after RepeatAfter.
 func TestQueueDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)

@@ -16,11 +16,10 @@ func (q *Queue) rememberLocked(l *lane, e *entry) {
 	q.forgetLocked(l)
 }
 
-// forgetLocked removes the records of old deliveries. A delivery is old if it was made more than redeliveryPeriod
-// before the last answer of the listener, because the process of the listener still ran at the time of its last answer.
-// If there are too many records, forgetLocked also removes the oldest ones. As long as the listener does not answer, no
-// record is removed because of its age: the process that accepted the delivery may have ended before it acted on the
-// event.
+// forgetLocked removes the records of old deliveries. A delivery is old if the listener still answered more than
+// redeliveryPeriod after it: by then, the process that accepted the event has surely acted on it. If there are too many
+// records, forgetLocked also removes the oldest ones. While the listener does not answer, no record becomes old,
+// because the process that accepted the event may have ended before it acted on the event.
 func (q *Queue) forgetLocked(l *lane) {
 	for len(l.log) > 0 {
 		oldest := l.log[0]
@@ -44,8 +43,8 @@ func (q *Queue) forgetLocked(l *lane) {
 }
 
 // ListenerAnswered records from which process of the listener an answer came. If the answer came from a new process,
-// recent events are delivered again: the former process may have ended before it handled the events. If an answer
-// contains no name of the process, a new process cannot be recognised.
+// recent events are delivered again: the former process may have ended before it handled the events. If an answer does
+// not name the process of the listener that sent it, the agent cannot recognise a new process.
 func (q *Queue) ListenerAnswered(instance string) {
 	const maxInstances = 16
 	q.mu.Lock()

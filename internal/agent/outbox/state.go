@@ -17,9 +17,9 @@ import (
 const (
 	stateTimeout = 5 * time.Second // deadline for the reads of one event
 	maxStates    = 20              // maximum number of reads for the start of a watch
-	// maxReadBytes is the maximum size of an object that the agent reads for its state. The size includes all fields of
-	// the object, also those that are not part of the state. For a larger object, the event has no state. Many objects
-	// may be read at the same time, and the agent has little memory.
+	// maxReadBytes is the maximum size of an object that the agent reads for its state. The size of the object includes
+	// all of its fields, also those that are not part of its state. For an object larger than maxReadBytes, the event
+	// has no state. Many objects may be read at the same time, and the agent has little memory.
 	maxReadBytes = 128 << 10
 )
 
@@ -34,7 +34,8 @@ type States struct {
 	Watchlist func() *protocol.Watchlist
 }
 
-// Deliver adds the requested states to an event, and makes one attempt to deliver it with p.
+// Deliver returns a function that adds to an event the states of objects that the watch list requests, and makes one
+// attempt to deliver the event with p.
 func (s *States) Deliver(p *Poster) func(context.Context, string, protocol.Event) Result {
 	return func(ctx context.Context, manager string, e protocol.Event) Result {
 		if manager == protocol.ManagerName {
@@ -87,7 +88,7 @@ func requestsState(list *protocol.Watchlist, e *protocol.Event, name protocol.Na
 	})
 }
 
-// read reads an object and returns its state, or nil.
+// read reads an object and returns its state, or nil if the object cannot be read or is too large.
 func (s *States) read(ctx context.Context, e *protocol.Event, name protocol.Name) json.RawMessage {
 	path := []string{"apis", e.WatchedGVK.Group, e.WatchedGVK.Version}
 	if e.WatchedGVK.Group == "" {

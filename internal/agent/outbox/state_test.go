@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// TestStates checks which events contain the state of an object. The watch list must request the state, and the object
-// must be small and readable.
+// TestStates checks which events contain the state of an object. An event contains the state only if the watch list
+// requests it, and if the object is small and can be read.
 func TestStates(t *testing.T) {
 	var reads, endless atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

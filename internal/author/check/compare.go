@@ -122,8 +122,8 @@ func (c *comparison) add(l content.Level, path, format string, args ...any) {
 }
 
 // compareSchemas adds a finding for each value that the old schema accepts and the new schema rejects or drops. A
-// finding about a field of the status is at most a warning, because only the operator writes the status, and the
-// operator can be changed.
+// finding about a field of the status is at most a warning: only the module's operator writes the status, and the new
+// version of the operator can write a status that fits the new schema.
 func (c *comparison) compareSchemas(path string, before, after *apiextensionsv1.JSONSchemaProps) {
 	grave := content.Error
 	if path == ".status" || strings.HasPrefix(path, ".status.") {

@@ -10,9 +10,10 @@
 // # How it works
 //
 // [Load] returns one [Part] for each layer that the manager installs, in the order of installation: crds first, then
-// raw-manifest. Package render renders each part in the same way as in the manager, with the settings for this part in
-// the config layer. [ImagesOf] returns the images of all containers, and the images in environment variables whose name
-// or value identifies an image. A [Finding] is a note to the module author about one file or object.
+// raw-manifest. Each part is rendered by package render, as in the manager; the layer config of the component version
+// has the settings for this. [ImagesOf] returns the images of all containers, and the images in environment variables.
+// An environment variable counts if its name or its value identifies an image. A [Finding] is a note to the module
+// author about one file or object.
 //
 // # What it does not do
 //

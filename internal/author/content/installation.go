@@ -19,7 +19,8 @@ import (
 type Installation struct {
 	// Name is the name of the component, and Version is its version.
 	Name, Version string
-	// Images are the images in the descriptor, which replace images in manifests.
+	// Images are the images in the component descriptor. At the installation, the manager replaces the images of
+	// workloads by these.
 	Images []string
 
 	// Parts are the parts in the order of installation.
@@ -34,13 +35,13 @@ type Part struct {
 	Settings    render.Settings
 }
 
-// renderTimeout is the timeout of rendering one part. If a separate process renders the part, this process has a
-// shorter timeout.
+// renderTimeout is the timeout for rendering one part of a component version. A separate process for rendering has a
+// shorter timeout of its own.
 const renderTimeout = time.Minute
 
 // Load reads a component version in the same way as the manager. The layer crds is installed first, and raw-manifest
-// second. The layer config has the settings for charts. Early modules have no layer raw-manifest. In a module without
-// raw-manifest, all other resources except default-cr are installed.
+// second. The layer config has the settings for charts. Early modules have no layer raw-manifest. If a component
+// version has no layer raw-manifest, the manager installs all of its resources except config and default-cr.
 func Load(ctx context.Context, from *registry.Registry, name, version string) (*Installation, error) {
 	c, err := from.Component(ctx, name, version)
 	if err != nil {
@@ -93,7 +94,7 @@ func Load(ctx context.Context, from *registry.Registry, name, version string) (*
 	return i, nil
 }
 
-// installedResources returns the names of the resources that contain objects.
+// installedResources returns the names of the OCM resources whose objects are installed after the layer crds.
 func installedResources(c *registry.Component) []string {
 	if _, ok := c.Layers[v1beta2.RawManifest]; ok {
 		return []string{v1beta2.RawManifest}
@@ -103,8 +104,8 @@ func installedResources(c *registry.Component) []string {
 	})
 }
 
-// Bundle renders this part of an installation to a bundle of objects. The function capabilities returns the properties
-// of the cluster on which a chart may depend.
+// Bundle renders the part p of a component version to a bundle of objects. The function capabilities returns the
+// properties of the cluster on which a chart may depend.
 func (p Part) Bundle(ctx context.Context, o render.Options, capabilities func(context.Context, []string) (
 	render.Capabilities, error)) (b *render.Bundle, err error) {
 	ctx, cancel := context.WithTimeout(ctx, renderTimeout)

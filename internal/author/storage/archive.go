@@ -215,8 +215,9 @@ func (a *Archive) checkComplete() error {
 
 // requiredBy returns the digests of the content that an entry of the index needs in addition to its manifest, so that
 // the archive is complete. An image needs its config and its layers. An image index needs the manifests of its images;
-// each of these manifests has its own entry. An index that lists referrers needs no content except itself. An archive
-// may be without a layer that has external URLs, because clients download this layer from the URLs.
+// each of these manifests has its own entry in the index of the archive. An index that lists referrers needs no other
+// content: the archive is complete without the manifests that it lists. An archive may be without a layer that has
+// external URLs, because clients download this layer from the URLs.
 func (a *Archive) requiredBy(e entry) ([]string, error) {
 	data, err := a.blobs[e.Digest].bytes()
 	if err != nil {
@@ -323,8 +324,8 @@ func (a *Archive) addBlob(digest string, data []byte) {
 }
 
 // Save writes the archive to its path. In a folder, Save writes the blobs first and the index last. An archive in one
-// file is first written to a temporary file, which then replaces the old file. Therefore a reader never sees an
-// incomplete archive.
+// file is first written to a temporary file, which then replaces the old file. Because of this order and this
+// replacement, a reader never sees an incomplete archive.
 func (a *Archive) Save() error {
 	text, err := json.Marshal(index{1, a.entries})
 	if err != nil {
@@ -415,7 +416,7 @@ func replaceFile(path string, write func(io.Writer) error) error {
 	return os.Rename(f.Name(), path)
 }
 
-// saveFile writes the archive as one file. If two archives have equal content, their files have equal bytes.
+// saveFile writes the archive as one file. For archives with equal content, saveFile writes files with equal bytes.
 func (a *Archive) saveFile(text []byte) error {
 	//nolint:gosec // the archive may be readable for everybody
 	if err := os.MkdirAll(filepath.Dir(a.path), 0o755); err != nil {

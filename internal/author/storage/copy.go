@@ -15,8 +15,8 @@ type Copied struct {
 	Version string `json:"version"`
 	// Digest is the digest of the manifest in the target.
 	Digest string `json:"digest"`
-	// The field Was contains the digest of the manifest in the source, if the manifest of the copy differs from the
-	// manifest in the source. The field Was is empty if the manifest was copied byte for byte.
+	// The field Was contains the digest that the manifest has in the source, if the copy of the manifest differs from
+	// it. The field Was is empty if the manifest was copied byte for byte.
 	Was string `json:"was,omitempty"`
 	// Signatures is the number of copied signatures.
 	Signatures int `json:"signatures"`
@@ -24,14 +24,15 @@ type Copied struct {
 	New bool `json:"new"`
 	// Images are the copied images.
 	Images []CopiedImage `json:"images,omitempty"`
-	// OldNames are image references in objects which the manager does not replace. Images with such a reference are
-	// still pulled from their original location.
+	// OldNames are the image references in objects of the module that the manager does not replace at the installation.
+	// Images with such a reference are still pulled from their original location.
 	OldNames []OldName `json:"oldNames,omitempty"`
 }
 
 // CopyOptions are the options of Copy.
 type CopyOptions struct {
-	// Images is true if images are copied too. In this case, the descriptor contains the new locations of the images.
+	// Images is true if images are copied, too. If images are copied to a registry, the descriptor of the copied
+	// version contains their locations there.
 	Images bool
 	// Replace is true if existing versions with other content are replaced.
 	Replace bool
@@ -131,9 +132,9 @@ func (p *Place) writeArtifacts(ctx context.Context, replace bool, artifacts []*o
 	return isNew, p.archive.Save()
 }
 
-// addArtifacts adds artifacts to the registry or archive p. The first artifact is a component version, and the other
-// artifacts are its signatures. The signatures are written last, so that a signature never exists without its component
-// version. If p is an archive, the caller must save the archive after the call.
+// addArtifacts adds artifacts to the place p (a registry or an archive). The first artifact is a component version, and
+// the other artifacts are its signatures. The signatures are written last, so that a signature never exists without its
+// component version. If p is an archive, the caller must save the archive after the call.
 func (p *Place) addArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if p.archive != nil {
 		isNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool {

@@ -15,9 +15,9 @@
 // image, is never completely in memory.
 //
 // [Copy] derives the repository of a copied image from the original name of the image. [Copy] does not change manifests
-// of the module. The component descriptor of a copy contains the new locations of the images, and the manager replaces
-// the images in workloads when it installs the module. If the manager does not replace an image, Copy reports the image
-// by its old name ([OldName]).
+// of the module. The component descriptor of a copied version contains the locations of the copied images. When the
+// manager installs the module, it writes these locations into the workloads. If the manager does not replace an image
+// of an object, Copy reports the image by its old name ([OldName]).
 //
 // # What it does not do
 //

@@ -93,7 +93,7 @@ func (p *Place) parseImage(i ocm.Image) (l imageLocation, err error) {
 }
 
 // findImage returns the descriptor of an image. If p is an archive, findImage reads the archive. If p is a registry,
-// findImage reads the registry in the image reference.
+// findImage reads from the registry that the image reference names.
 func (p *Place) findImage(ctx context.Context, l imageLocation) (*remote.Descriptor, error) {
 	if p.archive != nil {
 		repository, err := name.NewRepository(archiveHost + "/" + l.path)
@@ -117,12 +117,13 @@ func (p *Place) findImage(ctx context.Context, l imageLocation) (*remote.Descrip
 	return nil, err
 }
 
-// archiveHost is the host name in the requests that an archive answers.
+// archiveHost is the host name in requests of the registry client that are answered from an archive (see
+// [Archive.RoundTrip]).
 const archiveHost = "archive.invalid"
 
 // imageAt returns the reference of an image in the target place. If the image has a tag, the reference contains the
-// tag, so that registries do not garbage-collect the image. The result text is the reference for descriptors and
-// messages.
+// tag, so that registries do not garbage-collect the image. The result text is the reference as it is written into
+// descriptors and messages.
 func (p *Place) imageAt(path, tag, digest string) (ref name.Reference, text string, err error) {
 	var options []name.Option
 	if p.isPlain() {
@@ -160,8 +161,8 @@ func (p *Place) clientOptions(ctx context.Context, ref name.Reference) []remote.
 		remote.WithAuth(authn.Anonymous)}
 }
 
-// otherClientOptions returns the options for requests to the registry of an image, which may differ from the registry
-// p. If the image is in the registry p, the options contain the credentials for p. If the image is in another registry,
+// otherClientOptions returns the options for requests to the registry of an image, which may be another registry than
+// the place p. If the image is in p, the options contain the credentials for p. If the image is in another registry,
 // the options contain the credentials of docker login. Credentials for one registry are never sent to another registry.
 func (p *Place) otherClientOptions(ctx context.Context, ref name.Reference) []remote.Option {
 	keychain := p.access.Keychain
@@ -195,13 +196,14 @@ type OldName struct {
 	// Object is the object that contains the image reference. Image is the image reference.
 	Object string `json:"object"`
 	Image  string `json:"image"`
-	// The field At contains the new reference of the copied image. The field At is empty if the image was not copied,
-	// because the image is not a resource of the component.
+	// The field At contains the reference of the copied image. If the image is not a resource of the component, it was
+	// not copied, and At is empty.
 	At string `json:"at,omitempty"`
 }
 
-// oldNames returns the image references that the manager does not replace when it installs a component version. The
-// manager replaces an image only in Deployments and StatefulSets, and only if the image is in the descriptor.
+// oldNames returns the image references in a component version's objects that keep the old location of the image,
+// because the manager does not replace them when it installs the component version. The manager replaces an image only
+// in Deployments and StatefulSets, and only if the image is in the descriptor.
 func (p *Place) oldNames(ctx context.Context, c Copied) ([]OldName, error) {
 	i, err := content.Load(ctx, p.registry, c.Name, c.Version)
 	if err != nil {

@@ -134,8 +134,8 @@ func withImages(t *testing.T, deployment, daemonSet string) *storage.Place {
 	return p
 }
 
-// TestMirrorImages copies a signed version with its images to a target without network access to the source. The target
-// cannot connect to the registry in which the images originally are.
+// TestMirrorImages copies a signed version with its images through an archive to a target that cannot connect to the
+// registry in which the images originally are.
 func TestMirrorImages(t *testing.T) {
 	from := newGallery(t)
 	index, single := from.pushIndex(t), from.pushImage(t)
@@ -277,8 +277,8 @@ func TestHalfOfImages(t *testing.T) {
 	}
 }
 
-// TestMirrorRefused checks the reasons why images are not copied. If there is such a reason, no part of the version may
-// be copied.
+// TestMirrorRefused checks the errors of images that cannot be copied. If one image cannot be copied, no part of the
+// version may be copied.
 func TestMirrorRefused(t *testing.T) {
 	from := newGallery(t)
 	single := from.pushImage(t)

@@ -77,8 +77,8 @@ func Open(reference string, access Access, create bool) (*Place, error) {
 	return p, nil
 }
 
-// parseReference sets the fields Component and Version. parseReference returns the rest of the reference as place. The
-// result is states whether the place is an "archive" or a "registry".
+// parseReference sets the fields Component and Version, and returns the rest of the reference: the place, and its kind,
+// which is "archive" or "registry".
 func (p *Place) parseReference(reference string) (place, is string, err error) {
 	text := reference
 	for prefix, kind := range map[string]string{"ctf::": "archive", "CommonTransportFormat::": "archive",
@@ -113,7 +113,7 @@ func (p *Place) parseReference(reference string) (place, is string, err error) {
 	return scheme + place, is, nil
 }
 
-// String returns the reference of the place without the component and the version.
+// String returns the reference of the registry or archive, without the component and the version.
 func (p *Place) String() string { return p.text }
 
 // IsArchive reports whether the place is an archive.
@@ -173,8 +173,8 @@ func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 	return found, nil
 }
 
-// NotFound is the error for a component version that does not exist in a place. Its message lists the versions that
-// exist.
+// NotFound is the error for a component version that does not exist in a registry or an archive. Its message lists the
+// versions that exist.
 type NotFound struct{ message string }
 
 // Error returns the message.

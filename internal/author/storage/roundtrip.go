@@ -51,7 +51,8 @@ func notFoundReply(request *http.Request) (*http.Response, error) {
 	return newResponse(request, http.StatusNotFound, jsonType, memoryBlob(`{"errors":[]}`))
 }
 
-// newResponse returns a response. The parameter header contains a name, its value, the next name, its value, and so on.
+// newResponse returns the response of an archive to a request of the registry client. The parameter header contains a
+// name, its value, the next name, its value, and so on.
 func newResponse(to *http.Request, code int, mediaType string, b blob, header ...string) (*http.Response, error) {
 	r := &http.Response{
 		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: to,

@@ -129,8 +129,8 @@ type Verified struct {
 	// no signature is required.
 	Kind string `json:"kind,omitempty"`
 	Key  string `json:"key,omitempty"`
-	// Problem is the reason why no signature could be verified. Problem is set only if the policy allows an artefact
-	// without a valid signature, with a warning.
+	// Problem is the reason why no signature could be verified. Problem is set only if the trust policy has mode warn
+	// for the artefact, which allows a missing or invalid signature.
 	Problem string `json:"problem,omitempty"`
 	// Images are the images that were checked, each with its digest.
 	Images []string `json:"images,omitempty"`

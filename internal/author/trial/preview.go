@@ -59,8 +59,8 @@ type Request struct {
 	Installed *v1beta2.Manifest
 	// Manager is the workload that runs the operator, or nil if the ModuleTemplate names no such workload.
 	Manager *v1beta2.Manager
-	// Resource is the custom resource of the module. If this custom resource does not exist, the installation creates
-	// it. If Resource is nil, the module has no such custom resource.
+	// Resource is the default custom resource of the module, or nil if the module has none. If the default custom
+	// resource does not exist in the runtime, the installation of the module creates it.
 	Resource *unstructured.Unstructured
 }
 
@@ -68,8 +68,8 @@ type Request struct {
 // layers as the manager does, and sends each object as a dry run of server-side apply. Preview does not change the
 // runtime. The result same is the number of unchanged objects.
 //
-// If the installation creates the CRD or the namespace of an object, the object cannot be sent as a dry run. In this
-// case, Preview reports that the object would be created.
+// An object whose CRD or namespace would only be created by the installation cannot be sent as a dry run. Preview
+// reports that such an object would be created.
 func Preview(ctx context.Context, config *rest.Config, i *content.Installation, w Request) (
 	changes []Change, same int, err error) {
 	p, err := newPreview(config)
@@ -106,7 +106,8 @@ func Preview(ctx context.Context, config *rest.Config, i *content.Installation, 
 }
 
 // PreviewSet returns the changes that would be made in a cluster if a set of objects was applied. The parameter old
-// contains the objects that were applied before. An object in old that is not in the set would be deleted.
+// contains the objects that were applied before. An object that is in old and not in the new set is reported as
+// deleted.
 func PreviewSet(ctx context.Context, config *rest.Config, set apply.Set, old []apply.Ref) (
 	changes []Change, same int, err error) {
 	p, err := newPreview(config)
@@ -137,7 +138,7 @@ func newPreview(config *rest.Config) (*preview, error) {
 	return &preview{Client: c, defined: map[schema.GroupKind]bool{}}, nil
 }
 
-// add adds a change to the result. If c is nil, the method add counts an object that would not change.
+// add records that the change c of an object would be made. If c is nil, add counts the object as unchanged.
 func (p *preview) add(c *Change) {
 	if c == nil {
 		p.same++
@@ -154,7 +155,7 @@ func (p *preview) addRemoved(refs []apply.Ref) {
 	}
 }
 
-// addSet adds the changes of the objects in a set.
+// addSet records the changes that applying the objects of a set would make.
 func (p *preview) addSet(ctx context.Context, s apply.Set) error {
 	for _, o := range s.Bundle.Objects {
 		if crd, ok := o.CRD(); ok {
@@ -278,7 +279,8 @@ func (p *preview) installOptions(ctx context.Context, i *content.Installation, w
 }
 
 // pullSecret returns the name of the pull secret that the operator of the module uses. pullSecret reads this name from
-// an environment variable of the workload w. If the workload or the variable does not exist, pullSecret returns "".
+// an environment variable of the workload w. If the workload w does not exist, or has no such environment variable,
+// pullSecret returns "".
 func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, error) {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(strings.TrimPrefix(w.Group+"/"+w.Version, "/"))
@@ -396,8 +398,8 @@ func hideValue(value string) string {
 	return "(secret)"
 }
 
-// flatten adds each value in a tree to the map in the parameter into. The key in this map is the path of the value. If
-// all items of a list have a name, the path contains the names of the items.
+// flatten adds each value in a tree of JSON values to the map in the parameter into, under the path of the value in the
+// tree. If all items of a list have a name, the path contains the names of the items.
 func flatten(path string, value any, into map[string]any) {
 	switch v := value.(type) {
 	case map[string]any:

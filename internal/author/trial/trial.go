@@ -28,8 +28,8 @@ type Trial struct {
 	// Module is the tested module. Previous is the version that is installed first and then upgraded to the version in
 	// Module; Previous may be nil.
 	Module, Previous *author.Module
-	// Simulated is true if no operator runs in the cluster. In this case, no operator sets the state of the default
-	// custom resource, so Run does not wait for this state.
+	// Simulated is true if the cluster runs no workloads, and so no operator of the module. Without an operator,
+	// nothing sets the state of the default custom resource, so Run does not wait for this state.
 	Simulated bool
 	// Timeout is the timeout of each step; 0 means that the timeout is 3 minutes.
 	Timeout time.Duration
@@ -271,8 +271,8 @@ func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
 	return nil
 }
 
-// uninstall deletes the custom resource while the operator is still running. After that, uninstall deletes the
-// remaining objects.
+// uninstall deletes the default custom resource while the operator is still running. When the custom resource is
+// deleted, uninstall deletes the other objects of the module.
 func (r *trialRun) uninstall(ctx context.Context) error {
 	if r.uid != "" {
 		if err := r.remove(ctx, []apply.Ref{r.cr}); err != nil {
@@ -375,8 +375,8 @@ func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// checkLeftovers waits until all objects in the cluster are also in the parameter before, which lists the objects from
-// before the installation. Waiting is needed because garbage collection is asynchronous.
+// checkLeftovers waits until the cluster has only objects that are listed in the parameter before: the objects from
+// before the installation. checkLeftovers has to wait because the garbage collection of Kubernetes is asynchronous.
 func (t *Trial) checkLeftovers(ctx context.Context, before map[string]string) error {
 	const timeout = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, min(timeout, t.Timeout))

@@ -7,7 +7,8 @@ import (
 )
 
 // TestCreatedByCluster checks that an object that the cluster creates in each namespace does not count as a leftover of
-// a module. Every other object, also an object of the same kind or with the same name, counts as a leftover.
+// a module. An object that the cluster does not create by itself counts as a leftover, even if it has the kind or the
+// name of one that the cluster creates.
 func TestCreatedByCluster(t *testing.T) {
 	cases := map[string]struct {
 		group, kind, name string
