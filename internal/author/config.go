@@ -90,8 +90,8 @@ type Config struct {
 	Internal bool `yaml:"internal"`
 	// Beta offers the module only to runtimes with the label operator.kyma-project.io/beta. Default false.
 	Beta bool `yaml:"beta"`
-	// Upgrade declares which versions can be updated to this version, and to which versions a downgrade is safe. Other
-	// tools do not support the key upgrade.
+	// Upgrade declares which versions can be updated to this version, and to which versions a downgrade is safe. Tools
+	// other than klm do not support the key "upgrade".
 	Upgrade Upgrade `yaml:"upgrade"`
 	// Chart contains the settings for rendering a chart. Tools other than klm do not support the key "chart".
 	Chart ChartSettings `yaml:"chart"`

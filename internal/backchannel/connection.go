@@ -20,9 +20,8 @@ import (
 )
 
 // connLimiter limits the number of connections. When there are too many connections, connLimiter closes the oldest
-// connection whose client is not identified yet. Therefore a client that is not identified cannot displace an
-// identified client. When one runtime has too many connections, connLimiter closes the oldest connection of that
-// runtime.
+// connection whose client is not identified yet, so that unidentified clients cannot displace an identified one. When
+// one runtime has too many connections, connLimiter closes the oldest connection of that runtime.
 type connLimiter struct {
 	limit      int // maximum number of connections
 	perRuntime int
@@ -140,8 +139,8 @@ func (d *connLimiter) markTrusted(c *conn) {
 	}
 }
 
-// admit records to which runtime a connection belongs. If the runtime has too many connections after that, the method
-// admit closes the oldest connection of the runtime.
+// admit records to which runtime a connection belongs. If the runtime has too many connections with this one, admit
+// closes the oldest of them.
 func (d *connLimiter) admit(c *conn, r *record) {
 	if c.owner.Load() == r {
 		return
@@ -213,9 +212,10 @@ func (l *Listener) bind(ctx context.Context) (secured, plain net.Listener, err e
 	return secured, plain, nil
 }
 
-// tlsConfig returns a TLS configuration that requests a client certificate, but does not verify it. The certificate is
-// verified later, for each request, for two reasons. Roots, expiry and revocation can change while a connection is
-// open. A response can explain a refusal better than a failed handshake can. TLS sessions are not resumed.
+// tlsConfig returns a TLS configuration that requests a client certificate, but does not verify it in the handshake.
+// The listener verifies the client certificate at each request instead, for two reasons. Roots, expiry and revocation
+// can change while a connection is open. A response can explain a refusal better than a failed handshake can. TLS
+// sessions are not resumed.
 func (l *Listener) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS12,

@@ -27,10 +27,11 @@ const (
 	maxRouted    = 32
 	// maxResponseBytes is the maximum number of bytes that are read of the response to a forwarded request.
 	maxResponseBytes = 4096
-	// headerForwarded is a header of forwarded requests. Its value identifies the listener process that forwards the
-	// request. If the other listener has accepted the client certificate in the forwarded request, its response
-	// contains the header X-Listener-Forwarded with the same value. The header distinguishes a refusal of the forwarded
-	// request from a refusal of the forwarding listener.
+	// headerForwarded is the header that a listener adds to a request that it forwards to another replica. The value of
+	// the header identifies the listener process that forwards the request. If the other replica accepts the
+	// certificate of the forwarding listener, its response has the header with the same value. From the header in a
+	// response, the forwarding listener recognises whether the other replica has refused the request of the runtime, or
+	// the forwarding listener itself.
 	headerForwarded = "X-Listener-Forwarded"
 )
 
@@ -92,8 +93,9 @@ func (r *relay) closeOutdated(t *clientcert.Roots, own *tls.Certificate) {
 	r.trust, r.own = t, own
 }
 
-// dialLeader connects to the reconciling replica. The certificate of the reconciling replica must be issued by a
-// trusted root, and must be valid for the first host name in the serving certificate of this replica.
+// dialLeader connects to the replica that reconciles the runtime. All replicas have the same host names in their
+// serving certificates, so the serving certificate of that replica must be valid for the first host name in the serving
+// certificate of this process. A trusted root must have issued it.
 func (l *Listener) dialLeader(ctx context.Context, network, address string) (net.Conn, error) {
 	own, err := l.opts.Certificate()
 	if err != nil {

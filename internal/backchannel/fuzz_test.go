@@ -16,8 +16,8 @@ import (
 // like new coverage to the fuzzer.
 const small = "MIHFMHmgAwIBAgIBATAFBgMrZXAwDDEKMAgGA1UEAxMBYTAgFw0yMzExMTQyMjEzMjBaGA8yMDk2MTAwMjA3MDY0MFowDDEKMAgGA1UEAxMBYTAqMAUGAytlcAMhALLVgy0ZlRrAgA9sKyY5nFOglaSVJUV/2nUBqYPM7jnjMAUGAytlcANBAPEUV6IDIf/Y0EqsTYi57cyn/vCXUbeyW3BxkzMQg+kXtHwwr1EWkIm9Isrd7SmW8iJgysVQurXRvKeO+dMtgAw="
 
-// FuzzHeader parses fuzzed headers of an ingress. If a header is accepted, the header can be formatted, and the result
-// can be parsed again.
+// FuzzHeader parses fuzzed headers with which an ingress passes the client certificate on. If ParseHeader accepts a
+// header, FormatHeader must be able to write its certificates to a header that ParseHeader accepts again.
 func FuzzHeader(f *testing.F) {
 	der, err := base64.StdEncoding.DecodeString(small)
 	if err != nil {

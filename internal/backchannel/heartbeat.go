@@ -41,8 +41,8 @@ type State struct {
 //
 // When a heartbeat arrives, only its time is recorded. One goroutine checks whether the heartbeats of all runtimes are
 // in time. Each runtime has at most one timer, in a heap that is ordered by time. When a timer expires although a
-// heartbeat has arrived in the meantime, the goroutine sets a new timer. Therefore each runtime needs only one check
-// per HeartbeatTimeout.
+// heartbeat has arrived in the meantime, the goroutine sets a new timer. Most heartbeats set no timer, so each runtime
+// is checked only once per HeartbeatTimeout.
 type tracker struct {
 	silence   time.Duration
 	byRuntime bool // enables metrics per runtime
@@ -87,7 +87,8 @@ func newTracker(o *Options) *tracker {
 	}
 }
 
-// lock returns the record of a runtime with its mutex locked. If there is no record, the method lock creates one.
+// lock returns the record of a runtime's heartbeats, with its mutex locked. If the runtime has no record, lock creates
+// one.
 func (b *tracker) lock(kyma string) *record {
 	b.mu.RLock()
 	r := b.records[kyma]
@@ -157,7 +158,8 @@ func (b *tracker) dropLocked(r *record) {
 	}
 }
 
-// countRuntime adds n to the metric of alive runtimes or to the metric of lost runtimes, as the record shows.
+// countRuntime adds n to the number of runtimes whose agent is connected if alive is true, or else to the number of
+// runtimes whose agent is disconnected.
 func countRuntime(alive bool, n float64) {
 	if alive {
 		metrics.AgentsConnected.Add(n)
@@ -199,8 +201,8 @@ func (r *record) bootIndex(boot string) (index int, known bool) {
 	return 0, false
 }
 
-// addBoot adds an agent process as the newest boot of the runtime. The result replaced is true if the runtime had an
-// older boot. The older agent process may have ended before it sent all its events.
+// addBoot adds an agent process as the newest boot of the runtime. addBoot returns true if the agent process replaces
+// an older one, which may have ended before it sent all its events.
 func (r *record) addBoot(l sequenceLog) (replaced bool) {
 	replaced = len(r.boots) > 0
 	r.boots = slices.Insert(r.boots, 0, l)
@@ -211,8 +213,9 @@ func (r *record) addBoot(l sequenceLog) (replaced bool) {
 }
 
 // recordHeartbeat records a heartbeat. The parameter pace is the delay until the next heartbeat that the response
-// requests; this delay is added to HeartbeatTimeout. The agent process that has sent the heartbeat determines two
-// things: whether events were missed, and whether the heartbeat becomes the state of the runtime:
+// requests; this delay is added to HeartbeatTimeout. This table shows, by the boot (the agent process) that has sent
+// the heartbeat, whether events were missed, and whether the content of the heartbeat is stored as the state of the
+// runtime's agent:
 //
 //	 boot of the heartbeat                           events were missed                 becomes the state
 //	1 the first boot in this process                 if the agent lost some             yes; its number is the start
@@ -279,7 +282,8 @@ func (b *tracker) setStateLocked(r *record, s State) (changed bool) {
 	return changed
 }
 
-// setGaugeLocked sets a metric with the time of the last heartbeat while the runtime is lost.
+// setGaugeLocked sets the metric with the time of a runtime's last heartbeat if the runtime is lost, and deletes this
+// metric if the runtime is alive.
 func (b *tracker) setGaugeLocked(r *record, lost bool) {
 	switch {
 	case lost && b.byRuntime:
@@ -380,8 +384,8 @@ func (b *tracker) removeIdle(r *record, now time.Time) {
 	}
 }
 
-// setTimerLocked sets the timer of a runtime, so that the runtime is checked in time. setTimerLocked does not change a
-// timer that expires earlier than necessary. Therefore most heartbeats change no timer.
+// setTimerLocked sets the timer after which the heartbeats of a runtime are checked. setTimerLocked keeps an existing
+// timer that expires earlier, and so need not set the timer again for each heartbeat.
 func (b *tracker) setTimerLocked(r *record) {
 	at := r.last.Add(recordRetention)
 	earliest := func(t time.Time) {

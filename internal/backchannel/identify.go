@@ -16,7 +16,8 @@ type caller struct {
 	// forwarder is the name of the listener process that forwarded the request, or "" if the request was not forwarded.
 	forwarder string
 	// The field sent is the certificate chain that the client has sent for the connection. The field header is the
-	// certificate chain in the header of the request. Only one of the fields sent and header is set.
+	// certificate chain in the header of the request. A caller has either the field sent or the field header, but not
+	// both.
 	sent   []*x509.Certificate
 	header string
 }
@@ -38,9 +39,9 @@ func (c caller) chain() ([][]byte, error) {
 	return chain, nil
 }
 
-// identify returns the sender of a request. The certificate of the connection identifies the sender. If a trusted
-// ingress or peer has set the header, the certificate in the header identifies the sender instead. If identify refuses
-// the request, at most the field forwarder of the caller is set.
+// identify returns the sender of a request. The sender is identified by the client certificate of the connection or, if
+// a trusted ingress or another replica forwards the request, by the client certificate in the header of the request. If
+// identify refuses the request, at most the field forwarder of the caller is set.
 func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 	now := time.Now()
 	roots := l.verifier.Current()

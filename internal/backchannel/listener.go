@@ -89,8 +89,8 @@ type Options struct {
 	// Roots returns the current root certificates for client certificates. The function Roots is called for each
 	// request, so the function must be cheap.
 	Roots func() []*x509.Certificate
-	// Certificate returns the serving certificate. Requests to other replicas use the same certificate as client
-	// certificate.
+	// Certificate returns the serving certificate of the listener, which is also its client certificate in requests to
+	// other replicas.
 	Certificate func() (*tls.Certificate, error)
 
 	// Lookup returns the runtime that has an identity. An error means that no runtime has this identity. The message of
@@ -102,8 +102,8 @@ type Options struct {
 	// nil, nobody is notified.
 	Missed func(kyma string)
 	// Changed is called when State has changed: the heartbeats of a runtime begin or stop, or its agent reports another
-	// version, another problem or another root. For one runtime, Changed is called at most five times in a row, and
-	// after that at most four times a minute. Changed must not block. If Changed is nil, nobody is notified.
+	// version, problem or root certificate. For one runtime, Changed is called at most five times in a row, and after
+	// that at most four times a minute. Changed must not block. If Changed is nil, nobody is notified.
 	Changed func(kyma string)
 	// Route returns the base URL of another manager that receives events of runtimes, in the form scheme://host:port.
 	// The listener appends the path of the event to this URL. If Route is nil, events are not forwarded to other
@@ -116,10 +116,10 @@ type Options struct {
 
 	// HeartbeatTimeout is the time after which a runtime without a heartbeat counts as lost. Default 100 s.
 	HeartbeatTimeout time.Duration
-	// NextHeartbeat returns the delay until the next heartbeat. The response to a heartbeat contains this delay. For
-	// that runtime, the delay is added to HeartbeatTimeout. If the delay is 0, the response contains no delay, and the
-	// agent uses the interval in its watch list. The function NextHeartbeat is called for each heartbeat, so the
-	// function must be cheap. If NextHeartbeat is nil, the delay is always 0.
+	// NextHeartbeat returns the delay after which an agent has to send its next heartbeat. The response to each
+	// heartbeat contains this delay. The delay is added to HeartbeatTimeout of the runtime. If the delay is 0, the
+	// response contains no delay, and the agent uses the interval in its watch list. The function NextHeartbeat is
+	// called for each heartbeat, so the function must be cheap. If NextHeartbeat is nil, the delay is always 0.
 	NextHeartbeat func() time.Duration
 	// RuntimeMetrics enables the metrics that have the name of a Kyma as a label.
 	RuntimeMetrics bool
@@ -138,14 +138,14 @@ type Limits struct {
 	HeaderBytes int
 	// InFlight is the maximum number of concurrent requests. Default 1024.
 	InFlight int
-	// PerRuntime is the maximum number of open connections of one runtime. PerRuntime is also the maximum number of
-	// concurrent requests of one runtime. Default 16.
+	// PerRuntime is the maximum number of open connections of one runtime, and also of its concurrent requests. Default
+	// 16.
 	PerRuntime int
 	// Rate is the number of events per second that a runtime may send. Burst is the number of events that a runtime may
 	// send at once before Rate limits it. Defaults 100 and 500.
 	Rate  float64
 	Burst int
-	// Connections is the maximum number of connections. Default 20000.
+	// Connections is the maximum number of open connections of all clients to the listener. Default 20000.
 	Connections int
 	// HeaderTimeout is the timeout of the TLS handshake, and also the timeout of reading the headers of a request after
 	// the handshake. Default 10 s.
@@ -250,8 +250,8 @@ func setDefault[T comparable](value *T, otherwise T) {
 // NeedLeaderElection returns false: all replicas listen.
 func (l *Listener) NeedLeaderElection() bool { return false }
 
-// Start opens the addresses and serves requests until ctx ends. After that, Start waits at most DrainTimeout for the
-// running requests. Start may be called only once.
+// Start opens the addresses and serves requests until ctx ends. When ctx has ended, Start waits at most DrainTimeout
+// for the running requests. Start may be called only once.
 func (l *Listener) Start(ctx context.Context) error {
 	secured, plain, err := l.bind(ctx)
 	if err != nil {

@@ -198,8 +198,7 @@ func attempt(ctx context.Context, c *http.Client, method, url, body string, head
 
 func (e *testListener) url(path string) string { return "https://" + e.ServingAddress() + path }
 
-// eventually is a function that waits until the function holds returns true. After waitTimeout, the function eventually
-// fails the test.
+// eventually waits until the function holds returns true, and fails the test if this takes longer than waitTimeout.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)

@@ -2,9 +2,8 @@ package backchannel
 
 import "slices"
 
-// maxSpans is the maximum number of ranges in the field ahead of sequenceLog. The field ahead contains events that
-// arrived before events with smaller sequence numbers. An agent sends only a few events concurrently, so few events
-// arrive early.
+// maxSpans is the maximum number of ranges in sequenceLog.ahead, which records events that arrived before events with
+// smaller sequence numbers. An agent sends only a few events concurrently, so only a few can arrive in the wrong order.
 const maxSpans = 16
 
 // sequenceLog records which sequence numbers of events were received from one process of an agent.
@@ -12,24 +11,24 @@ type sequenceLog struct {
 	boot string
 	// The field done is the highest sequence number up to which every event was received, or counts as received.
 	done uint64
-	// The field ahead contains the received sequence numbers that are greater than the field done, as ranges. The
-	// ranges are ordered, do not overlap and are not adjacent. There are at most maxSpans ranges.
+	// The field ahead contains the received sequence numbers that are greater than the field done, as at most maxSpans
+	// ranges. The ranges are ordered, do not overlap and are not adjacent.
 	ahead []span
-	// The field skipped is the range of sequence numbers that count as received, because the field ahead had no space
-	// for more ranges. Some numbers in this range may really have been received. The zero value means that no number
-	// was skipped.
+	// The field skipped is a range of sequence numbers that the field done includes although some of these events were
+	// not received: the ranges in ahead would have been too many. If skipped is zero, no number was skipped.
 	skipped span
 }
 
 // span is a range of sequence numbers that includes both ends.
 type span struct{ from, to uint64 }
 
-// add records that event n was received. The event may have been received before. 0 is not a valid sequence number.
+// add records that the event with sequence number n (1 or higher) was received. add may be called several times for one
+// event.
 func (l *sequenceLog) add(n uint64) {
 	if n <= l.done {
 		return
 	}
-	// The variable at is the index of the first range that contains n, ends directly before n, or begins after n.
+	// l.ahead[at] is the first range that does not end before n-1: it contains n, borders on n, or begins after n.
 	at, _ := slices.BinarySearchFunc(l.ahead, n, func(s span, n uint64) int {
 		if s.to < n-1 {
 			return -1
@@ -57,9 +56,9 @@ func (l *sequenceLog) add(n uint64) {
 	}
 }
 
-// acknowledge records that the agent has received responses to all events up to a sequence number. The result missed is
-// true if some of these events were not received here. After the call, all events up to this number count as received,
-// so that a missed event is reported only once.
+// acknowledge records that the agent has received responses to all events up to a sequence number. acknowledge returns
+// true if some of these events were not received here. The parameter sequence is then the new value of done, so that
+// missed events are reported only once.
 func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	missed = sequence > l.done
 	if l.skipped.from > 0 && l.skipped.from <= sequence {

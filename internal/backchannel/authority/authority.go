@@ -18,18 +18,18 @@
 // this Secret; if several replicas try to create the Secret at the same time, the other replicas use the roots of the
 // first one. Each replica reads the Secret in two cases: after a change of the Secret (a metadata watch on this one
 // object), and once per Interval. After each read of the Secret, the table in rotate.go decides whether a new root is
-// needed, which root signs the certificate of the listener, and which root can be removed. A decision takes effect only
-// after its result was written to the Secret.
+// needed, which root signs the certificate of the listener, and which root can be removed. The replica uses a new or
+// changed list of roots only after it has written the list to the Secret.
 //
 // A rotation of the roots has several phases. A new root becomes the first in the list of trusted roots in the Secret.
 // The listener trusts all roots in the list of the Secret. Each runtime receives the list of roots together with its
-// next certificate. One runtime after the other receives a certificate that the new root has signed. A runtime that
-// connects with a certificate of the new root also has the new list of roots, so the runtime trusts the new root. When
-// all runtimes trust the new root, the listener uses a certificate of the new root. After SettlePeriod the old root is
-// removed. If a runtime never connects, the old root is used until it expires. A second rotation may begin before the
-// first has ended. If there are more than two roots, the listener uses the newest root that every runtime trusts. A
-// runtime that connects with a certificate of one root also trusts all older roots. Therefore the listener uses the
-// oldest root among the roots of the runtimes' certificates.
+// next certificate. One runtime after the other receives a certificate that the new root has signed. A runtime receives
+// its certificate and the list of roots together, so a runtime that connects with a certificate of the new root also
+// trusts the new root. When all runtimes trust the new root, the listener uses a certificate of the new root. After
+// SettlePeriod the old root is removed. If a runtime never connects, the old root is used until it expires. A second
+// rotation may begin before the first has ended. If there are more than two roots, the listener uses the newest root
+// that every runtime trusts. A runtime that connects with a certificate of one root also trusts all older roots.
+// Therefore the listener uses the oldest root among the roots of the runtimes' certificates.
 //
 // Certificates become valid [protocol.BackdatePeriod] before they are issued, so that a clock that is wrong by an hour
 // is harmless. Certificates are renewed well before they expire, each at a different time, so that the certificates of
@@ -43,8 +43,9 @@
 // # What it does not do
 //
 // The package does not deliver certificates, and does not store certificates: only the caller of Issue has the private
-// key. The package has no revocation list: the listener compares the time of issue with an annotation on the Kyma. The
-// package does not manage the CAs of the runtimes themselves.
+// key. The package has no revocation list. To revoke the certificates of a runtime, an annotation on its Kyma has a
+// time, and the listener refuses certificates that were issued before. The package does not manage the CAs of the
+// runtimes themselves.
 package authority
 
 import (
@@ -71,7 +72,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// SecretName is the name of the Secret with the roots, both of the type Authority and of cert-manager.
+// SecretName is the name of the Secret with the root certificates, whether an Authority or cert-manager issues them.
 const SecretName = "klm-watcher"
 
 // Subject describes the recipient of a certificate.
@@ -94,10 +95,10 @@ type Subject struct {
 // Key is a private key as PEM. Printing, formatting and marshalling a Key do not reveal the private key.
 type Key []byte
 
-// Format writes a placeholder instead of the key.
+// Format writes a placeholder instead of the private key, so that no formatted message contains the key.
 func (Key) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("(key)")) }
 
-// MarshalText returns a placeholder instead of the key.
+// MarshalText returns a placeholder instead of the private key.
 func (Key) MarshalText() ([]byte, error) { return []byte("(key)"), nil }
 
 // Certificate is an issued certificate with its key and the roots to trust.
@@ -120,8 +121,8 @@ func (c *Certificate) Held() Held {
 	return Held{Serial: c.Serial, Root: c.Root, Bundle: Digest(c.CA), Issued: c.Issued, NotAfter: c.NotAfter}
 }
 
-// Held is the record of a certificate that was delivered to a runtime. The zero value means that no certificate was
-// delivered.
+// Held is the record of a certificate that was delivered to a runtime. If Held is zero, the runtime has no certificate
+// yet.
 type Held struct {
 	// Serial is the serial number of the certificate in hexadecimal digits.
 	Serial string `json:"serial"`
@@ -167,20 +168,22 @@ type Options struct {
 	Client client.WithWatch
 	// Namespace is the namespace of the Secret.
 	Namespace string
-	// Hosts are the names and IP addresses of the listener. No runtime can get a certificate for one of these names and
-	// addresses.
+	// Hosts are the names and IP addresses of the listener. Issue refuses a certificate for a runtime with one of the
+	// listener's names or addresses, because the runtime could pose as the listener.
 	Hosts []string
 	// Reserved are common names that no runtime can have, because the listener trusts the owners of certificates with
-	// these names. The name of the listener is always reserved.
+	// these names. The common name of the listener is always reserved, even if Reserved does not contain it.
 	Reserved []string
 
-	// Lifetime is the validity of certificates of runtimes and of the listener. Default 7 days, minimum one second.
+	// Lifetime is the validity of certificates of runtimes and of the listener. Lifetime is 7 days by default, and at
+	// least one second.
 	Lifetime time.Duration
 	// RenewBefore is the minimum remaining validity of a certificate. A certificate is replaced before its remaining
 	// validity is shorter than RenewBefore. Default a third of Lifetime.
 	RenewBefore time.Duration
 	// RenewSpread is a period by which the replacements of certificates are spread: a certificate is replaced when its
-	// remaining validity is between RenewBefore and RenewBefore + RenewSpread. The default is half of RenewBefore.
+	// remaining validity is between RenewBefore and RenewBefore + RenewSpread. RenewSpread is half of RenewBefore by
+	// default.
 	RenewSpread time.Duration
 	// RootLifetime is the validity of a root. Default 180 days.
 	RootLifetime time.Duration
@@ -195,10 +198,10 @@ type Options struct {
 	Interval time.Duration
 
 	// RuntimesByRoot returns the names of Kymas, grouped by the fingerprint of the root that signed their client
-	// certificate. The client certificate of a runtime is the certificate with which the last heartbeat was sent.
-	// Before the first heartbeat, the client certificate of a runtime is the certificate that the runtime had before
-	// the last delivery. The key "" has the runtimes that have a certificate whose root is not known. As long as there
-	// are runtimes whose root is not known, no root is removed.
+	// certificate. The client certificate of a runtime is the certificate with which its agent sent the last heartbeat.
+	// If no heartbeat has arrived yet, the certificate delivered last may not be in use, so the one before it counts.
+	// The key "" has the runtimes for which the root of the certificate is not known. No root is removed while the key
+	// "" has runtimes.
 	//
 	// RuntimesByRoot returns false if this replica has no result, because it is not the leader or has not read the
 	// Kymas yet. RuntimesByRoot is called once per Interval, and only while there are several roots. If RuntimesByRoot
@@ -454,7 +457,7 @@ func checkSubject(s Subject, hosts, reserved []string) error {
 func (a *Authority) Release(context.Context, string) error { return nil }
 
 // Due implements [Issuer]. At the returned time, the remaining validity of the certificate is between RenewBefore and
-// RenewBefore + RenewSpread. The time is different for each certificate.
+// RenewBefore + RenewSpread; the returned time differs from certificate to certificate.
 func (a *Authority) Due(h Held) time.Time { return renewalTime(h, a.RenewBefore, a.RenewSpread) }
 
 // renewalTime returns the time at which a certificate is renewed.
@@ -511,8 +514,8 @@ func isRevoked(h Held, mark, now time.Time) bool {
 }
 
 // Serving returns the certificate of the listener. Servers of the listener use this certificate. Replicas also use this
-// certificate as a client certificate for requests to each other. The certificate is renewed automatically. Serving is
-// cheap, except while the certificate is being renewed.
+// certificate as a client certificate for requests to each other. When the certificate of the listener is due for
+// renewal, Serving issues a new one. Every other call of Serving is cheap.
 func (a *Authority) Serving() (*tls.Certificate, error) {
 	r := a.rootSet.Load()
 	if r == nil {

@@ -387,8 +387,8 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestServingAtOnce checks that concurrent callers get a certificate of the listener while it is being
-// renewed.
+// TestServingAtOnce checks that concurrent callers of Serving all get a certificate, while the certificate of the
+// listener is being renewed.
 func TestServingAtOnce(t *testing.T) {
 	a := newTestAuthority(t, Options{})
 	var wg sync.WaitGroup
@@ -604,8 +604,8 @@ func TestKeysAreNotShown(t *testing.T) {
 	c := issue(t, newTestAuthority(t, Options{}))
 	head, _, _ := strings.Cut(string(c.Key), "\n")
 	// The variable part has 12 base64 characters of the PEM text, which encode 9 bytes of the private number of the
-	// key. The part is in the second line of the PEM text, after the characters that identify the curve: the
-	// certificate identifies the same curve, so these characters are not secret.
+	// key. These characters are in the second line of the PEM text, after those that identify the curve. The curve is
+	// not secret, because the certificate contains it, too.
 	part := []byte(c.Key)[len(head)+1+52:][:12]
 	var log strings.Builder
 	logr.FromSlogHandler(slog.NewJSONHandler(&log, nil)).Info("issued", "certificate", c, "key", c.Key)

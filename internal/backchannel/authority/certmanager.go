@@ -27,13 +27,13 @@ import (
 
 // Names of the objects that cert-manager uses.
 const (
-	// GatewaySecretName is the name of the Secret of an Istio gateway. If the Secret has the key ca.crt, the roots in
-	// this key are trusted, too.
+	// GatewaySecretName is the name of the Secret of an Istio gateway. If this Secret of the gateway has the key
+	// ca.crt, runtimes also trust the roots in ca.crt, in addition to the root in the Secret klm-watcher.
 	GatewaySecretName = "klm-istio-gateway"
 	// ListenerName is the name of the Certificate and the Secret of the listener.
 	ListenerName = "klm-watcher-listener"
-	// CertificateSuffix is the end of the names of the Certificate and the Secret of a runtime. The name of the Kyma is
-	// before this suffix.
+	// CertificateSuffix is the end of the names of the Certificate and the Secret of a runtime. These names begin with
+	// the name of the Kyma.
 	CertificateSuffix = "-webhook-tls"
 )
 
@@ -54,8 +54,8 @@ type CertManagerOptions struct {
 	Issuer string
 	// IssuerKind is the kind of the cert-manager issuer: Issuer (default) or ClusterIssuer.
 	IssuerKind string
-	// Hosts are the names and IP addresses of the listener. No runtime can get a certificate for one of these names and
-	// addresses.
+	// Hosts are the names and IP addresses of the listener. Issue refuses a certificate for a runtime with one of the
+	// listener's names or addresses, because the runtime could pose as the listener.
 	Hosts []string
 	// Reserved are common names that no runtime can have, because the listener trusts the owners of certificates with
 	// these names.
@@ -66,7 +66,7 @@ type CertManagerOptions struct {
 	RenewBefore time.Duration
 	// Interval is the time between two checks of the roots and of the certificate of the listener. Default one minute.
 	Interval time.Duration
-	// Log receives messages about problems. The zero value means that the messages are dropped.
+	// Log receives messages about problems. If Log is zero, these messages are dropped.
 	Log logr.Logger
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -77,9 +77,9 @@ type CertManagerOptions struct {
 // Each Kyma has a Certificate with the name of the Kyma and CertificateSuffix. cert-manager writes the Secret of this
 // Certificate. The certificates are signed by the root in the Secret klm-watcher, which cert-manager maintains.
 // Runtimes trust the root in the Secret klm-watcher, and the roots in the bundle of the gateway. When cert-manager
-// replaces a root, there is no period in which the old root and the new root are trusted. If you need a period in which
-// two roots are trusted, keep the previous root in the bundle of the gateway. The listener also trusts previous roots
-// until its process ends.
+// replaces a root, there is no period in which runtimes trust both the old root and the new root. If you need such a
+// period, keep the previous root in the bundle of the gateway. The listener also trusts previous roots until its
+// process ends.
 type CertManager struct {
 	CertManagerOptions
 	notifier
@@ -443,9 +443,9 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 	return status.Conditions
 }
 
-// renew makes cert-manager renew a certificate, unless a renewal is in progress. The method renew uses the same
-// mechanism as the command line of cert-manager. The method renew always returns an error, which explains why the
-// caller must wait.
+// renew makes cert-manager renew a certificate, unless a renewal is in progress. For this, renew sets the condition
+// Issuing of the Certificate, as cmctl renew does. renew always returns an error, which explains why the caller must
+// wait.
 func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) error {
 	waiting := notReadyError("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
 	if issuing, _ := conditionOf(o, "Issuing"); issuing {
@@ -496,8 +496,8 @@ func (c *CertManager) Stale(h Held, mark time.Time) (bool, string) {
 	return isStale(h, b.newest, b.digest, mark, c.Now(), c.Due(h))
 }
 
-// Due implements [Issuer]. The result is shortly after the time at which cert-manager renews the certificate, and is
-// different for each certificate.
+// Due implements [Issuer]. Due returns a time shortly after the one at which cert-manager renews the certificate, so
+// that the renewed certificate is there; the returned time differs from certificate to certificate.
 func (c *CertManager) Due(h Held) time.Time {
 	return renewalTime(h, c.RenewBefore-c.RenewBefore/6, c.RenewBefore/6)
 }

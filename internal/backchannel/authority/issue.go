@@ -57,8 +57,8 @@ func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 	return root{certificate, key, protocol.Fingerprint(certificate)}, nil
 }
 
-// runtimeHosts returns the DNS names in the certificate of a runtime: the given names, and the names of the agent's
-// Service.
+// runtimeHosts returns the DNS names for the certificate of a runtime: those in the parameter names, and the names of
+// the agent's Service.
 func runtimeHosts(names []string) []string {
 	return append(slices.Clone(names), AgentHost, AgentHost+".cluster.local")
 }

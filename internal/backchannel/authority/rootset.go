@@ -118,8 +118,8 @@ func parseRoots(s *corev1.Secret) (*rootSet, error) {
 		}
 		roots = append(roots, r)
 	}
-	// If the time in the annotation cannot be parsed, the creation time of the root is used instead. In the worst case,
-	// the old root is kept for too short a time.
+	// If the time in the annotation cannot be parsed, the creation time of the root is used instead. The authority may
+	// then remove an old root earlier than SettlePeriod after the listener has stopped using it.
 	since, err := time.Parse(time.RFC3339, s.Annotations[v1beta2.AnnotationListenerRootSince])
 	if err != nil {
 		since = time.Time{}

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// maxRoots is the maximum number of roots after a request to create a new root. The number is limited because each root
-// is in the bundle of every runtime. When a root is too old, its successor is created even if there are maxRoots roots.
+// maxRoots is the number of roots at which a request of a person for a new root has no effect. The number is limited
+// because each root is in the bundle of every runtime. When a root is too old, its successor is created even if there
+// are maxRoots roots.
 const maxRoots = 5
 
 // rotationInput contains what a decision about a rotation needs in addition to the current roots.
@@ -93,7 +94,8 @@ func (r *rootSet) reasonForNewRoot(roots []root, s rotationInput) string {
 	return ""
 }
 
-// isComplete reports whether the root that has signed the certificate is known for every runtime.
+// isComplete reports whether RuntimesByRoot has named, for every runtime, the root that has signed the certificate of
+// the runtime.
 func (s rotationInput) isComplete() bool { return s.known && len(s.seen[""]) == 0 }
 
 // listenerAt returns the index of the root that has to sign the certificate of the listener.

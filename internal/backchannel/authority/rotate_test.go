@@ -21,8 +21,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestRotation shows the steps of rotations. Each row of a test case is one point in time. The part of a row before the
-// bar | is the input:
+// TestRotation shows the steps of rotations. Each row of a test case describes one point in time. The part of a row
+// before the bar | is the input:
 //
 //	135.02    the day
 //	A:2 B:1   the number of runtimes whose certificate each root has signed; the root ? stands for unknown roots;
@@ -232,8 +232,8 @@ func (d *drawing) draw() string {
 	return fmt.Sprintf("%s %s %s %d", all, d.letter(c.Root), listener, d.a.OutdatedRuntimes().Count)
 }
 
-// letter is a method that returns the letter that stands for a root in the rows of a test: A, B, and so on, in the
-// order of their creation. A root without a letter gets the next free letter.
+// letter returns the letter that stands for a root in the rows of a test: A for the first root, B for the second, and
+// so on. If the root with the fingerprint has no letter yet, it gets the next free one.
 func (d *drawing) letter(fingerprint string) string {
 	for letter, f := range d.names {
 		if f == fingerprint {

@@ -95,8 +95,8 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	return changed
 }
 
-// sync reads the Secret and decides whether the roots must change. If the roots must change, the method sync writes the
-// new roots to the Secret. After that, the authority uses the roots in the Secret.
+// sync reads the Secret and decides whether the roots must change. If the roots must change, sync writes the new roots
+// to the Secret. Then the authority uses the roots that are in the Secret.
 func (a *Authority) sync(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		again, err := a.trySync(ctx)
@@ -106,8 +106,8 @@ func (a *Authority) sync(ctx context.Context) error {
 	}
 }
 
-// trySync makes one attempt of the method sync. The result again is true if another replica has written the Secret at
-// the same time.
+// trySync makes one attempt of sync. If another replica has written the Secret at the same time, the result named again
+// is true.
 func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 	key := client.ObjectKey{Namespace: a.Namespace, Name: SecretName}
 	secret := &corev1.Secret{}
