@@ -305,13 +305,14 @@ type Manager struct {
 	// intervals without a heartbeat. Default 30 s.
 	HeartbeatInterval time.Duration
 	// HeartbeatBudget is the maximum number of heartbeats per second that one replica receives from agents of runtimes
-	// without changes. If there are too many runtimes for the budget, the manager instructs these agents to send
-	// heartbeats less often, but at least one per hour, and to close the connection after each heartbeat. Such an agent
-	// counts as disconnected if its next heartbeat is late by three HeartbeatIntervals. 0 means no limit. The default
-	// is 12: with 10,000 runtimes, each agent sends one heartbeat every 833 s.
+	// without changes. If these agents would send more heartbeats than HeartbeatBudget allows, the manager instructs
+	// them to send heartbeats less often, but at least one per hour, and to close the connection after each heartbeat.
+	// Then an agent counts as disconnected if its next heartbeat is late by three HeartbeatIntervals. If
+	// HeartbeatBudget is 0, there is no limit. The default is 12 heartbeats per second: with 10,000 runtimes, each
+	// agent sends one heartbeat every 833 s.
 	HeartbeatBudget int
 	// IstioGatewayNamespace is the namespace of the Istio gateways that Watchers select. Default: the value of
-	// Namespace. Any other namespace needs additional permissions.
+	// Namespace. With another namespace, the manager needs additional permissions.
 	IstioGatewayNamespace string
 	// SkrWatcherImageRegistry, SkrWatcherImageName and SkrWatcherImageTag form the image reference of the agent. The
 	// registry has no default. The default name is runtime-watcher, and the default tag is the version of the manager.
@@ -329,7 +330,7 @@ type Manager struct {
 	// SelfSignedCertDuration is the validity period of the certificate of an agent. Default 168 h, or 1440 h with
 	// cert-manager.
 	SelfSignedCertDuration time.Duration
-	// SelfSignedCertIssuerName is the name of the Issuer in Namespace that cert-manager uses. Default
+	// SelfSignedCertIssuerName is the name of the Issuer in Namespace that cert-manager uses. The default name is
 	// klm-watcher-selfsigned.
 	SelfSignedCertIssuerName string
 	// AdditionalDNSNames are additional DNS names for the certificates of agents. Default none.
@@ -343,8 +344,9 @@ type Manager struct {
 	PodName string
 
 	// ExitAfterStep is a hidden setting for tests that end the process at a certain point. The form of this setting is
-	// CONTROLLER/STEP[:N], where the controller is kyma or manifest. The process exits at once, as after SIGKILL, when
-	// the step has run N times (default 1). If ExitAfterStep is empty, which is the default, the process does not exit.
+	// CONTROLLER/STEP[:N], where the controller is kyma or manifest. When the named step has run N times (default 1),
+	// the process exits at once, as after SIGKILL. If ExitAfterStep is empty, which is the default, the process does
+	// not exit.
 	ExitAfterStep string
 }
 

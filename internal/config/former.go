@@ -133,9 +133,9 @@ func parse(f *pflag.FlagSet, args []string, out io.Writer) error {
 	return f.Parse(args)
 }
 
-// unknownFlags returns the names of those flags in args that f does not have, sorted. If a name of several letters has
-// one dash, the dash is part of the result. The value of a flag counts as a flag if it begins with a dash and is an
-// argument of its own.
+// unknownFlags returns the names of those flags in args that f does not have, sorted. If a flag name of several letters
+// is written with one dash, the returned name includes this dash. The value of a flag counts as a flag if it begins
+// with a dash and is an argument of its own.
 func unknownFlags(f *pflag.FlagSet, args []string) []string {
 	var names []string
 	for _, arg := range args {

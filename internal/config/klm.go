@@ -49,7 +49,8 @@ type Klm struct {
 	Namespace string
 	// Output is one of Formats, or FormatJSONPath or FormatCustomColumns with a template. Default FormatTable.
 	Output string
-	// NoColor disables colours. Colours are used only if the output is a terminal. Default: true if $NO_COLOR is set.
+	// NoColor disables colours. Colours are used only if the output is a terminal. NoColor is true by default if
+	// $NO_COLOR is set.
 	NoColor bool
 	// RequestTimeout is the timeout of one request. Default 30 s.
 	RequestTimeout time.Duration

@@ -5,7 +5,8 @@ import (
 	"runtime/debug"
 )
 
-// Version is the version of all programs of the project. The build of a release sets it.
+// Version is the version of all programs of the project. The build of a release sets Version to the version of the
+// release.
 var Version = "0.1.0"
 
 // notInLabels matches the characters that the value of a label cannot have.

@@ -12,10 +12,10 @@ import (
 )
 
 // After its start, a manager assumes that the status of a Kyma is right if the Kyma is Ready and has a connected agent.
-// The agent reports the changes that were made in the runtime in the meantime. The first heartbeat of the agent
-// triggers a full reconcile. The reconciles of the fleet are therefore spread over time, like the heartbeats. The step
-// assume only confirms a status and never changes anything. If the Kyma is not in its desired state, the full reconcile
-// follows at once.
+// The agent reports the changes that were made in the runtime while no manager was running. The first heartbeat of the
+// agent triggers a full reconcile. The reconciles of the fleet are therefore spread over time, like the heartbeats. The
+// step assume changes nothing in the runtime: assume only checks that the status of the Kyma is still right. If the
+// Kyma does not have its desired state, the same reconcile continues with all other steps.
 
 // assume ends the reconcile of a Kyma that is in its desired state. assume checks this state without a request to the
 // runtime.

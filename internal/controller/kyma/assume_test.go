@@ -30,8 +30,8 @@ type agentState struct{ state backchannel.State }
 func (v agentState) State(string) (backchannel.State, bool) { return v.state, false }
 func (agentState) Forget(string)                            {}
 
-// ageless is a fake certificate issuer for tests. Certificates never get old for ageless: every request for a new
-// certificate fails, and an existing certificate is due for renewal in an hour.
+// ageless is a fake certificate issuer for tests in which no certificate is renewed: an existing certificate is always
+// due for renewal in an hour, and every request for a new certificate fails.
 type ageless struct{}
 
 func (ageless) Issue(context.Context, authority.Subject) (*authority.Certificate, error) {

@@ -10,13 +10,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// If the Kyma in a runtime requests no modules any more, all modules are uninstalled. The generation of the Kyma shows
-// whether a person has removed the last module, because every change of the spec increases the generation. An answer
-// that shows no modules is doubtful if its UID differs from the former one or if its generation is the same as before:
-// it may come from a proxy, or from an API server that was restored. The manager acts on a doubtful answer only if a
-// second read confirms it.
+// If the Kyma in a runtime requests no modules any more, all modules are uninstalled. If a person has removed the last
+// module from the Kyma, its generation has increased, because every change of the spec increases the generation. A Kyma
+// without modules is doubtful if its UID has changed, or if its generation is the same as when it had modules: it may
+// come from a proxy, or from an API server that was restored. The manager uninstalls the modules of a doubtful Kyma
+// only if a second read returns the same Kyma.
 
-// confirmDelay is the minimum time between a read with a doubtful answer and the second read that confirms the answer.
+// confirmDelay is the minimum time between the read of a doubtful Kyma and the second read that confirms it.
 const confirmDelay = 10 * time.Second
 
 // request is what the Kyma in a runtime requested when it was read last. The zero value of request means that the Kyma
@@ -37,8 +37,8 @@ func removesAll(kyma, remote *v1beta2.Kyma) bool {
 	})
 }
 
-// nextRequest returns what the Kyma in a runtime requests now. last is the request at the last read. The first row that
-// matches decides whether the request is confirmed:
+// nextRequest returns what the Kyma in a runtime requests now. The parameter last is what the Kyma requested when it
+// was read before. The first row that matches decides whether the request is confirmed:
 //
 //	1  it does not remove all modules                                yes
 //	2  it is the same as before                                      as before, and yes once confirmDelay has passed

@@ -10,7 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestNextRequest checks after which answers of a runtime the manager may uninstall all modules without a second read.
+// TestNextRequest checks when the manager may uninstall all modules of a runtime at once, and when it first has to read
+// the Kyma in the runtime a second time.
 func TestNextRequest(t *testing.T) {
 	begin := time.Date(2026, time.November, 23, 9, 0, 0, 0, time.UTC)
 	type answer struct {

@@ -82,8 +82,9 @@ type Options struct {
 	// Trigger adds Kymas to the queue of the controller. The caller of New may pass a Trigger that other parts of the
 	// manager use, too. If the field Trigger is nil, the controller creates its own Trigger.
 	Trigger *queueing.Trigger
-	// Reviews is the queue of Kymas whose agent is reviewed, see package agentdelivery. Parts of the manager that are
-	// created before the controller add Kymas to Reviews. By default the controller creates its own queue.
+	// Reviews is the queue of Kymas whose agent state has to be compared with their status, see package agentdelivery.
+	// The caller of New passes this queue if other parts of the manager, such as the listener, add Kymas to it. By
+	// default the controller creates its own queue.
 	Reviews workqueue.TypedDelayingInterface[string]
 	// ControlPlaneID is the UID of Namespace kube-system in the control plane. ControlPlaneID identifies the control
 	// plane in the record of the owner of a runtime.
@@ -114,8 +115,8 @@ type Options struct {
 	// Restricted lists the restricted modules: a Kyma may use such a module only if the ModuleReleaseMeta of the module
 	// selects the Kyma.
 	Restricted []string
-	// PolicyConfigMap is the name of a ConfigMap in Namespace with the maintenance policy. Client has to cache this
-	// ConfigMap. "" means that the policy is in PolicyFile.
+	// PolicyConfigMap is the name of the ConfigMap that has the maintenance policy, in the namespace of the field
+	// Namespace. Client has to cache this ConfigMap. "" means that the policy is in PolicyFile.
 	PolicyConfigMap string
 	// PolicyFile is the path of the file with the maintenance policy. The file need not exist. If PolicyFile and
 	// PolicyConfigMap are both "", there is no policy.
@@ -131,8 +132,8 @@ type Options struct {
 	// deletion is given up, and a tombstone is written. 0 means that there is no limit. If InCluster is set, there is
 	// never a limit.
 	DeletionDeadline time.Duration
-	// Live writes tombstones without a cache, because Client would cache them. Live is required if DeletionDeadline is
-	// set.
+	// Live is a client without a cache, with which the controller writes tombstones: a write with Client would make
+	// Client cache tombstones. Live is required if DeletionDeadline is set.
 	Live client.Writer
 	// Concurrency is the number of Kymas that are reconciled at the same time.
 	Concurrency int
@@ -140,13 +141,15 @@ type Options struct {
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 	// Agents are the options of the agent delivery. With the zero value, runtimes have no agents.
 	Agents agentdelivery.Options
-	// MaxNewRuntimes is the number of runtimes that may get their first modules at the same time. MaxNewRuntimes is
-	// also the number of runtimes that may lose all modules at the same time. 0 means that there is no limit.
+	// MaxNewRuntimes is the number of runtimes that may get their first modules at the same time. The same number,
+	// counted separately, limits the runtimes whose modules are all deleted at the same time. If MaxNewRuntimes is 0,
+	// there is no limit.
 	MaxNewRuntimes int
 	// Shards decides which runtimes this replica reconciles. nil means that it reconciles all runtimes.
 	Shards *shard.Keeper
-	// Certain is a client that reads from the API server instead of the cache. Certain is required if Shards is set. If
-	// Certain is nil, the record of a version is read from the cache again after a conflict.
+	// Certain is a client that reads from the API server instead of the cache. If Shards is set, Certain is required,
+	// because a Manifest without its shard label is missing in the cache. If Certain is nil, the controller reads
+	// ModuleTemplates from the cache again after a conflict.
 	Certain client.Reader
 	// RuntimeMetrics adds the metrics that have one series per runtime and module.
 	RuntimeMetrics bool
@@ -261,7 +264,8 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 					v1beta2.AnnotationPromotion)...))).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onReleaseStatus()).
 		Watches(&v1beta2.ModuleRollout{}, r.onRollout()).
-		// The first record of a version changes nothing for other runtimes, so it enqueues no Kyma.
+		// When the controller records the digest of a version in its ModuleTemplate for the first time, nothing changes
+		// for other runtimes. Therefore changes of AnnotationContentDigest enqueue no Kyma.
 		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), builder.WithPredicates(
 			loop.SpecChanged(append(slices.Clip(recordAnnotations), v1beta2.AnnotationContentDigest)...))).
 		WatchesRawSource(r.Trigger.Source()).
@@ -453,8 +457,8 @@ func (n *run) readVersion(ctx context.Context) error {
 	return nil
 }
 
-// planAgent computes the objects that have to be delivered for the agent. The objects of the agent are listed in the
-// status, and the status is saved after this step.
+// planAgent computes the objects that have to be delivered for the agent. planAgent lists these objects in the status
+// of the Kyma. The status is saved after planAgent, before the objects are delivered.
 func (n *run) planAgent(ctx context.Context) (err error) {
 	if n.InCluster || n.found.paused {
 		return nil
@@ -486,8 +490,8 @@ func (n *run) agentTarget() agentdelivery.Target {
 }
 
 // requeue requests the next reconcile after the poll interval of the runtime. The next reconcile is earlier if a
-// maintenance window opens before, or if a module becomes slow before, because the status shows why a slow module is
-// not Ready.
+// maintenance window opens earlier. The next reconcile is also earlier if a module will have been Processing for so
+// long that it counts as slow, because the status shows why a slow module is not Ready.
 func (n *run) requeue(context.Context) error {
 	after := loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name)
 	if c := n.found.credential; c != nil && c.Lifetime.WarningTime().After(n.now) {

@@ -65,8 +65,8 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		return nil
 	}
 	if err == nil && (n.deletion.isFirst || n.wasUnavailable() || !n.Runtimes.IsOwned(n.kyma.Name)) && !n.InCluster {
-		// Reading the Kyma shows whether the runtime is available again, and which owner the runtime has. The status is
-		// later written to the Kyma that was read here. The next steps do not use the Kyma that was read.
+		// Reading the Kyma shows whether the runtime is available again, and which owner the runtime has. A later step
+		// writes the status to the Kyma that was read here; no other step of the deletion uses this Kyma.
 		if err = n.verifyToDelete(ctx); err != nil {
 			n.remote = nil
 		}
@@ -87,8 +87,9 @@ func (n *run) connectToDelete(ctx context.Context) error {
 	return nil
 }
 
-// verifyToDelete reads the Kyma in the runtime and verifies the owner of the runtime. A Kyma that does not fit the
-// schema does not stop the deletion: the deletion needs only the record of the owner.
+// verifyToDelete reads the Kyma in the runtime and verifies the owner of the runtime. If the Kyma in the runtime does
+// not fit the schema, the deletion continues: the deletion needs only the record in the runtime of which control plane
+// owns it.
 func (n *run) verifyToDelete(ctx context.Context) error {
 	remote, err := n.readRemote(ctx, n.runtime, n.kyma.Name)
 	isInvalid := loop.Reason(err) == v1beta2.ReasonRuntimeKymaInvalid
@@ -121,8 +122,9 @@ func (n *run) deleteOnControlPlane(ctx context.Context) (err error) {
 // moduleToDelete returns the module of a Manifest that is deleted together with its Kyma.
 func (n *run) moduleToDelete(m *v1beta2.Manifest) plan.Module {
 	module := plan.ToRemove(n.kyma, m)
-	// Custom resources may also be deleted if the Manifest has the annotation for it. The annotation records what the
-	// Kyma in the runtime allowed before, because a deletion of the Kyma does not read the Kyma in the runtime.
+	// The manager may also delete custom resources of users if the Manifest has AnnotationDeleteCustomResources. This
+	// annotation of the Manifest records what the Kyma in the runtime allowed before the deletion began, because a
+	// deletion does not read the annotations of the Kyma in the runtime.
 	module.MayDeleteCustomResources = module.MayDeleteCustomResources ||
 		m.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 	return module
@@ -272,12 +274,13 @@ func (n *run) release(ctx context.Context) error {
 	}
 	closesFirst := n.deletion.runtimeLeft == leftAfterDeadline
 	if closesFirst {
-		// As soon as the finalizer is removed, the Kyma is deleted, and the purge controller starts to wait for the
-		// runtime with a connection of its own. So the connection of the Kyma is closed before the finalizer is
-		// removed.
+		// As soon as the finalizer is removed, the Kyma is deleted. Then the purge controller opens its own connection
+		// to the runtime and waits until the runtime is reachable. So the connection for the Kyma is closed before the
+		// finalizer is removed.
 		n.Runtimes.Close(n.kyma.Name)
 	}
-	// Later reads need not wait until the cache has this write, because noteReleased records the write.
+	// Later reads of the Kyma need not wait until the cache shows that the finalizer is removed, because noteReleased
+	// records the removal.
 	err := loop.RemoveFinalizers(ctx, n.Client, n.kyma, []string{v1beta2.FinalizerKyma},
 		client.DisableReadYourWritesConsistency)
 	if err != nil {

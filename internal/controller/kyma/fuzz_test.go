@@ -12,9 +12,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/runtimekyma"
 )
 
-// FuzzRemote decodes fuzzed data as the Kyma from a runtime, and encodes the request that is stored. FuzzRemote checks
-// two limits: the memory for decoding is limited by the number of JSON values in the data, and the size of the stored
-// request is limited by lastRequestLimit.
+// FuzzRemote decodes fuzzed data as the Kyma from a runtime, and encodes the last request: the annotation that stores
+// the requested modules in the control plane. FuzzRemote checks two limits: the memory for decoding is limited by the
+// number of JSON values in the data, and the size of the annotation is limited by lastRequestLimit.
 func FuzzRemote(f *testing.F) {
 	schema, err := runtimekyma.New()
 	if err != nil {

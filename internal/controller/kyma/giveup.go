@@ -25,8 +25,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 )
 
-// The deletion of a Kyma needs the runtime. If the runtime is unavailable, the deletion waits for the runtime, either
-// without a limit or until a deadline. After the deadline, the deletion is given up in these steps:
+// The manager deletes a Kyma only after it has removed the modules from the runtime, so it needs access to the runtime.
+// If the runtime is unavailable, the deletion waits for the runtime, either without a limit or until a deadline. After
+// the deadline, the deletion is given up in these steps:
 //
 //	1  the Manifests are deleted, so that their inventories no longer grow
 //	2  a tombstone is written, which lists the objects that remain in the runtime
@@ -74,11 +75,12 @@ func (e forbiddenError) Error() string { return string(e) }
 func (forbiddenError) Reason() string { return v1beta2.ReasonRuntimeForbidden }
 
 // waitOrGiveUp requeues the Kyma while the runtime is unavailable and the deadline is not over. After the deadline
-// waitOrGiveUp gives up the deletion and returns nil. When the deletion is given up, the next steps make no request to
-// the runtime. Errors that do not mean an unavailable runtime are returned unchanged. If there is no deadline, all
-// errors are returned unchanged.
+// waitOrGiveUp gives up the deletion and returns nil. After the deletion was given up, the remaining steps of the
+// reconcile make no request to the runtime. Errors that do not mean an unavailable runtime are returned unchanged. If
+// DeletionDeadline is not set, the deletion is never given up, and all errors are returned unchanged.
 func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
-	// The pool notifies the controller when the runtime is reachable again, but not when a permission is granted.
+	// The pool of connections notifies the controller when the runtime is reachable again. The pool does not notice
+	// when somebody grants the manager a missing permission in the runtime.
 	const recheckInterval = time.Minute
 	why := err
 	if errors.Is(err, reconcile.TerminalError(nil)) {
@@ -174,8 +176,8 @@ func (n *run) writeTombstone(ctx context.Context, part *corev1.ConfigMap) error 
 }
 
 // markGivenUp annotates a Manifest as given up. The controller of Manifests does not wait for the runtime if a Manifest
-// has this annotation. The value of the annotation is the name of the tombstone. If the runtime belongs to another
-// owner, there is no tombstone, and the value is the reason code why the manager leaves the objects in the runtime.
+// has this annotation. The value of the annotation is the name of the tombstone. There is no tombstone if the runtime
+// belongs to another owner. Then the value of the annotation is the reason code of the refusal to use the runtime.
 func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	value := cmp.Or(loop.Reason(n.deletion.owner), n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp])
 	err := loop.PatchMetadata(ctx, n.Client, m, func(meta *metav1.ObjectMeta) {

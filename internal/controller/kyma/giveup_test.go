@@ -26,8 +26,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// deletionRun returns the reconcile of a Kyma that is being deleted and has one module. If the given duration is
-// positive, the runtime has been unavailable for this time.
+// deletionRun prepares a reconcile of a Kyma that is being deleted and has one module, with fake clients. If the
+// parameter unavailable is positive, the runtime has been unavailable for this time.
 func deletionRun(t *testing.T, deadline, unavailable time.Duration, writes interceptor.Funcs) (
 	*run, *events.FakeRecorder) {
 	t.Helper()
@@ -287,8 +287,8 @@ func TestReportReachable(t *testing.T) {
 	}
 }
 
-// TestAwaitFinalizers checks that the status of a Kyma names the finalizer of another controller after this controller
-// has removed its own. The step awaitFinalizers needs neither the runtime nor the modules.
+// TestAwaitFinalizers checks that the status of a Kyma names the finalizer of another controller after the Kyma
+// controller has removed its own finalizer. The step awaitFinalizers needs neither the runtime nor the modules.
 func TestAwaitFinalizers(t *testing.T) {
 	n, _ := deletionRun(t, 0, 0, interceptor.Funcs{})
 	n.kyma.Finalizers = append(n.kyma.Finalizers, "example.com/hold")

@@ -104,7 +104,7 @@ func (n *run) readManifest(ctx context.Context, name string) (*v1beta2.Manifest,
 }
 
 // install creates or updates the Manifest of every requested module. If a module fails, install continues with the
-// other modules, and the next steps run, too. The step settle returns the error later.
+// other modules, and the next steps run, too. The later step settle returns the errors of the failed modules.
 func (n *run) install(ctx context.Context) error {
 	for i := range n.modules {
 		m := &n.modules[i]
@@ -202,9 +202,9 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	return nil
 }
 
-// setSyncRef sets the annotation with the reference of the artefact, if the registry cache of the manager already has
-// the artefact. If the registry cache does not have the artefact, the controller of Manifests sets the annotation
-// later, in a write of its own.
+// setSyncRef sets AnnotationSyncOCIRef, the reference of the module's artefact, if the registry cache of the manager
+// already has the artefact. If the registry cache does not have the artefact, the Manifest controller sets
+// AnnotationSyncOCIRef later, which costs an additional write.
 func (n *run) setSyncRef(m *v1beta2.Manifest) {
 	if source, err := v1beta2.DecodeImageSpec(m.Spec.Install.Source); err == nil && n.Registry.HasCached(source.Ref) {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationSyncOCIRef, source.Ref)
@@ -389,9 +389,9 @@ func (r *Reconciler) ManifestOf(ctx context.Context, component, version string, 
 }
 
 // recheckContent reads the registry again for a version that is blocked because its content was replaced there. If the
-// registry has the recorded content again, the ModuleTemplate is changed, which triggers the next reconcile. If the
-// registry cannot be read, nothing is changed. The registry is read at most once per contentRecheckPeriod for all
-// runtimes.
+// registry has the former content again, recheckContent records that in the ModuleTemplate, and this change triggers
+// the next reconcile. If the registry cannot be read, nothing is changed. The registry is read at most once per
+// contentRecheckPeriod for all runtimes.
 func (n *run) recheckContent(ctx context.Context, m *plan.Module) error {
 	b := m.Decision.Blocker
 	name, named := strings.CutPrefix(b.Object, v1beta2.KindModuleTemplate+" ")
@@ -414,9 +414,10 @@ func (n *run) recheckContent(ctx context.Context, m *plan.Module) error {
 	return err
 }
 
-// isEdited reports whether somebody else has edited the sources of a Manifest. An edit is detected by the annotation
-// with the digest of the sources. If a Manifest has no such annotation, an edit is known only if its event was
-// observed.
+// isEdited reports whether somebody else has edited the sources of a Manifest: the references to the artefacts of the
+// module. isEdited compares the sources with the digest of the sources in an annotation of the Manifest. If the
+// Manifest does not have this annotation, isEdited knows about an edit only if the manager has received the event of
+// the edit.
 func (n *run) isEdited(m *v1beta2.Manifest) bool {
 	has, known := plan.HasRequestedSources(m)
 	return known && !has || !known && n.ownWrites.isEdited(client.ObjectKeyFromObject(m))

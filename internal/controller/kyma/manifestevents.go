@@ -29,9 +29,9 @@ import (
 //	5  we changed it, or it was created, started or applied            slowCheckDelay; row 3 or 4 usually comes first
 //	6  any other event                                                 no reconcile
 
-// When a module becomes Ready, the controller waits for one of these delays before it reconciles the Kyma. So several
-// modules that become Ready within the delay cost one status write of the Kyma. urgentBatchDelay applies while a person
-// waits for the runtime.
+// When a module becomes Ready, the controller reconciles the Kyma only after a delay. So several modules that become
+// Ready within this delay cost only one write of the Kyma's status. The delay is readyBatchDelay, or urgentBatchDelay
+// while a person waits for the runtime.
 const (
 	readyBatchDelay  = 3 * time.Second
 	urgentBatchDelay = time.Second
@@ -41,8 +41,8 @@ const (
 // after slowCheckDelay counts as slow.
 const slowCheckDelay = plan.SlowModuleDelay + time.Second
 
-// recordAnnotations are annotations that only record a fact about an object. Changes of these annotations trigger no
-// reconcile. The annotation for a retry has a handler of its own.
+// recordAnnotations are annotations that only record a fact about an object. A change of an annotation in
+// recordAnnotations triggers no reconcile. The annotation for a retry has a handler of its own.
 var recordAnnotations = []string{v1beta2.AnnotationLastRequest, v1beta2.AnnotationSyncOCIRef, v1beta2.AnnotationRetry}
 
 // onManifest returns the handler for events of Manifests.
@@ -119,13 +119,13 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 type ownWrites struct {
 	mu   sync.Mutex
 	sent map[types.NamespacedName]*v1beta2.Manifest // guarded by mu: labels, annotations and spec
-	// edited has the Manifests without AnnotationRequestedSources whose sources other clients have changed; guarded by
-	// mu.
+	// edited has Manifests whose sources another client has changed, as far as they lack AnnotationRequestedSources,
+	// which would show the change; guarded by mu.
 	edited map[types.NamespacedName]bool
 }
 
-// noteEdit records that somebody else has changed the sources of a Manifest, if the annotations of the Manifest do not
-// show the change.
+// noteEdit compares a Manifest before and after an event. If somebody else has changed its sources, and the annotations
+// of the Manifest do not show the change, noteEdit records the change in memory.
 func (w *ownWrites) noteEdit(before, now *v1beta2.Manifest) {
 	if _, known := plan.HasRequestedSources(now); known || before.Generation == now.Generation ||
 		plan.SourcesDigest(&before.Spec) == plan.SourcesDigest(&now.Spec) {
@@ -202,9 +202,9 @@ func (r *Reconciler) hasOtherProcessing(ctx context.Context, m *v1beta2.Manifest
 	return false
 }
 
-// releaseIfApplied admits the next new runtime as soon as all objects of this runtime are applied. When all objects of
-// a runtime are applied, the control plane has no more work with it: only the runtime itself decides when its modules
-// become Ready.
+// releaseIfApplied ends the admission of a new runtime as soon as all objects of its modules are applied, so that the
+// next new runtime is admitted. From then on, the control plane has no more work with the new runtime: only the runtime
+// itself decides when its modules become Ready.
 func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
 	kyma := now.Labels[v1beta2.LabelKymaName]

@@ -35,10 +35,10 @@ func (r *Reconciler) claim(kyma *v1beta2.Kyma, rt *runtimes.Runtime) ownership.C
 	}
 }
 
-// verifyOwner decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or nil. If the record of
-// the owner in the runtime does not allow the Kyma to use the runtime, the error is a *runtimes.Error. If the runtime
-// has our record, verifyOwner does two things: it marks the Manifests whose recorded state this control plane has lost,
-// and then it gives the connection to the other controllers.
+// verifyOwner decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or nil. If the runtime
+// contains the record of another owner and the Kyma may therefore not use the runtime, verifyOwner returns a
+// *runtimes.Error. If the runtime has our record, verifyOwner does two things: it marks the Manifests whose recorded
+// state this control plane has lost, and then it gives the connection to the other controllers.
 func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
 	remote *v1beta2.Kyma) (ownership.Found, error) {
 	found, err := ownership.Verify(ctx, rt.Cluster, ownership.AnnotationsOf(remote), r.claim(kyma, rt))
@@ -64,10 +64,10 @@ func (n *run) verifyRemote(ctx context.Context, remote *v1beta2.Kyma) (err error
 	return n.refuse(err)
 }
 
-// ownRecord returns the record of the owner in the mode in-cluster, in which the Kyma in the runtime is the reconciled
-// Kyma itself. Another control plane that registers the cluster finds this record. The error is an *ownership.Refusal
-// if the record names another owner: the cluster is a runtime of another control plane. takenFrom describes the former
-// owner if the Kyma takes the cluster over.
+// ownRecord returns, for in-cluster mode, the record that names this control plane as the owner of its own cluster. The
+// record is on the reconciled Kyma itself, and another control plane that registers the cluster finds it there. If the
+// Kyma already has a record of another control plane, ownRecord returns an *ownership.Refusal. If the Kyma takes the
+// cluster over, the second result, takenFrom, describes the former owner.
 func (n *run) ownRecord() (record, takenFrom string, err error) {
 	claim := ownership.Claim{
 		Me: ownership.Owner{ControlPlane: n.ControlPlaneID, Kyma: n.kyma.Namespace + "/" + n.kyma.Name,

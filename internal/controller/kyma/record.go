@@ -16,8 +16,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// record is what the controller remembers in memory about one Kyma between reconciles. If the record is lost, the
-// manager sends a read, or a patch that changes nothing.
+// record is what the controller remembers in memory about one Kyma between reconciles. A lost record costs only a few
+// requests to the runtime: a read of the Kyma again, or a patch that changes nothing.
 type record struct {
 	runtime     *runtimes.Runtime       // the connection that the record belongs to
 	firstSeenAt time.Time               // when this process first saw the runtime, over any connection
@@ -59,12 +59,13 @@ func (n *run) takeRemote(ctx context.Context) (remote *v1beta2.Kyma) {
 	return remote
 }
 
-// keepRemote keeps the Kyma in the runtime for the next reconcile, if the next reconcile will probably come soon, and
-// if no event has arrived in this reconcile. keepRemote does not keep the Kyma in three cases:
+// keepRemote keeps the Kyma that was read from the runtime in memory, so that the next reconcile need not read it
+// again. keepRemote keeps the Kyma only if the next reconcile will probably come soon, and if no event about the Kyma
+// has arrived in this reconcile. keepRemote does not keep the Kyma in three cases:
 //
 //   - The Kyma requests no modules: see confirmRequest.
-//   - The Kyma has been Processing for longer than SlowModuleDelay, so that only Kymas that change now use memory.
-//   - The runtime is not watched: an event from an agent of the Kyma project may have no metadata.
+//   - The Kyma has been Processing for longer than SlowModuleDelay: a Kyma that is stuck must not occupy memory.
+//   - The runtime is not watched: an event from an agent of the Kyma project may not show which object has changed.
 func (n *run) keepRemote() {
 	s := &n.kyma.Status
 	if s.State != v1beta2.StateProcessing || len(n.remote.Spec.Modules) == 0 || !n.kyma.DeletionTimestamp.IsZero() ||
@@ -78,7 +79,7 @@ func (n *run) keepRemote() {
 	})
 }
 
-// noteRemoteEvent drops the kept Kyma in a runtime if an event shows that it may have changed.
+// noteRemoteEvent drops the copy in memory of a runtime's Kyma if an event shows that the Kyma may have changed.
 func (r *Reconciler) noteRemoteEvent(kyma string, e runtimes.Event) {
 	if o := e.Object; o != nil && !e.Deleted && !r.isRemoteChanged(kyma, o) {
 		return
@@ -91,8 +92,8 @@ func (r *Reconciler) noteRemoteEvent(kyma string, e runtimes.Event) {
 	}
 }
 
-// editRecord calls f with the record of the Kyma, under the lock. If the record belongs to a former connection, an
-// empty record replaces it first.
+// editRecord calls f with the record in memory about the Kyma, under the lock. If this record belongs to a former
+// connection to the runtime, f gets a new, empty record instead.
 func (n *run) editRecord(f func(*record)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,8 +145,8 @@ func (n *run) noteReleased() {
 	n.known[n.kyma.Name] = &record{releasedUID: n.kyma.UID, deletion: &apply.DeletionProgress{}}
 }
 
-// noteRemote records the Kyma in the runtime after it was read, or before it is written. An event with the recorded
-// content triggers no reconcile.
+// noteRemote records a fingerprint of the Kyma in the runtime after it was read, or before it is written. If an event
+// shows the Kyma with the recorded fingerprint, the event triggers no reconcile.
 func (n *run) noteRemote() {
 	n.editRecord(func(m *record) { m.fingerprint = fingerprint(n.remote) })
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// TestTakeRemote checks that a reconcile uses the Kyma in the runtime that the last reconcile has read, for a short
-// time, and only if no event shows a change.
+// TestTakeRemote checks when a reconcile reuses the Kyma that the last reconcile has read from the runtime: only for a
+// short time, and only if no event shows a change of the Kyma.
 func TestTakeRemote(t *testing.T) {
 	const name = "runtime-a"
 	pool, err := runtimes.New(t.Context(), runtimes.Options{Namespace: "kcp-system", Watch: true,

@@ -12,10 +12,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// The admin of the runtime is the owner of the Kyma in the runtime. Admins sometimes delete this Kyma, often by
-// accident, and without further measures its modules would be uninstalled. Therefore the last requested channel and
-// modules are stored in an annotation of the Kyma in the control plane. If the requested channel and modules equal the
-// spec of the Kyma in the control plane, the annotation is removed.
+// The admin of the runtime is the owner of the Kyma in the runtime. If an admin deletes the Kyma in the runtime by
+// accident, its modules must not be uninstalled. Therefore the manager stores the last requested channel and modules,
+// the last request, in an annotation of the Kyma in the control plane. If the last request equals the spec of the Kyma
+// in the control plane, the manager removes the annotation.
 
 // lastRequestLimit is the maximum size of the annotation with the last request, in bytes. All annotations of an object
 // together may have 256 KiB. For 250 modules, the annotation has about 40 KiB.
@@ -36,7 +36,8 @@ func (n *run) rememberRequest(ctx context.Context) error {
 	})
 }
 
-// encodeLastRequest returns the value of the annotation, or "" if the request need not be stored.
+// encodeLastRequest returns the value of AnnotationLastRequest, or "" if the last request need not be stored, because
+// the spec of the Kyma in the control plane is the same.
 func encodeLastRequest(kyma, remote *v1beta2.Kyma) string {
 	last := channel.LastRequest{Channel: remote.Spec.Channel, Modules: remote.Spec.Modules,
 		Deferrals: channel.Deferrals(remote)}

@@ -13,10 +13,10 @@ import (
 )
 
 // markRestored marks Manifests whose recorded state this control plane has lost because it was restored from an older
-// backup. remote is the Kyma in the runtime, or nil; the status of remote shows the versions in the runtime.
-// markRestored compares the statuses once for each connection, before the other controllers use the connection, and
-// before the status of this Kyma is copied to the runtime. If the Kyma does not exist in the control plane, no Manifest
-// is marked.
+// backup. The parameter remote is the Kyma in the runtime, or nil; its status shows the versions in the runtime.
+// markRestored compares the status of remote with the Manifests once for each connection. The comparison has to happen
+// before the other controllers use the connection, and before the status of the Kyma in the control plane is copied to
+// the runtime. If the Kyma does not exist in the control plane, markRestored does nothing.
 func (r *Reconciler) markRestored(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
 	remote *v1beta2.Kyma) error {
 	n := &run{Reconciler: r, kyma: kyma, runtime: rt, now: time.Now()}

@@ -127,10 +127,9 @@ func (r *Reconciler) onReleaseStatus() handler.EventHandler {
 	}}
 }
 
-// enqueueFirst enqueues the Kymas that a rollout admits. The status of a release names the rollout only after the
-// rollout has admitted the first runtimes. Therefore the handler of the event of the rollout may have enqueued no Kyma,
-// because the status of the release did not name the rollout yet. enqueueFirst repeats this work when the status of the
-// release names the rollout.
+// enqueueFirst enqueues the Kymas that a rollout admits first. enqueueFirst is called when the status of a
+// ModuleReleaseMeta begins to name the rollout. The event about the first admissions may have arrived before that, and
+// its handler has then enqueued no Kyma.
 func (r *Reconciler) enqueueFirst(ctx context.Context, name string) {
 	active := &v1beta2.ModuleRollout{}
 	switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, active); {
@@ -167,7 +166,7 @@ func (r *Reconciler) enqueueOthers(ctx context.Context, module string, c *v1beta
 	}
 }
 
-// enqueueVersions enqueues the Kymas that have one of some versions of a mandatory module, or that may get it now. In a
+// enqueueVersions enqueues the Kymas that have, or may now get, one of the given versions of a mandatory module. In a
 // rollout in stages, a runtime that is not admitted yet keeps the proven version, so other versions do not concern it.
 func (r *Reconciler) enqueueVersions(ctx context.Context, release *v1beta2.ModuleReleaseMeta,
 	templates []client.Object) {
@@ -223,10 +222,11 @@ func (r *Reconciler) having(ctx context.Context, module, of string) ([]v1beta2.K
 	return kymas.Items, byKyma, nil
 }
 
-// isConcerned reports whether a change in the status of a channel concerns a Kyma: the proven version is neither
-// installed nor ordered, or the Kyma waits for the first record of the channel. A mandatory module has no reason in the
-// status of a Kyma, so each Kyma without a Manifest of the module may wait. While runtimes are taken back in stages, a
-// Kyma with another version is not concerned before it is admitted.
+// isConcerned reports whether a Kyma needs a reconcile after a change in the status of a channel. A Kyma needs a
+// reconcile in two cases: the proven version of the channel is neither installed nor requested, or the Kyma waits for
+// the first record of the channel. A mandatory module has no reason in the status of a Kyma, so each Kyma without a
+// Manifest of the module may wait. While runtimes are downgraded to the proven version in stages, a Kyma with another
+// version needs no reconcile before the rollout admits it.
 func isConcerned(k *v1beta2.Kyma, m *v1beta2.Manifest, module string, c *v1beta2.ChannelStatus) bool {
 	hasOther := func(installed string) bool {
 		waitsForAdmission := c.TakingBack != "" && c.Policy != ""

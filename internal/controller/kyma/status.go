@@ -36,8 +36,9 @@ func (n *run) report(out loop.Outcome) {
 		}
 	case out.Err != nil && n.kyma.DeletionTimestamp.IsZero():
 		// If a step fails before the modules are resolved, for example because the runtime cannot be reached, the
-		// states of the modules are not known. The status entries of the modules keep their references to Manifests and
-		// templates, because these objects are in the control plane.
+		// states of the modules are not known. Only state, reason and message of each status entry are replaced: the
+		// references to Manifests and ModuleTemplates stay, because these objects are in the control plane and still
+		// known.
 		for i := range s.Modules {
 			if e := &s.Modules[i]; e.State != v1beta2.StateUnmanaged {
 				e.State, e.Reason, e.Message = v1beta2.StateError, out.Reason(), out.Err.Error()
@@ -184,9 +185,9 @@ func (n *run) reportConditions(out loop.Outcome) {
 	set(v1beta2.ConditionReady, all, v1beta2.OperationReady, "not ready", reason, detail)
 }
 
-// setter is a function that sets a condition. If the parameter ok is true, the condition becomes True, and its message
-// is the parameter yes. If ok is false, the condition becomes False, with the reason and the detail, and its message is
-// the parameter no.
+// setter is a function that sets a condition. If the parameter ok is true, the condition becomes True, with the message
+// in the parameter yes. If ok is false, the condition becomes False, with the given reason and detail, and with the
+// message in the parameter no.
 type setter func(kind string, ok bool, yes, no, reason, detail string)
 
 // reportMandatory sets or removes the condition of the mandatory modules.
@@ -205,8 +206,8 @@ func (n *run) reportMandatory(set setter) {
 		v1beta2.MessageMandatoryModulesFalse, reason, which)
 }
 
-// mandatoryNotReadySince returns the time since when a mandatory module is not Ready. If all mandatory modules are
-// Ready, mandatoryNotReadySince returns the current time.
+// mandatoryNotReadySince returns the time since when a mandatory module is not Ready. If the condition does not show a
+// mandatory module that is not Ready yet, mandatoryNotReadySince returns the current time.
 func (n *run) mandatoryNotReadySince() time.Time {
 	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionMandatoryModules); c != nil &&
 		c.Status != metav1.ConditionTrue {
@@ -226,9 +227,9 @@ func (n *run) reportAgent(set setter) {
 		v1beta2.MessageSKRWebhookFalse, s.Reason, s.Message)
 }
 
-// reportPolicy sets the condition MaintenancePolicy if two facts hold: the maintenance policy cannot be used, and a
-// module waits for a maintenance window. If one of the two facts does not hold, the condition MaintenancePolicy is
-// removed.
+// reportPolicy sets the condition MaintenancePolicy if a module waits for a maintenance window and the maintenance
+// policy cannot be used. If no module waits, or if the policy can be used, reportPolicy removes the condition
+// MaintenancePolicy.
 func (n *run) reportPolicy(set setter) {
 	if n.found.policyProblem == nil || !slices.ContainsFunc(n.kyma.Status.Modules, waitsForWindow) {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionMaintenancePolicy)

@@ -102,7 +102,8 @@ func (n *run) markUrgentIfEdited() {
 	}
 }
 
-// keepPaused uses the Kyma in the runtime as it is, and sends no write to the runtime.
+// keepPaused is for a paused Kyma: the next steps use the Kyma that was read from the runtime, and nothing is written
+// to the runtime.
 func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.Blocker) error {
 	n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name)) // modules may be removed
 	if remote == nil {
@@ -115,8 +116,8 @@ func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.B
 }
 
 // awaitServed turns a NotServedError into a result that requeues the Kyma, with a short delay at first and longer
-// delays later. Other errors are returned unchanged. Runtimes usually serve a new kind within 200 ms. Therefore the
-// status of a new Kyma is not saved during the first newKymaDelay.
+// delays later. All errors other than NotServedError are returned unchanged. Runtimes usually serve a new kind within
+// 200 ms. Therefore the status of a new Kyma is not saved during the first newKymaDelay.
 func (n *run) awaitServed(err error) error {
 	const newKymaDelay = 2 * time.Second
 	notServed, ok := errors.AsType[*catalog.NotServedError](err)
@@ -155,10 +156,10 @@ func (n *run) refuse(why error) error {
 	return loop.Later(loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name), "the runtime to be corrected")
 }
 
-// createRemote creates the Kyma in the runtime with the channel and modules that the Kyma in the runtime requested
-// last. If no last request is stored, createRemote uses the spec of the Kyma in the control plane. If another client
-// creates the Kyma in the runtime at the same time, createRemote fails, and the next reconcile determines the owner of
-// the runtime.
+// createRemote creates the Kyma in the runtime if it is missing there, with the channel and modules that it requested
+// before it was deleted. If the control plane has stored no such last request, createRemote uses the spec of the Kyma
+// in the control plane. If another client creates the Kyma in the runtime at the same time, createRemote fails, and the
+// next reconcile determines the owner of the runtime.
 func (n *run) createRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
 	spec, restored := channel.LastRequestOf(n.kyma)
 	remote := &v1beta2.Kyma{

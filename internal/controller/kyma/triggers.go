@@ -34,14 +34,15 @@ import (
 //	the wall clock was set                        the Kymas that wait for a maintenance window
 //
 // The enqueued Kymas are reconciled only a few at a time: see [queueing.Admission]. The file manifestevents.go handles
-// changes of Manifests. The file sync.go and package catalog handle changes in a runtime.
+// changes of Manifests. The file sync.go handles changes of the Kyma in a runtime, and package catalog handles changes
+// of the catalog copy there.
 
 // Names of the indexes in the cache of the control plane, in addition to the indexes of package catalog.
 const (
 	// moduleIndex finds Kymas by the names of the modules that they have or request.
 	moduleIndex = "kyma.modules"
-	// waitingIndex finds the Kymas that wait for a maintenance window. In this index, each of these Kymas has the key
-	// v1beta2.ValueTrue, and all others have no key.
+	// waitingIndex finds the Kymas that wait for a maintenance window. A Kyma that waits has the key v1beta2.ValueTrue
+	// in waitingIndex, and a Kyma that does not wait has no key.
 	waitingIndex = "kyma.waiting"
 )
 
@@ -112,8 +113,8 @@ func (r *Reconciler) EnqueueAll(ctx context.Context) {
 	r.enqueueStaggered(names)
 }
 
-// enqueueStaggered triggers the reconciles of some Kymas one after the other, within CatalogSpread. enqueueStaggered
-// leaves out Kymas that already wait for their admission.
+// enqueueStaggered triggers the reconciles of the given Kymas one after the other, spread over CatalogSpread.
+// enqueueStaggered leaves out Kymas that already wait until a rollout admits them.
 func (r *Reconciler) enqueueStaggered(kymas []string) {
 	queueing.Stagger(slices.DeleteFunc(kymas, r.rollout.IsWaiting), r.CatalogSpread, r.enqueueAdmitted)
 }

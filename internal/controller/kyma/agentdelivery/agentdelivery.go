@@ -15,9 +15,9 @@
 // agent. Deliver then compares the status with the last heartbeat that the listener has received from the agent, and
 // updates the status.
 //
-// A review of an agent decides, without any request, whether the agent needs a reconcile of the Kyma. If a reconcile is
-// needed, the review enqueues the Kyma. Several reviews of one Kyma that are requested within a short time are combined
-// into one.
+// A review of an agent decides, without any request, whether the agent needs a reconcile of the Kyma. If the agent
+// needs a reconcile, the review enqueues the Kyma. Several reviews of one Kyma that are requested within a short time
+// are combined into one.
 //
 // # What it does not do
 //
@@ -55,8 +55,8 @@ type AgentStates interface {
 	Forget(kyma string)
 }
 
-// Options are the dependencies and settings of the agent delivery. With the zero value, no agents are delivered, and
-// agents that were delivered before are removed.
+// Options are the dependencies and settings of the agent delivery. With the zero value of Options, no agents are
+// delivered, and agents that were delivered before are removed.
 type Options struct {
 	// Delivery applies the agents. nil means that no agents are delivered.
 	Delivery *delivery.Delivery
@@ -68,8 +68,8 @@ type Options struct {
 	// HeartbeatTimeout must be cheap, because every reconcile calls it. HeartbeatTimeout is required if Delivery is
 	// set.
 	HeartbeatTimeout func() time.Duration
-	// RevokeCertificates revokes the certificates of a runtime whose Kyma is deleted. If it is nil, no certificate is
-	// revoked.
+	// RevokeCertificates revokes the certificates of a runtime whose Kyma is deleted. If RevokeCertificates is nil, no
+	// certificate is revoked.
 	RevokeCertificates func(ctx context.Context, kyma string) error
 }
 
@@ -77,7 +77,8 @@ type Options struct {
 type Controller struct {
 	// Client reads Kymas and Watchers from the cache.
 	Client client.Client
-	// Runtimes returns the interests of the subscribers of runtimes.
+	// Runtimes is the pool of connections to runtimes. Runtimes returns, for each runtime, which objects other
+	// controllers want to be notified of (interests).
 	Runtimes *runtimes.Pool
 	// Namespace is the namespace of the Kymas and Watchers.
 	Namespace string
@@ -104,8 +105,8 @@ type Agents struct {
 type record struct {
 	runtime     *runtimes.Runtime // the connection that the record belongs to
 	firstSeenAt time.Time         // when this process first saw the runtime, over any connection
-	// assumed is true until the first heartbeat after a start of the manager: Agents makes no request to the runtime,
-	// and assumes that status.agent is still right.
+	// assumed is true from a start of the manager until the first heartbeat of the agent. While assumed is true, no
+	// request about the agent is sent to the runtime, because its state in status.agent is assumed to be still right.
 	assumed   bool
 	delivered *delivery.Memory        // only Plan and Deliver use it
 	deletion  *apply.DeletionProgress // only Deliver uses it: objects with a deletion request, if agents are disabled
@@ -125,9 +126,10 @@ func New(o Options, c Controller) *Agents {
 
 // Target is the runtime to which one reconcile delivers the agent.
 type Target struct {
-	// Kyma is the Kyma in the control plane. Plan and Deliver update status.agent of this Kyma.
+	// Kyma is the Kyma in the control plane, whose status.agent Plan and Deliver update.
 	Kyma *v1beta2.Kyma
-	// Runtime is the connection to the runtime. A record that belongs to another connection is not used.
+	// Runtime is the connection to the runtime. What the package has remembered about the runtime over another
+	// connection is not used.
 	Runtime *runtimes.Runtime
 	// Now is the time of the reconcile.
 	Now time.Time
@@ -416,8 +418,7 @@ func (a *Agents) setConnected(t Target, state backchannel.State, connected bool,
 	}
 }
 
-// reasonOr returns the reason of an error. If the error has no reason, reasonOr returns the value of the parameter
-// named otherwise.
+// reasonOr returns the reason code of an error, or the given default if the error has none.
 func reasonOr(err error, otherwise string) string {
 	if reason := loop.Reason(err); reason != "" {
 		return reason

@@ -357,7 +357,7 @@ func TestNeedsReconcile(t *testing.T) {
 				Client: fake.NewClientBuilder().WithScheme(s).Build()})
 			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name}}
 
-			// The runtime has an agent that was delivered for a Manifest with ConfigMaps.
+			// The runtime has an agent that watches ConfigMaps, because a module contains ConfigMaps.
 			pool.Subscribe(name, runtimes.Subscriber{Key: key, Interests: maps, Notify: func(runtimes.Event) {}})
 			request, err := a.request(t.Context(), k, rt.Server)
 			if err != nil {

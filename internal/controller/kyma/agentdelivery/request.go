@@ -16,8 +16,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// request returns the desired watch list and webhooks of the agent of a runtime. Watch list and webhooks come from the
-// interests of subscribers and from the Watchers.
+// request returns the desired watch list and webhooks of the agent of a runtime. The watch list contains the objects
+// that other controllers want to be notified of (interests), and the objects of Watchers. The webhooks come from the
+// Watchers.
 func (a *Agents) request(ctx context.Context, k *v1beta2.Kyma, server string) (delivery.Request, error) {
 	request := delivery.Request{Kyma: k, Server: server, NotBefore: CertificatesNotBefore(k)}
 	request.Watchlist.HeartbeatInterval = metav1.Duration{Duration: a.HeartbeatInterval}
@@ -42,7 +43,7 @@ func (a *Agents) request(ctx context.Context, k *v1beta2.Kyma, server string) (d
 	return request, nil
 }
 
-// addWatcher adds the watch or the webhook of a Watcher to a request.
+// addWatcher adds the watch or the webhook of a Watcher to what has to be delivered to a runtime.
 func addWatcher(r *delivery.Request, w *v1beta2.Watcher) {
 	of := w.Spec.ResourceToWatch
 	if w.Mode() == v1beta2.WatcherModeWebhook {
@@ -80,9 +81,10 @@ func watchFor(i runtimes.Interest) protocol.Watch {
 		w.Field = protocol.FieldSpec
 		return w
 	}
-	// The readiness of a module depends on the state of its workloads and of its custom resource. An interest with a
-	// name is for a custom resource of a module, or for an object that belongs to the credential of the manager. The
-	// objects of the credential have API groups of Kubernetes, so the group distinguishes them from custom resources.
+	// The readiness of a module depends on the state of its workloads and of its custom resource. An interest in a
+	// single named object is in the custom resource of a module, or in an object that belongs to the credential of the
+	// manager. The objects of the credential have API groups of Kubernetes, so the group distinguishes them from custom
+	// resources.
 	isKubernetes := i.Resource.Group == "" || strings.HasSuffix(i.Resource.Group, ".k8s.io")
 	w.State = i.Resource.Group == "apps" || i.Name != "" && !isKubernetes
 	return w
@@ -99,15 +101,17 @@ func CertificatesNotBefore(k *v1beta2.Kyma) time.Time {
 	return t
 }
 
-// The Manifests of a runtime declare their interests one after the other, also after a restart of the manager. The
-// watch list is incomplete until all Manifests have declared their interests. The agent keeps its current watch list
-// until the new one is complete, but at most for one of the following timeouts.
+// The Manifest controller declares, for one Manifest after the other, in which objects of the runtime it is interested,
+// also after a restart of the manager. The watch list is incomplete until this has happened for all Manifests. The
+// agent keeps its current watch list until the new one is complete, but at most until one of the following timeouts has
+// passed.
 const (
 	installInterestsTimeout = 5 * time.Second // for a Manifest that is being installed
 	restartInterestsTimeout = 2 * time.Minute // for a Manifest that was installed before this process started
 )
 
-// waitsForInterests returns whether the delivery has to wait for a Manifest that has not declared its interests yet.
+// waitsForInterests reports whether the delivery has to wait because the watch list is incomplete: the Manifest
+// controller has not yet declared for every Manifest which objects have to be watched.
 func (a *Agents) waitsForInterests(t Target) (waits bool) {
 	var keys []string
 	timeout := installInterestsTimeout
@@ -140,7 +144,8 @@ func (a *Agents) waitsForInterests(t Target) (waits bool) {
 	return waits
 }
 
-// haveInterests reports whether all given subscribers have declared their interests.
+// haveInterests reports whether all given subscribers have declared in which objects of the runtime they are
+// interested.
 func (a *Agents) haveInterests(kyma string, subscribers []string) bool {
 	return !slices.ContainsFunc(subscribers, func(key string) bool { return !a.Runtimes.HasInterests(kyma, key) })
 }

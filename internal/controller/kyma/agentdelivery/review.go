@@ -12,8 +12,8 @@ import (
 )
 
 // Run executes the reviews until ctx ends. A review compares the status of a Kyma with the state of its agent and with
-// the desired watch list. If the desired objects differ from the delivered ones, the review enqueues the Kyma. A review
-// makes no request.
+// the desired watch list. If the desired objects of the agent differ from the delivered ones, the review enqueues the
+// Kyma. A review sends no request.
 func (a *Agents) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, a.Reviews.ShutDown)()
 	for {

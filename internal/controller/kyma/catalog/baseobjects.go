@@ -103,8 +103,9 @@ func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, is
 }
 
 // ResendBase makes the next SyncBase send the base objects again. Callers use ResendBase if the runtime does not serve
-// a kind of the catalog. If the base objects were sent or compared in the last 10 seconds, ResendBase does nothing,
-// because the runtime will serve the kind soon.
+// a kind of the catalog, because the base objects contain the CRDs of these kinds. If the base objects were sent or
+// compared in the last 10 seconds, ResendBase does nothing: the CRDs exist, and the runtime will serve their kinds
+// soon.
 func (c *Copies) ResendBase(t Target) {
 	const servedWithinPeriod = 10 * time.Second
 	c.editRecord(t, func(r *record) { r.baseWrong = r.baseWrong || t.Now.Sub(r.baseComparedAt) > servedWithinPeriod })
@@ -130,7 +131,7 @@ func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle)
 	return nil
 }
 
-// takeBaseWrong returns whether a base object was changed or deleted, and resets this mark. If takeBaseWrong returns
+// takeBaseWrong reports whether a base object was changed or deleted since the last call. If takeBaseWrong returns
 // true, all base objects are sent again, and the whole catalog copy is compared.
 func (c *Copies) takeBaseWrong(t Target) (wrong bool) {
 	c.editRecord(t, func(r *record) {
@@ -166,7 +167,7 @@ func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) er
 }
 
 // hasCreatedKinds reports whether the CRDs of all kinds of the catalog are among the objects that were just created. If
-// the CRDs of all kinds were just created, the runtime has no object of a catalog copy yet.
+// the CRDs of all kinds of the catalog were just created, the runtime cannot contain an object of a catalog copy yet.
 func hasCreatedKinds(created []apply.Ref) bool {
 	for _, name := range []string{"moduletemplates", "modulereleasemetas"} {
 		crd := name + "." + v1beta2.GroupVersion.Group
@@ -179,8 +180,8 @@ func hasCreatedKinds(created []apply.Ref) bool {
 	return true
 }
 
-// isBaseJustSent reports whether this reconcile has sent base objects. If base objects were just sent, the runtime may
-// not serve the kinds of new CRDs yet.
+// isBaseJustSent reports whether this reconcile has sent base objects, which contain our CRDs. Shortly after that, the
+// runtime may not serve the kinds of new CRDs yet.
 func (c *Copies) isBaseJustSent(t Target) (just bool) {
 	c.editRecord(t, func(r *record) { just = !t.Now.IsZero() && r.baseSentAt.Equal(t.Now) })
 	return just

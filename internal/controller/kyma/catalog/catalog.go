@@ -55,8 +55,8 @@ import (
 type Options struct {
 	// Client reads the catalog of the control plane from the cache. Client needs the indexes of [Indexes].
 	Client client.Reader
-	// Runtimes is the pool of connections to runtimes. The catalog copies subscribe in this pool to events of objects
-	// in runtimes.
+	// Runtimes is the pool of connections to runtimes. Through this pool, the package receives events of the catalog
+	// copies in runtimes.
 	Runtimes *runtimes.Pool
 	// Namespace is the namespace of the catalog in the control plane.
 	Namespace string
@@ -68,10 +68,11 @@ type Options struct {
 	// PullSecret is the name of a Secret in Namespace. Every runtime gets a copy of this Secret. "" means that there is
 	// no pull Secret.
 	PullSecret string
-	// PullSecrets reads the Secret PullSecret. PullSecrets is required if PullSecret is set.
+	// PullSecrets is a client that reads the Secret whose name is in PullSecret. PullSecrets is required if PullSecret
+	// is set.
 	PullSecrets client.Reader
-	// AuditInterval is the time between two comparisons, field by field, of the catalog copy in a runtime that is not
-	// watched.
+	// AuditInterval is the time after which the catalog copy in a runtime is compared field by field again.
+	// AuditInterval applies to runtimes that the manager does not watch.
 	AuditInterval time.Duration
 	// Enqueue triggers a reconcile of a Kyma, because an object in the runtime of the Kyma has to be corrected. Enqueue
 	// must not block.
@@ -95,8 +96,8 @@ type record struct {
 	runtime *runtimes.Runtime // the connection that the record belongs to
 	key     contentsKey       // of the catalog copy that the runtime should have
 	digest  string            // of the catalog copy that the runtime has; "" if not known
-	// has maps the objects of the catalog copy with that digest to hashes of their contents; has is nil if the contents
-	// are not known. Runtimes with the same catalog copy share this map.
+	// has maps the objects of the catalog copy that the runtime has to hashes of their contents. If these contents are
+	// not known, has is nil. Runtimes with the same catalog copy share one map.
 	has        map[objectKey]string
 	suspects   map[objectKey]bool // objects of the catalog copy that are reported to differ from it
 	compareAll bool               // every object of the catalog copy may differ, so all are compared
@@ -190,8 +191,8 @@ func (c *Copies) Forget(kyma string) {
 	delete(c.records, kyma)
 }
 
-// editRecord calls f with the record of a runtime, under the lock. If the record belongs to another connection, an
-// empty record replaces it first.
+// editRecord calls f with the record in memory about a runtime, under the lock. If this record belongs to another
+// connection to the runtime, f gets a new, empty record instead.
 func (c *Copies) editRecord(t Target, f func(*record)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,7 +205,7 @@ func (c *Copies) editRecord(t Target, f func(*record)) {
 }
 
 // takeSuspects returns the suspects that were recorded since the last call: objects that may differ from the catalog
-// copy. all reports whether every object of the catalog copy has to be compared.
+// copy. The second result, all, is true if every object of the catalog copy has to be compared.
 func (c *Copies) takeSuspects(t Target, key contentsKey) (suspects map[objectKey]bool, all bool) {
 	c.editRecord(t, func(r *record) {
 		suspects, all = r.suspects, r.compareAll
@@ -216,7 +217,7 @@ func (c *Copies) takeSuspects(t Target, key contentsKey) (suspects map[objectKey
 	return suspects, all
 }
 
-// returnSuspects records the results of takeSuspects again after these objects could not be corrected.
+// returnSuspects records the results of takeSuspects again, because the suspects could not be corrected.
 func (c *Copies) returnSuspects(t Target, suspects map[objectKey]bool, all bool) {
 	c.editRecord(t, func(r *record) {
 		r.digest, r.has, r.compareAll = "", nil, r.compareAll || all
@@ -234,10 +235,10 @@ func (r *record) suspect(key objectKey) {
 	r.suspects[key] = true
 }
 
-// findOutdated returns the objects that differ between the former catalog copy and the desired one, want, if it is
-// known which objects the runtime has. If it is not known which objects the runtime has, the result unknown is true,
-// and the objects in the runtime have to be listed. This process knows the objects that the runtime has in two cases:
-// it has sent or compared the former catalog copy, or it has just created the CRDs.
+// findOutdated compares the catalog copy that the runtime has with the desired one in the parameter want, and returns
+// the keys of the objects that differ. If findOutdated does not know which objects the runtime has, the second result,
+// unknown, is true, and the objects in the runtime have to be listed. The objects in the runtime are known if this
+// process has sent or compared the former catalog copy, or if it has just created the CRDs.
 func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unknown bool) {
 	var has map[objectKey]string
 	c.editRecord(t, func(r *record) {
@@ -301,9 +302,9 @@ func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects 
 	return err
 }
 
-// audit compares all objects field by field and adds the objects that differ to suspects. If the runtime is not
-// watched, audit compares once per AuditInterval. If the runtime is watched, audit compares only when changes may have
-// been missed.
+// audit compares all objects of the catalog copy in the runtime field by field with the desired ones, and adds those
+// that differ to suspects. If the runtime is not watched, audit makes this comparison once per AuditInterval. If the
+// runtime is watched, audit makes this comparison only when events may have been missed.
 func (c *Copies) audit(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool) error {
 	if !c.isAuditDue(t) {
 		return nil
@@ -360,8 +361,8 @@ func (c *Copies) compare(ctx context.Context, t Target, want *contents, suspects
 	return nil
 }
 
-// removeAddedFields removes the fields that other field managers have added to the spec of an object. If the object is
-// only applied again, server-side apply keeps the fields of other field managers.
+// removeAddedFields removes the fields that other field managers have added to the spec of an object. It would not be
+// sufficient to apply the object again, because server-side apply keeps the fields of other field managers.
 func (c *Copies) removeAddedFields(ctx context.Context, t Target, want *contents, key objectKey) error {
 	at := slices.IndexFunc(want.objects, func(o *render.Object) bool {
 		return o.GVK.Kind == key.kind &&
@@ -400,8 +401,8 @@ func specPatch(is, desired *unstructured.Unstructured) ([]byte, error) {
 	return patch, nil
 }
 
-// send applies objects of the catalog copy in the parameter want: the objects whose keys are in the set in the
-// parameter which. If the runtime refuses an object, the remaining objects are still sent.
+// send applies those objects of the desired catalog copy whose keys are in the given set. If the runtime refuses an
+// object, the remaining objects are still sent.
 func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[objectKey]bool) error {
 	objects := slices.DeleteFunc(slices.Clone(want.objects),
 		func(o *render.Object) bool { return !which[objectKey{o.GVK.Kind, o.Name}] })

@@ -20,8 +20,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// writtenBy returns a managedFields entry: the given field manager wrote the object this number of seconds after the
-// start.
+// writtenBy returns the managedFields entry of a field manager that wrote the object the given number of seconds after
+// a fixed time.
 func writtenBy(manager string, seconds int64) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{Manager: manager, Time: new(metav1.Unix(1000+seconds, 0))}
 }
@@ -97,8 +97,8 @@ func TestNoteChangeListed(t *testing.T) {
 	}
 }
 
-// TestMissedWhileAuditing checks that an event may arrive while a reconcile reads the time of the last comparison. Run
-// this test with -race.
+// TestMissedWhileAuditing checks that there is no data race if an event arrives while a reconcile reads the time of the
+// last comparison. Run this test with -race.
 func TestMissedWhileAuditing(t *testing.T) {
 	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}})
 	if err != nil {

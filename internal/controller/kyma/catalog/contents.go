@@ -26,8 +26,8 @@ import (
 const (
 	// TemplateIndex finds ModuleTemplates by the name of their module.
 	TemplateIndex = "kyma.templates"
-	// MandatoryIndex finds the ModuleReleaseMetas of mandatory modules. In this index, each of these ModuleReleaseMetas
-	// has the key v1beta2.ValueTrue, and all others have no key.
+	// MandatoryIndex finds the ModuleReleaseMetas of mandatory modules. The ModuleReleaseMeta of a mandatory module has
+	// the key v1beta2.ValueTrue in MandatoryIndex, and all others have no key.
 	MandatoryIndex = "kyma.mandatory"
 )
 
@@ -53,9 +53,10 @@ func Indexes() []Index {
 	}
 }
 
-// Lookup returns the catalog of the control plane, for decisions about modules. Each object of the catalog is read from
-// the cache when it is needed. Call the returned function after the decisions: it reports whether a read has failed. If
-// a read of the catalog has failed, the caller must discard the decisions.
+// Lookup returns the catalog of the control plane, with which the caller decides which versions a Kyma gets. Each
+// object of the catalog is read from the cache when it is needed. After the decisions, the caller has to call the
+// returned function, which returns an error if a read of the catalog has failed. If the returned function returns an
+// error, the caller must discard its decisions about versions.
 func (c *Copies) Lookup(ctx context.Context) (channel.Catalog, func() error) {
 	var errs []error
 	note := func(err error) bool {
@@ -119,7 +120,7 @@ func pointers[T any](items []T) []*T {
 }
 
 // contents are the encoded objects of a catalog copy, for one contentsKey. Runtimes with the same catalog copy share
-// the contents, so they are never changed.
+// one contents, so contents are never changed after they were made.
 type contents struct {
 	digest  string
 	objects []*render.Object
@@ -138,7 +139,8 @@ type contentsCache struct {
 // contentsKey identifies the contents of the catalog copy for a runtime.
 type contentsKey struct {
 	access channel.Access
-	// ahead names the moving channels in which the runtime is already admitted, see Copies.ahead.
+	// ahead names the channels that move in stages and whose rollout has already admitted the runtime, see
+	// Copies.ahead.
 	ahead string
 }
 
@@ -162,8 +164,8 @@ func (c *Copies) Invalidate() {
 }
 
 // InvalidateLater drops all contents from memory, but sends no signal to [Copies.Changed]. InvalidateLater is for a
-// channel that moves in stages, because then the catalog copies of most runtimes do not change at once. A runtime gets
-// the changed catalog copy in the reconcile that its admission triggers.
+// channel that begins to move in stages: the catalog copies of most runtimes do not change yet, so they need no
+// reconcile at once. When the rollout admits a runtime, the runtime is reconciled and gets its new catalog copy.
 func (c *Copies) InvalidateLater() {
 	c.contents.mu.Lock()
 	c.contents.byKey, c.contents.moving = nil, nil
@@ -298,8 +300,9 @@ func (c *Copies) moves(ctx context.Context, releases []*v1beta2.ModuleReleaseMet
 	return all, nil
 }
 
-// withProven returns a release in which each channel that moves in stages has its proven version. The channels in the
-// parameter ahead keep the version in spec, because the rollout has admitted the runtime.
+// withProven returns the ModuleReleaseMeta for the catalog copy of a runtime: each channel that moves in stages has its
+// proven version, the version of the last completed rollout. The channels in the parameter ahead keep the version in
+// spec, because the rollout has admitted the runtime.
 func withProven(r *v1beta2.ModuleReleaseMeta, moving []move, ahead []string) *v1beta2.ModuleReleaseMeta {
 	shown := r
 	for _, m := range moving {

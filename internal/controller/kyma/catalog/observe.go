@@ -68,8 +68,9 @@ func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.records[kyma]
-	// An event without a resource concerns all objects in which the subscriber has an interest. An event without a
-	// resource causes no comparison, because the digests on the Kyma in the runtime show the differences.
+	// An event without a resource concerns all objects that the subscriber wants to be notified of. After such an
+	// event, the catalog copy is not compared object by object, because the digests on the Kyma in the runtime show
+	// whether it is still complete.
 	if r == nil || of.Resource.Empty() {
 		return false
 	}
@@ -185,9 +186,9 @@ func isManagedBy(fields []metav1.ManagedFieldsEntry, manager string) bool {
 	return false
 }
 
-// isWrittenByOthers reports whether other field managers may have written an object after the given field manager.
-// Writes of the status are ignored. The times have a precision of one second, so the order of two writes within the
-// same second is not known.
+// isWrittenByOthers reports whether another field manager may have written an object later than the given field manager
+// has. Writes of the status are ignored. The times have a precision of one second, so the order of two writes within
+// the same second is not known.
 func isWrittenByOthers(fields []metav1.ManagedFieldsEntry, manager string) bool {
 	var ours, others metav1.Time
 	for _, f := range fields {
