@@ -20,7 +20,8 @@ const kubeconfig = `{apiVersion: v1, kind: Config, current-context: a, contexts:
 clusters: [{name: a, cluster: {server: "https://runtime-a.example.com"}}], users: [{name: a, user: {token: abc}}]}`
 
 // programs are fake programs that the scripts call. There are two Kymas: runtime-a, whose cluster exists, and other,
-// whose cluster does not exist. If a script applies a Secret, the Secret is written to the file applied.
+// whose cluster does not exist. If a script applies a Secret, the fake kubectl writes the Secret to a file with the
+// name "applied".
 var programs = map[string]string{
 	"kubectl": `case "$*" in
 *"get kyma"*) echo "runtime-a other" ;;
@@ -35,8 +36,8 @@ esac`,
 	"jq": `sed -n 's/.*"kubeconfig":"\([^"]*\)".*/\1/p'`,
 }
 
-// TestClusters runs the two scripts of docs/guide/clusters.md that write access Secrets. In each case, the manager must
-// accept the Secret, and there must be only one.
+// TestClusters runs the two scripts of docs/guide/clusters.md that write access Secrets. Each script must write exactly
+// one Secret, and the manager must accept this Secret.
 func TestClusters(t *testing.T) {
 	page, err := os.ReadFile("guide/clusters.md")
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // TestCommands checks that each verb and flag of klm in the documentation exists, both in commands and in sentences.
-// The tests of the guides run most commands; this test also checks commands that cannot be run, and commands in `code`
-// within a text.
+// The tests of the guides run most commands of the documentation. TestCommands also checks commands that cannot be run,
+// and commands in `code` within a sentence.
 func TestCommands(t *testing.T) {
 	files := []string{"../README.md", "../SCOPE.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md", "../CHANGELOG.md"}
 	for _, pattern := range []string{"*.md", "guide/*.md", "reference/*.md", "adr/*.md"} {
@@ -148,7 +148,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestExisting checks which verbs and flags the function existing reports.
+// TestExisting checks which verbs and flags are reported by the function named existing.
 func TestExisting(t *testing.T) {
 	for page, want := range map[string]string{
 		"Use `klm runtime remove RUNTIME --cluster-is-gone`.":  "",

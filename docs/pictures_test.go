@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// The constants are the average widths of one character in em, for the widest fonts that are common: DejaVu Sans, its
-// bold face, and Menlo.
+// The constants are the average widths of one character in em, used to estimate the width of a text in a picture. They
+// are those of the widest common fonts: DejaVu Sans, DejaVu Sans Bold, and Menlo.
 const (
 	sansWidth = 0.65
 	boldWidth = 0.72
@@ -44,7 +44,7 @@ type label struct {
 
 type line struct{ x1, y1, x2, y2 float64 }
 
-// crosses reports whether a line, which is horizontal or vertical, has a point in the box.
+// crosses reports whether the horizontal or vertical line l has a point in the box b.
 func (l line) crosses(b box) bool {
 	return min(l.x1, l.x2) <= b.right && max(l.x1, l.x2) >= b.left &&
 		min(l.y1, l.y2) <= b.bottom && max(l.y1, l.y2) >= b.top
@@ -128,7 +128,7 @@ func (p picture) problems() (all []string) {
 }
 
 // read reads an SVG with the elements rect, text, tspan and path. Paths are horizontal and vertical lines. The content
-// of defs is not drawn. Attributes of parents apply to their children.
+// of the SVG element <defs> is not drawn. The attributes of an SVG element also apply to its child elements.
 func read(data []byte) (p picture, err error) {
 	decoder := xml.NewDecoder(strings.NewReader(string(data)))
 	var attributes []map[string]string

@@ -38,7 +38,8 @@ const (
 )
 
 // TestDrawn draws each picture for a light and a dark page. TestDrawn checks that each text, drawn with the Go fonts,
-// fits into the smallest box around its beginning, and that each text and line has enough contrast with its background.
+// fits into its box, which is the smallest box that contains the beginning of the text, and that each text and line has
+// enough contrast with its background.
 func TestDrawn(t *testing.T) {
 	files, err := filepath.Glob("images/*.svg")
 	if err != nil || len(files) == 0 {
@@ -74,7 +75,8 @@ func TestDrawn(t *testing.T) {
 	}
 }
 
-// TestDrawnProblems checks that each kind of problem is found, and where colours come from.
+// TestDrawnProblems checks that each kind of problem in a picture is found, and that the colours of elements are read
+// from attributes and from style sheets for light and dark pages.
 func TestDrawnProblems(t *testing.T) {
 	const style = `<style>.a { fill: #ffffff } text { fill: #112233 }
 @media (prefers-color-scheme: dark) { .a { fill: #0d1117 } }</style>`
