@@ -70,7 +70,7 @@ func newAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents,
 	if c.LeaderElect && f.keeper == nil { // with shards, the Lease of each replica contains its address
 		tasks = append(tasks, ctrlmanager.RunnableFunc(announceListener(c, f.live)))
 	}
-	// With cert-manager, the operators of the gateway have to create this Secret.
+	// With cert-manager, the operators of the gateway have to create the Secret with the ingress certificate.
 	if own, is := a.issuer.(*authority.Authority); is && c.KymaSkrListenerBindAddress != "0" {
 		tasks = append(tasks, ctrlmanager.RunnableFunc(
 			ingressSecret{own, f.live, c.Namespace, mgr.GetLogger().WithName("authority")}.keepUpToDate))
@@ -217,7 +217,7 @@ func publishEvent(pool *runtimes.Pool, queues kymaQueues, kyma string, e protoco
 		o.Namespace, o.Name = e.Watched.Namespace, e.Watched.Name
 		pool.Publish(kyma, runtimes.Event{Interest: i, Object: o, Deleted: e.Deleted, States: e.DecodeStates()})
 	case e.WatchedGVK.Kind == v1beta2.KindKyma:
-		// Either the event is from the Kyma project's agent, or the metadata of the object did not fit into the event.
+		// The event has no metadata: it is from the Kyma project's agent, or the metadata did not fit into it.
 		queues.reconcile(kyma)
 		if e.Resource != "" {
 			pool.Publish(kyma, runtimes.Event{Missed: true, Interest: i}) // a Kyma that was read before is outdated
@@ -240,7 +240,7 @@ func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	return s
 }
 
-// routeTo returns the URL for events to another manager. A Watcher has the name of that manager and its Service.
+// routeTo returns the URL for events to another manager. The URL comes from its Watcher.
 func routeTo(ctx context.Context, from client.Reader, namespace, manager string) (string, bool) {
 	var list v1beta2.WatcherList
 	if err := from.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -280,7 +280,7 @@ func (h *heartbeats) timeout() time.Duration { return 3*h.interval + 10*time.Sec
 
 // nextInterval returns the delay until the next heartbeat of an agent whose runtime does not change. The delay is long
 // enough that the heartbeats of all runtimes of this replica together stay within the budget. If the configured
-// interval is long enough for the budget, nextInterval returns 0.
+// interval is long enough for this budget, nextInterval returns 0.
 func (h *heartbeats) nextInterval() time.Duration {
 	if h.budget == 0 {
 		return 0
@@ -295,7 +295,7 @@ func (h *heartbeats) nextInterval() time.Duration {
 // countValidPeriod is how long the number of Kymas is used before the Kymas are counted again.
 const countValidPeriod = time.Minute
 
-// count returns the number of Kymas in the cache. If they cannot be counted, count returns the last number.
+// count returns the number of Kymas in the cache. If listing the Kymas fails, count returns the last result.
 func (h *heartbeats) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

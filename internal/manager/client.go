@@ -16,14 +16,14 @@ const ownWriteTimeout = 5 * time.Second
 // contains our own writes of the object, but only for a limited time.
 //
 // The cache contains a write when it has received an event with the resource version of the write, or a later one. In
-// one case there is no such event: the write was the last write of the object before it was deleted, and the connection
-// broke before the event was sent. After that, the next list from the API server does not contain the object. In an
-// idle control plane, each Get of the object would then wait until somebody changes another object of the same kind.
+// one case the cache never receives such an event: the object is deleted soon after the write, and the watch connection
+// breaks before the event of the write is sent. The list after the reconnection lacks the deleted object. Without a
+// time limit, each Get of this object would wait until somebody changes another object of the same kind.
 //
-// List does not wait for own writes. Otherwise List would have to wait for all current writes of the kind. During a
-// rollout, there are hundreds of such writes. The lookup of an agent's identity would have to wait for all of them, and
-// so would a reconcile that a person waits for, because it lists Manifests. If a caller needs its own writes in a list,
-// it has to use the answers to these writes.
+// List does not wait for our own writes, because it would have to wait for all current writes of the kind: during a
+// rollout, there are hundreds of concurrent writes. The lookup of an agent's identity and the reconcile that a person
+// waits for both use List, and would be delayed. A list may therefore lack the caller's own writes. A caller that needs
+// them has to use the objects that the writes returned.
 type boundedClient struct {
 	client.Client
 	timeout time.Duration
@@ -42,7 +42,7 @@ func (c boundedClient) Get(ctx context.Context, key client.ObjectKey, o client.O
 	if err == nil || limited.Err() == nil || ctx.Err() != nil {
 		return err
 	}
-	// ownWriteTimeout has passed. If the cache still lacks the write, its event triggers another reconcile later.
+	// ownWriteTimeout has passed. If the cache still lacks our write, its event triggers another reconcile later.
 	return c.Client.Get(ctx, key, o, append(slices.Clip(opts), client.DisableReadYourWritesConsistency)...)
 }
 

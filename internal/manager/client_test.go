@@ -34,8 +34,8 @@ func (stuckClient) List(ctx context.Context, list client.ObjectList, opts ...cli
 	return nil
 }
 
-// TestReadsDoNotWaitForEver checks that a write without an event delays a Get of its object only for a limited time,
-// and that lists do not wait for writes.
+// TestReadsDoNotWaitForEver checks that Get waits only for a limited time for our own write of an object if the cache
+// never receives the event of this write. The test also checks that List does not wait for writes.
 func TestReadsDoNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := boundedClient{stuckClient{}, ownWriteTimeout}

@@ -54,8 +54,8 @@ type controllers struct {
 	conversion *conversion.Webhook
 }
 
-// newControllers makes all controllers and the conversion webhook, and adds them to the manager. served are the served
-// namespaces: objects in all other namespaces are reported as unserved. If served is empty, no object is reported.
+// newControllers makes all controllers and the conversion webhook, and adds them to the manager. Objects in namespaces
+// that are not in the parameter served are reported as unserved. If served is empty, no object is reported.
 func newControllers(ctx context.Context, f foundation, pool, controlPlane *runtimes.Pool, artefacts *registry.Registry,
 	agents agentdelivery.Options, served []string) (controllers, error) {
 	c, mgr := f.config, f.manager
@@ -66,8 +66,8 @@ func newControllers(ctx context.Context, f foundation, pool, controlPlane *runti
 	}
 	var pullSecrets, tombstones cache.Cache
 	if c.SKRImagePullSecret != "" && c.Mode != config.ModeInCluster {
-		// The cache of the manager cannot contain the pull Secret. That cache has only one filter for Secrets, which
-		// selects access Secrets, and it contains only their metadata.
+		// The pull Secret needs a cache of its own. The cache of the manager can have only one filter for Secrets,
+		// which selects access Secrets, and it contains only the metadata of Secrets.
 		pullSecrets, err = newOwnCache(mgr, c.Namespace, "the pull Secret", cache.Options{
 			DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", c.SKRImagePullSecret),
 			DefaultTransform:     cache.TransformStripManagedFields(),
@@ -194,7 +194,7 @@ func poolOptions(f foundation, r replica) runtimes.Options {
 	return o
 }
 
-// poolIndexes returns the kinds that need an index by the name of their Kyma.
+// poolIndexes returns the kinds that the cache has to index by the name of their Kyma, for the pool.
 func poolIndexes(c *config.Manager) []client.Object {
 	if c.Mode == config.ModeInCluster {
 		return []client.Object{&v1beta2.Manifest{}}

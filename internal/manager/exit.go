@@ -10,9 +10,9 @@ import (
 // killedExitCode is the exit code that shells and Kubernetes report for a process that got SIGKILL.
 const killedExitCode = 137
 
-// exitAfter returns a function for tests of faults. A controller calls the returned function after each of its steps.
-// The parameter has the form CONTROLLER/STEP[:N]. After the N-th run of that step, the returned function ends the
-// process without cleaning up. If the parameter names no step of this controller, exitAfter returns nil.
+// exitAfter returns a function that ends the process, to test a crash. A controller calls this function after each
+// step. The parameter setting has the form CONTROLLER/STEP[:N]: the process ends without cleaning up after the N-th run
+// of STEP. If setting names no step of the given controller, exitAfter returns nil.
 func exitAfter(setting, controller string) func(step string) {
 	name, times, counted := strings.Cut(setting, ":")
 	last, isOurs := strings.CutPrefix(name, controller+"/")

@@ -18,11 +18,11 @@ import (
 // gateway of the Kyma project expects this name.
 const ingressSecretName = "klm-istio-gateway"
 
-// ingressCheckInterval is the interval between two checks of the Secret with this name.
+// ingressCheckInterval is the interval between two checks of the Secret ingressSecretName.
 const ingressCheckInterval = time.Minute
 
-// ingressSecret maintains a Secret with the certificate for an ingress that terminates TLS. The gateway needs such a
-// certificate, because agents trust only the manager's own certificate authority.
+// ingressSecret maintains a Secret with the certificate for an ingress that terminates TLS. A gateway before the
+// listener needs a certificate from the manager's own certificate authority, because agents trust only this authority.
 type ingressSecret struct {
 	authority *authority.Authority
 	client    client.Client
@@ -49,7 +49,7 @@ func (s ingressSecret) keepUpToDate(ctx context.Context) error {
 }
 
 // write writes the Secret: a certificate for the hosts of the listener, and the roots that agents' certificates are
-// verified with. If the Secret already has them, write sends no request.
+// verified with. If the Secret already has this certificate and these roots, write sends no write request.
 func (s ingressSecret) write(ctx context.Context) error {
 	const roots = "ca.crt"
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: ingressSecretName}}

@@ -6,8 +6,8 @@
 //	err = mgr.Start(ctx) // until ctx ends
 //
 // How it works: [New] makes one manager for each served namespace. The managers share the registry, and nothing else:
-// each has its own Lease, caches and connections. For each of these managers, build makes the parts one after the
-// other. Each part is complete when it is made, and gets earlier parts as arguments:
+// each has its own Lease, caches and connections. The function build makes the parts of one manager in the order of the
+// following list. A part gets the parts before it as arguments, so it is complete as soon as it is made:
 //
 //	 1 urgent      the set of runtimes that a person waits for
 //	 2 transport   the configuration of all requests to the control plane: limit of writes, retries of caches during an outage
@@ -82,7 +82,7 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (Managers, er
 // Managers are the managers of the served namespaces.
 type Managers []ctrl.Manager
 
-// Start runs all managers until ctx ends or until one of them fails. In both cases, Start stops all managers.
+// Start runs all managers until ctx ends. If one manager fails, Start stops all managers.
 func (all Managers) Start(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, m := range all {
@@ -199,7 +199,7 @@ func controlPlaneConfig(c *config.Manager, cfg *rest.Config, urgent *queueing.Ur
 	if c.K8sClientQPS == 0 {
 		cfg.QPS = -1
 	}
-	// Otherwise, the API server might send the same warning for each Manifest.
+	// The handler logs the same warning of the API server only once, because there may be a warning for each Manifest.
 	cfg.WarningHandlerWithContext = telemetry.NewAPIWarnings()
 	cfg.Wrap(queueing.NewWriteLimiter(c.MaxControlPlaneWrites, c.MaxControlPlaneWritesWhileUrgent, urgent).Wrap)
 	cfg.Wrap((&outage{log: log.Log.WithName("control-plane")}).wrap)
@@ -226,8 +226,8 @@ func newManager(r replica) (ctrl.Manager, client.WithWatch, error) {
 	return mgr, live, nil
 }
 
-// newPool returns the pool of connections to runtimes. The pool connects to runtimes with access Secrets, or in
-// in-cluster mode to the cluster of the manager as the only runtime.
+// newPool returns the pool of connections to runtimes. The pool connects to each runtime with the kubeconfig in its
+// access Secret. In in-cluster mode, the only runtime is the cluster of the manager.
 func newPool(ctx context.Context, f foundation, r replica) (*runtimes.Pool, error) {
 	for _, kind := range poolIndexes(f.config) {
 		if err := runtimes.IndexByKyma(ctx, f.manager.GetFieldIndexer(), kind); err != nil {

@@ -102,7 +102,8 @@ func startDiscovery(t *testing.T) *rest.Config {
 	return &rest.Config{Host: server.URL}
 }
 
-// newConfig returns a valid configuration with which making the parts opens no port.
+// newConfig returns a valid configuration. If a test builds the parts of a manager with this configuration, no port is
+// opened.
 func newConfig(t *testing.T, edit func(*config.Manager)) *config.Manager {
 	t.Helper()
 	c := config.NewManager()
@@ -211,7 +212,7 @@ func TestBuildFurther(t *testing.T) {
 	}
 }
 
-// checkShared checks that shared parts are the same objects.
+// checkShared checks that all controllers use the same pool, registry, queues and set of urgent runtimes.
 func checkShared(t *testing.T, p parts) {
 	t.Helper()
 	k, m := p.controllers.kyma.Options, p.controllers.manifest.Options
@@ -255,7 +256,8 @@ func TestReviewsReachTheController(t *testing.T) {
 	})
 }
 
-// fakeManager is a fake manager that has only the methods that the options of parts need.
+// fakeManager is a fake controller-runtime manager. It has only the methods that are called while the options of
+// controllers and other parts are computed.
 type fakeManager struct {
 	ctrl.Manager
 	client client.Client

@@ -11,8 +11,8 @@ import (
 )
 
 // mapper caches the mapping of kinds to resources. The cache of the manager needs this mapping in every read, to find
-// out whether a kind is namespaced. Without mapper, this lookup took a tenth of the time of a reconcile without
-// changes. mapper caches only mappings that exist, because a missing CRD can be created later.
+// out whether a kind is namespaced. Without the cached mappings, the lookups took a tenth of the time of a reconcile
+// without changes. A mapper caches only mappings that exist, because a missing CRD can be created later.
 type mapper struct {
 	meta.RESTMapper
 	found sync.Map // from schema.GroupVersionKind to *meta.RESTMapping

@@ -127,10 +127,10 @@ func kymaMetadata() *metav1.PartialObjectMetadata {
 // startedCache makes the manager start an additional cache. The manager starts this cache before the controllers.
 type startedCache struct{ cache.Cache }
 
-// GetCache returns the cache. The manager recognises a cache by this method.
+// GetCache returns the cache. By this method, controller-runtime recognises a cache among the runnables.
 func (s startedCache) GetCache() cache.Cache { return s.Cache }
 
-// newOwnCache makes a cache of the manager's namespace with its own options, and adds it to the manager.
+// newOwnCache makes a cache of the manager's namespace with the options in o, and adds the cache to the manager.
 func newOwnCache(mgr ctrl.Manager, namespace, what string, o cache.Options) (cache.Cache, error) {
 	o.HTTPClient, o.Scheme, o.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
 	o.DefaultNamespaces = map[string]cache.Config{namespace: {}}

@@ -14,9 +14,9 @@ import (
 var retryBackoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.25,
 	Cap: 4 * time.Second, Steps: 5}
 
-// outage retries the lists and watches of caches while the control plane cannot be reached. Without the type outage,
-// client-go would retry with a delay that doubles up to one minute. After a short outage, the manager would then
-// receive no events for up to one more minute.
+// outage retries the lists and watches of caches while the control plane cannot be reached. It retries at least every
+// few seconds. client-go itself retries with a delay that doubles up to one minute, so that the manager could receive
+// no events for up to one minute after the end of an outage.
 type outage struct {
 	log logr.Logger
 
@@ -24,8 +24,8 @@ type outage struct {
 	since time.Time // guarded by mu: zero if the control plane can be reached
 }
 
-// wrap returns a transport that retries the lists and watches of a cache until their context ends. All other requests
-// fail at once, so that their callers can report the failure.
+// wrap returns a transport that retries the lists and watches of a cache until their context ends. Requests that do not
+// belong to a cache fail at once, so that their callers can report the failure.
 func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if !isForCache(r) {

@@ -14,7 +14,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-// failing returns a transport that gives these responses in order, and repeats the last one.
+// failing is a transport that gives the responses in answers in order, and repeats the last one.
 type failing struct {
 	answers []any // an error, or a status
 	asked   int

@@ -59,7 +59,8 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 	return r, nil
 }
 
-// egressOptions returns the rules for the addresses to which modules may lead. host is that of the registry of modules.
+// egressOptions returns the rules for requests to locations that modules name, such as chart repositories. The
+// parameter host is the host of the registry of modules.
 func egressOptions(c *config.Manager, host string) egress.Options {
 	allow, deny := c.EgressRules()
 	return egress.Options{Allow: allow, Deny: deny, Configured: []string{host},

@@ -30,8 +30,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard/shardcache"
 )
 
-// replica has the parts with which this replica shares the work with other replicas. Either the leader does all work,
-// or each replica works on some shards.
+// replica has the leader election, the cache and the shard keeper with which this replica shares the work with other
+// replicas. Without shards, the leader does all work. With shards, each replica works on some shards.
 type replica struct {
 	cfg     *rest.Config
 	options ctrl.Options
@@ -149,8 +149,8 @@ func (l *leadingEvents) Eventf(of runtime.Object, kind, reason, message string, 
 
 // newShardedCache returns the cache of a replica with shards, and sets the options so that the manager uses it. The
 // cache contains only the Kymas and Manifests of the shards that the replica holds. The cache contains all access
-// Secrets: if an access Secret is missing in it, the cluster no longer exists. This conclusion must not depend on a
-// label that somebody can remove.
+// Secrets: if an access Secret is missing in it, the cluster no longer exists. Therefore the shard, which follows from
+// a label that somebody can remove, must not decide whether an access Secret is in the cache.
 func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shardcache.Cache, error) {
 	over, err := rest.HTTPClientFor(cfg)
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Counts is a gauge that counts entries with the same label values, such as the modules of all Kymas. The number of
-// series of Counts does not grow with the number of owners. Counts is safe for concurrent use.
+// Counts is a gauge whose series count how many entries have the same label values. For example, each Kyma is an owner
+// with one entry for each of its modules, and a series counts the modules in one state. The number of series of Counts
+// does not grow with the number of owners. Counts is safe for concurrent use.
 type Counts struct {
 	desc *prometheus.Desc
 
@@ -24,8 +25,8 @@ func NewCounts(o prometheus.Opts, labels []string) *Counts {
 		o.ConstLabels), entries: map[string][]unique.Handle[string]{}, counts: map[unique.Handle[string]]int{}}
 }
 
-// Set replaces all entries of an owner. Each entry of an owner is a list with one value for each label. If an owner has
-// no entries, Set removes the owner.
+// Set replaces all entries of an owner. Each entry in the parameter entries is a list of label values, with one value
+// for each label of the gauge. If an owner has no entries, Set removes the owner.
 func (c *Counts) Set(owner string, entries ...[]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,15 +20,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Values of the label "requeue_type" of [Requeues].
+// The following constants are values of the label "requeue_type" of the metric [Requeues].
 const (
-	// RequeueIntended is the type of a step that waits for a condition.
+	// RequeueIntended is the type of a requeue by a step that waits for a condition.
 	RequeueIntended = "intended"
-	// RequeueUnexpected is the type of a step that failed.
+	// RequeueUnexpected is the type of a requeue by a step that failed.
 	RequeueUnexpected = "unexpected"
 )
 
-// Values of the label "result" of [Steps].
+// The following constants are values of the label "result" of the metric [Steps].
 const (
 	// ResultDone is the result of a step that is complete.
 	ResultDone = "done"
@@ -40,7 +40,8 @@ const (
 	ResultTerminal = "terminal"
 )
 
-// Values of the label "result" of [Renderings]. Other results are the reasons of errors in the content of a module.
+// The following constants are values of the label "result" of the metric [Renderings]. All other values are the reason
+// codes of errors in the content of a module.
 const (
 	// RenderDone is the result of a rendering that is complete.
 	RenderDone = "done"
@@ -48,7 +49,7 @@ const (
 	RenderError = "error"
 )
 
-// Values of the label "what" of [Purged].
+// The following constants are values of the label "what" of the metric [Purged].
 const (
 	// PurgedResource is a custom resource that was deleted.
 	PurgedResource = "custom_resource"
@@ -58,21 +59,24 @@ const (
 	PurgedObject = "object"
 )
 
-// Values of the label "how" of [TombstonesEnded].
+// The following constants are values of the label "how" of the metric [TombstonesEnded]. The values show why a
+// tombstone was deleted.
 const (
-	// TombstoneCleaned is for a runtime that became reachable again and from which all objects were deleted.
+	// TombstoneCleaned means that the runtime became reachable again, and that all objects of the tombstone were
+	// deleted.
 	TombstoneCleaned = "cleaned"
-	// TombstoneClusterDeleted is for a deleted access Secret, which means that the cluster does not exist any more.
+	// TombstoneClusterDeleted means that the access Secret was deleted, because the cluster does not exist any more.
 	TombstoneClusterDeleted = "cluster_gone"
-	// TombstoneReplaced is for a new Kyma for the same runtime. The new Kyma adopts the objects that still exist in the
-	// runtime.
+	// TombstoneReplaced means that somebody has created a new Kyma for the runtime of the tombstone. The new Kyma
+	// adopts the objects that still exist in the runtime.
 	TombstoneReplaced = "replaced"
 )
 
-// ListenerName is the only value of the label server_name. Dashboards of the Kyma project use this label.
+// ListenerName is the only value of the label server_name. The label exists because dashboards of the Kyma project use
+// it.
 const ListenerName = "listener"
 
-// Values of the label "what" of [AgentReports].
+// The following constants are values of the label "what" of the metric [AgentReports].
 const (
 	// ReportEvent is a report about a change of an object.
 	ReportEvent = "event"
@@ -80,7 +84,7 @@ const (
 	ReportHeartbeat = "heartbeat"
 )
 
-// Values of the label "change" of [ShardChanges].
+// The following constants are values of the label "change" of the metric [ShardChanges].
 const (
 	// ShardAcquired is a shard that this replica has acquired.
 	ShardAcquired = "acquired"
@@ -91,7 +95,7 @@ const (
 	ShardLost = "lost"
 )
 
-// Values of the label "to" of [ListenerForwarded].
+// The following constants are values of the label "to" of the metric [ListenerForwarded].
 const (
 	// ForwardedToLeader is a request that was forwarded to the replica that reconciles the runtime.
 	ForwardedToLeader = "leader"
@@ -111,9 +115,10 @@ var (
 		Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10},
 	}, []string{"controller", "step", "result"})
 
-	// Requeues counts the steps that ended a reconcile early and requeued the object. The labels are requeue_reason
-	// (CONTROLLER_STEP) and requeue_type: intended for a step that waits for a condition, unexpected for an error.
-	// Series: controllers (6) x steps (about 8 each) x 2.
+	// Requeues counts the steps that ended a reconcile early and requeued the object. The label requeue_reason has the
+	// form CONTROLLER_STEP, with the names of the controller and of the step. The label requeue_type is intended if the
+	// step waits for a condition, and unexpected if the step failed. Series: controllers (6) x steps (about 8 each) x
+	// types (2).
 	Requeues = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_requeue_reason_total",
 		Help: "Reconciles that ended before their last step and were requeued, by the step that ended them.",
@@ -289,8 +294,8 @@ var (
 		Help: "Time at which the newest root of the certificate authority expires, in seconds since 1970.",
 	})
 
-	// AuthorityOutdatedRuntimes is the number of runtimes that do not yet use a certificate of the newest root
-	// certificate. AuthorityOutdatedRuntimes is 0 while there is only one root certificate.
+	// AuthorityOutdatedRuntimes is the number of runtimes whose agents do not yet use a certificate that the newest
+	// root certificate has signed. AuthorityOutdatedRuntimes is 0 while there is only one root certificate.
 	AuthorityOutdatedRuntimes = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_authority_stragglers",
 		Help: "Runtimes that do not use a certificate of the newest root yet, during a rotation.",
@@ -426,8 +431,9 @@ var (
 			"its Lease.",
 	}, []string{"change"})
 
-	// KymaState is 1 for the current state of a Kyma. Other states have no series. The labels shoot and instance_id of
-	// KymaState are absent outside of Kyma. Series: Kymas.
+	// KymaState is 1 for the current state of a Kyma. Other states have no series. The labels shoot and instance_id
+	// come from metadata that only the Kyma project's managed service sets on Kymas; without this metadata, the labels
+	// are absent. Series: Kymas.
 	KymaState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_kyma_state",
 		Help: "Current state of a Kyma: 1 for that state, no series for others.",
@@ -441,7 +447,8 @@ var (
 	}, []string{"module_name", "kyma_name", "state"})
 
 	// ModuleState is 1 for the current state of a module of a Kyma. Other states have no series. The labels shoot and
-	// instance_id of ModuleState are absent outside of Kyma. Series: Kymas x modules.
+	// instance_id come from metadata that only the Kyma project's managed service sets on Kymas; without this metadata,
+	// the labels are absent. Series: Kymas x modules.
 	ModuleState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_module_state",
 		Help: "Current state of a module of a Kyma: 1 for that state, no series for others.",

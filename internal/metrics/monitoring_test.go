@@ -91,7 +91,8 @@ var (
 	inTemplates = regexp.MustCompile(`\$labels\.(\w+)`)
 )
 
-// vocabulary contains the words of PromQL that the expressions use: functions, aggregations and operators.
+// vocabulary contains the functions, aggregations and operators of PromQL that the expressions in alerts and dashboards
+// use.
 var vocabulary = strings.Fields(
 	`sum max min count topk rate increase histogram_quantile absent time vector sort_desc max_over_time min_over_time changes and or unless offset bool`)
 

@@ -15,16 +15,16 @@ import (
 type States struct {
 	required int
 	// descs has one metric description for each set of optional labels that are present: bit n stands for the optional
-	// label n. Only the last description, which has all labels, is registered. The other descriptions differ from it
-	// only in their optional labels.
+	// label n. Only the last description, which has all labels, is registered. The other descriptions have the same
+	// name and the same fixed labels, but fewer optional labels.
 	descs []*prometheus.Desc
 
 	mu     sync.Mutex
 	series map[string][]string // guarded by mu: joined label values, by owner
 }
 
-// separator separates label values that are joined to one string. The separator cannot occur in a label value, because
-// it is not valid UTF-8.
+// separator separates label values that are joined to one string. The byte 0xff is not valid UTF-8, so it cannot occur
+// in a label value.
 const separator = "\xff"
 
 // NewStates returns a gauge with the given labels and without series. A series has an optional label only if its value

@@ -61,8 +61,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestStatesOfMany checks that the work grows with the number of series, and not with its square. An earlier
-// implementation needed minutes for 100,000 modules in the status of one Kyma.
+// TestStatesOfMany checks that the time of a call of Set grows with the number of series, and not with its square. With
+// an earlier implementation, Set needed minutes for the series of 100,000 modules in the status of one Kyma.
 func TestStatesOfMany(t *testing.T) {
 	const n = 200_000
 	series := make([][]string, n)

@@ -8,11 +8,12 @@
 //
 // # How it works
 //
-// The UID of its Namespace kube-system identifies a cluster. The owner of a runtime is a Kyma in a control plane. The
-// record of the owner is the annotation [v1beta2.AnnotationOwner] on the Kyma in the runtime; every reconcile reads
-// this Kyma anyway. The record also identifies the cluster. [Decide] has a table by which it compares the record with
-// the claim of a Kyma. The Namespace kube-system of the runtime is read only if the table needs it: if there is no
-// complete record, or if the runtime is taken over.
+// A cluster is identified by the UID of its Namespace kube-system. The owner of a runtime is a Kyma in a control plane.
+// The record of the owner is the annotation [v1beta2.AnnotationOwner] on the Kyma in the runtime; every reconcile reads
+// this Kyma anyway. The record of the owner also contains the UID that identifies the cluster of the runtime. A Kyma
+// that is about to use a runtime makes a claim, and [Decide] compares the claim with the record; its doc comment has
+// the table of all cases. The Namespace kube-system of the runtime is read only if the record of the owner is missing
+// or contains no UID, or if the runtime is taken over.
 //
 // # What it does not do
 //
@@ -39,7 +40,8 @@ type Owner struct {
 	ControlPlane string `json:"controlPlane"`
 	// Kyma is the namespace/name of the owning Kyma in the control plane.
 	Kyma string `json:"kyma"`
-	// UID is the UID of the owning Kyma. If that Kyma was deleted and created again, it counts as the same owner.
+	// UID is the UID of the owning Kyma. A Kyma that was deleted and created again under the same name has another UID,
+	// but counts as the same owner.
 	UID types.UID `json:"uid,omitempty"`
 	// Cluster identifies the runtime by the UID of its Namespace kube-system. "" means that it is not known.
 	Cluster string `json:"cluster,omitempty"`
@@ -76,8 +78,8 @@ func Decode(text string) (Owner, error) {
 
 // Seen is what was read in a runtime to find its owner.
 type Seen struct {
-	// Annotations are the annotations of the Kyma in the runtime. Annotations are nil in two cases: the Kyma does not
-	// exist, or it has no annotations. Both cases have the same result.
+	// Annotations are the annotations of the Kyma in the runtime. Annotations are nil if the Kyma in the runtime does
+	// not exist, or has no annotations: either way, the runtime has no record of an owner.
 	Annotations map[string]string
 	// Cluster is the UID of the Namespace kube-system in the runtime. "" means that it was not read.
 	Cluster string
@@ -94,15 +96,15 @@ type Claim struct {
 	Take bool
 }
 
-// Found is the result of a claim that was accepted.
+// Found is what a caller has to know after its claim was accepted.
 type Found struct {
 	// Owner is the record that has to be written to the runtime.
 	Owner Owner
 	// IsRecorded is true if the runtime already has a record that names this Kyma. If IsRecorded is false, another
 	// client may write its own record at the same time, so this record has to be written with a precondition.
 	IsRecorded bool
-	// TakenFrom describes the former owner, or the former cluster, if the runtime is being taken over. If it is not
-	// taken over, TakenFrom is "".
+	// TakenFrom describes the former owner, or the former cluster, if the runtime is being taken over. If the runtime
+	// is not being taken over, TakenFrom is "".
 	TakenFrom string
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 // Verify decides about a claim, see [Decide]. The annotations are those of the Kyma in the runtime. Verify reads the
-// Namespace kube-system of the runtime only if the decision needs it. The error is a *[Refusal], or the error of
-// reading that Namespace.
+// Namespace kube-system of the runtime only if [Decide] cannot decide about the claim without the UID of this
+// Namespace. The error is a *[Refusal], or the error of reading the Namespace kube-system.
 func Verify(ctx context.Context, runtime *apply.Cluster, annotations map[string]string, c Claim) (Found, error) {
 	seen := Seen{Annotations: annotations}
 	found, needsCluster, err := Decide(seen, c)
@@ -59,15 +59,16 @@ func AnnotationsOf(remote *v1beta2.Kyma) map[string]string {
 
 // KymasIn is what a deletion needs to know about the Kymas in a runtime.
 type KymasIn struct {
-	// Own is the metadata of the Kyma that belongs to the runtime. Own is nil if this Kyma was not found. If there are
-	// several other Kymas, Own may be nil although that Kyma exists.
+	// Own is the metadata of the runtime's own Kyma, kyma-system/default. Own is nil if this Kyma was not found. If
+	// there are several other Kymas in the runtime, Own may be nil although the runtime's own Kyma exists.
 	Own *apply.ObjectMetadata
-	// Other is the namespace/name of another Kyma. Other is "" if there is none. If there is another Kyma, the cluster
-	// is a control plane, too.
+	// Other is the namespace/name of a Kyma in the runtime that is not the runtime's own Kyma, or "" if there is none.
+	// Such a Kyma means that the runtime is also a control plane.
 	Other string
 }
 
-// ListKymas lists at most two Kymas in all namespaces of a cluster.
+// ListKymas finds out whether a cluster has Kymas other than its own. For this purpose, a list of two Kymas in all
+// namespaces is enough.
 func ListKymas(ctx context.Context, runtime *apply.Cluster) (in KymasIn, err error) {
 	listed, _, err := runtime.ListByLabel(ctx, v1beta2.GroupVersion.WithKind(v1beta2.KindKyma), "", 2)
 	if loop.Reason(err) == apply.KindUnknown {

@@ -15,8 +15,9 @@ const subjectPrefix = "lifecycle-manager:kyma:"
 // alternative name.
 func SubjectURI(uid string) *url.URL { return &url.URL{Scheme: "urn", Opaque: subjectPrefix + uid} }
 
-// IdentityOf returns the identity in a client certificate. The caller must have verified the certificate with root,
-// which may be nil. IdentityOf itself does not verify the certificate.
+// IdentityOf returns the identity in a client certificate. The parameter root is the root certificate with which the
+// caller has verified the client certificate. IdentityOf itself does not verify the certificate. If root is nil, the
+// identity has no fingerprint of a root certificate.
 func IdentityOf(cert, root *x509.Certificate) Identity {
 	id := Identity{CommonName: cert.Subject.CommonName, Expires: cert.NotAfter}
 	for _, u := range cert.URIs {

@@ -104,7 +104,8 @@ func (w Watch) validate() error {
 	return nil
 }
 
-// withDefaults returns the identity of the entry: without State, and with the default for Manager if Manager is empty.
+// withDefaults returns the entry in the form in which two entries are compared: without the field State, and with the
+// default for Manager if the field Manager is empty.
 func (w Watch) withDefaults() Watch {
 	if w.State = false; w.Manager == "" {
 		w.Manager = ManagerName

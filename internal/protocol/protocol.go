@@ -9,12 +9,13 @@
 // # How it works
 //
 // An event is only a hint: it names an object that has changed, and the receiver reads this object. The agent of the
-// Kyma project sends only the first two fields of an event. The listener of the Kyma project reads only these two
-// fields. All other fields are optional additions of this project. No message contains the name of the runtime: the
-// client certificate identifies the runtime, see [Identity].
+// Kyma project sends only the first two fields of an event, Watched and WatchedGVK, and the listener of the Kyma
+// project reads only Watched and WatchedGVK. All other fields of an event are optional additions of this project. No
+// message contains the name of the runtime: the client certificate identifies the runtime, see [Identity].
 //
 // Every event of an agent has a sequence number. A heartbeat contains the last assigned sequence number and the number
-// of pending events. From these two numbers, the listener finds out whether events are missing.
+// of pending events. By the last sequence number and the number of pending events, the listener finds out whether
+// events are missing.
 //
 // # What it does not do
 //
@@ -32,7 +33,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The following constants limit the size of messages. The limit for an event is that of the Kyma project's listener.
+// The following constants limit the size of messages. The maximum size of an event is the same as in the Kyma project's
+// listener.
 const (
 	// MaxEventBytes is the maximum size of the body of an event.
 	MaxEventBytes = 16384
@@ -52,9 +54,11 @@ const (
 	// listener. When an answer comes from another process than before, the agent repeats recent events: the former
 	// process may have ended before it acted on them.
 	HeaderInstance = "X-Listener-Instance"
-	// HeaderNextHeartbeat is a header in answers to heartbeats in a large fleet. HeaderNextHeartbeat contains the
-	// number of seconds until the next heartbeat. If the agent has a reason to send a heartbeat earlier, it does. If an
-	// answer lacks this header, the interval in the watch list applies. An agent waits at most MaxHeartbeatInterval.
+	// HeaderNextHeartbeat is a header with which the listener delays the next heartbeat of an agent. The value is the
+	// number of seconds until this heartbeat. In a large fleet, the listener sets the header so that it does not get
+	// more heartbeats than it can handle. An agent may send a heartbeat earlier, for example when its watch list has
+	// changed. If an answer lacks this header, the interval in the watch list applies. An agent waits at most
+	// MaxHeartbeatInterval.
 	HeaderNextHeartbeat = "X-Listener-Next"
 	// WatchlistKey is the key in the data of the ConfigMap whose value is a Watchlist as JSON.
 	WatchlistKey = "watches.json"
@@ -73,23 +77,24 @@ type Event struct {
 	// WatchedGVK is the group, version and kind of the changed object.
 	WatchedGVK metav1.GroupVersionKind `json:"watchedGvk"`
 
-	// BootID identifies the run of the agent in which Sequence counts. BootID is "" in events of the Kyma project's
-	// agent.
+	// BootID identifies one run of the agent process. The field Sequence starts from 1 in each run. BootID is "" in
+	// events of the Kyma project's agent.
 	BootID string `json:"boot,omitempty"`
 	// Sequence is the number of the event. Sequence counts the events for one manager since the agent started, from 1.
 	// If an event is sent again, it has the same number.
 	Sequence uint64 `json:"sequence,omitempty"`
 	// Resource is the plural name of the resource of the object.
 	Resource string `json:"resource,omitempty"`
-	// WatchStarted means that the agent has started to watch Resource, or has missed changes of Resource. After such an
-	// event, any object of Resource may have changed. An event about missed changes has no Watched and no Object.
+	// WatchStarted means that the agent has started to watch Resource, or has missed changes of Resource. If
+	// WatchStarted is true, any object of Resource may have changed. An event about missed changes has no Watched and
+	// no Object.
 	WatchStarted bool `json:"began,omitempty"`
 	// ObjectsComplete means that Objects has all objects of Resource that match the watch, as they were when the watch
 	// started. ObjectsComplete is only used together with WatchStarted. A receiver that knows the former state of these
 	// objects need not read them.
 	ObjectsComplete bool `json:"complete,omitempty"`
-	// Objects are the objects if ObjectsComplete is true: their names, their namespaces, and their metadata as
-	// [TrimMetadata] returns it.
+	// If ObjectsComplete is true, Objects has an entry for each object, with its name, its namespace, and its metadata
+	// as [TrimMetadata] returns it.
 	Objects []metav1.ObjectMeta `json:"there,omitempty"`
 	// Deleted is true if the object was deleted.
 	Deleted bool `json:"deleted,omitempty"`
@@ -97,8 +102,8 @@ type Event struct {
 	// not known.
 	Object *metav1.ObjectMeta `json:"object,omitempty"`
 	// State is the changed object itself, as [TrimState] returns it, if the watch has [Watch.State]. State is missing
-	// if the object is too large or could not be read, and in events of agents of former versions. The receiver then
-	// reads the object.
+	// if the object is too large or could not be read, and in events of agents of former versions. If State is missing,
+	// the receiver reads the changed object from the API server of the runtime.
 	State json.RawMessage `json:"state,omitempty"`
 	// States are the states of Objects, in the same order. States is missing or shorter if there are no more states.
 	States []json.RawMessage `json:"states,omitempty"`
@@ -122,8 +127,8 @@ type Heartbeat struct {
 	Sequence uint64 `json:"sequence"`
 	// Pending is the number of events that are not delivered yet.
 	Pending int `json:"pending"`
-	// EventsLost is true if the agent had to drop events since the last heartbeat that was answered. In this case, any
-	// object may have changed.
+	// EventsLost is true if the agent had to drop events since the last heartbeat that was answered. If EventsLost is
+	// true, any object in the runtime may have changed.
 	EventsLost bool `json:"lost,omitempty"`
 	// Watchlist is the Digest of the watch list that the agent uses at present.
 	Watchlist string `json:"watchlist,omitempty"`
@@ -139,9 +144,9 @@ type Field string
 const (
 	// FieldAny selects every change.
 	FieldAny Field = ""
-	// FieldSpec means that there are events about every change, except about a change of only the status.
+	// FieldSpec means that every change causes an event, unless only the status has changed.
 	FieldSpec Field = "spec"
-	// FieldStatus means that there are events about every change, except about a change of only the spec.
+	// FieldStatus means that every change causes an event, unless only the spec has changed.
 	FieldStatus Field = "status"
 )
 
@@ -154,7 +159,7 @@ type Watch struct {
 	Version string `json:"version"`
 	// Resource is the plural name of the resource in lower case.
 	Resource string `json:"resource"`
-	// Kind is the kind of the objects, as events contain it. If Kind is "", the agent finds the kind by discovery.
+	// Kind is the kind of the objects, spelled as in events. If Kind is "", the agent finds the kind by discovery.
 	Kind string `json:"kind,omitempty"`
 	// Namespace and Name limit the watch to one namespace and one object. An empty value means that there is no such
 	// limit.
@@ -164,8 +169,9 @@ type Watch struct {
 	Selector string `json:"selector,omitempty"`
 	// Field is the part of an object about whose changes there are events.
 	Field Field `json:"field,omitempty"`
-	// State is true if events contain the object, see [Event.State]. Agents of former versions ignore it, so it is no
-	// part of the identity of an entry, nor of the Digest.
+	// State is true if events contain the object, see [Event.State]. Agents of former versions ignore the field State.
+	// Therefore two entries that differ only in State count as equal, and the Digest of the watch list does not include
+	// State.
 	State bool `json:"state,omitempty"`
 }
 
@@ -180,8 +186,8 @@ type Watchlist struct {
 // DefaultHeartbeatInterval is the time between two heartbeats if the watch list contains no interval.
 const DefaultHeartbeatInterval = 30 * time.Second
 
-// MaxHeartbeatInterval is the longest time between two heartbeats. If the listener requests a longer interval, this
-// limit applies instead.
+// MaxHeartbeatInterval is the longest time between two heartbeats. If the listener requests a longer interval, the
+// agent sends a heartbeat after MaxHeartbeatInterval nevertheless.
 const MaxHeartbeatInterval = time.Hour
 
 // EffectiveHeartbeatInterval returns HeartbeatInterval, or DefaultHeartbeatInterval if HeartbeatInterval is 0.
@@ -208,8 +214,8 @@ type Identity struct {
 	Root string
 }
 
-// BackdatePeriod is the time by which the validity of a certificate begins before the certificate is issued. The
-// validity begins earlier because the clock of a runtime may be slow.
+// BackdatePeriod is the time by which the validity of a certificate begins before the certificate is issued. A
+// certificate is backdated because the clock of a runtime may be slow.
 const BackdatePeriod = 24 * time.Hour
 
 // ParseEvent parses the body of an event. The event must have a kind. Unless WatchStarted is true, the event must also
@@ -228,8 +234,9 @@ func ParseEvent(body []byte) (Event, error) {
 	return e, nil
 }
 
-// DecodeStates returns the states of the objects of an event, by namespace and name. The size of an event limits the
-// number of values in them. A state with the name of another object is ignored.
+// DecodeStates returns the states of the objects of an event, by namespace and name. The number of values in the states
+// needs no limit of its own, because the size of an event is limited. A state with the name of another object is
+// ignored.
 func (e *Event) DecodeStates() map[types.NamespacedName]*unstructured.Unstructured {
 	var all map[types.NamespacedName]*unstructured.Unstructured
 	decode := func(name types.NamespacedName, state json.RawMessage) {

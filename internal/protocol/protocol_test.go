@@ -284,7 +284,7 @@ func TestTrimState(t *testing.T) {
 	}
 }
 
-// TestDecodeStates: a state counts only for the object that it is the state of.
+// TestDecodeStates checks that a state in an event is used only for the object with the same namespace and name.
 func TestDecodeStates(t *testing.T) {
 	state := func(name string) json.RawMessage {
 		return json.RawMessage(`{"apiVersion":"v1","kind":"A","metadata":{"namespace":"n","name":"` + name + `"}}`)

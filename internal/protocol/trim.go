@@ -13,8 +13,8 @@ const lastAppliedAnnotation = "kubectl.kubernetes.io/last-applied-configuration"
 
 // TrimMetadata returns that part of an object's metadata which an event contains: uid, resourceVersion, generation,
 // deletionTimestamp, labels and annotations, and the managers and times of managedFields. TrimMetadata leaves out the
-// annotation in which kubectl stores a copy of the object. The result shares no memory with o except strings. If o is
-// nil, the result is nil.
+// annotation in which kubectl stores a copy of the object. The returned metadata is a copy: it shares no maps or slices
+// with the parameter o. If the parameter o is nil, TrimMetadata returns nil.
 func TrimMetadata(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	if o == nil {
 		return nil
@@ -35,8 +35,9 @@ func TrimMetadata(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 
 // TrimState returns the part of an object that decides about its readiness, as JSON: the object without managedFields,
 // without the annotation with the copy of the object that kubectl writes, and, if it is a workload, without the
-// template of its pods. A custom resource keeps its spec, because an expression of its module may use any field.
-// TrimState returns nil if this part has more than [MaxStateBytes]. TrimState changes the object.
+// template of its pods. The spec of a custom resource is not shortened, because the readiness expression of a module
+// may use any of its fields. If the trimmed object has more than [MaxStateBytes], TrimState returns nil. TrimState
+// changes the object.
 func TrimState(object map[string]any) json.RawMessage {
 	if metadata, ok := object["metadata"].(map[string]any); ok {
 		delete(metadata, "managedFields")

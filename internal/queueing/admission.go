@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// AdmissionTimeout is the time after which an admitted runtime has to leave its place to a waiting runtime. If a
-// runtime takes longer, it usually waits for something outside of the manager, for example for an operator in the
-// runtime.
+// AdmissionTimeout is the time after which an admitted runtime has to leave its place to a waiting runtime. A runtime
+// that is admitted for longer than a minute usually waits for something outside of the manager, for example for an
+// operator in the runtime.
 const AdmissionTimeout = time.Minute
 
 // Admission limits how many runtimes do the same kind of work at the same time. Runtimes that are not admitted wait in
@@ -35,9 +35,10 @@ func NewAdmission(limit int, admit func(name string)) *Admission {
 	return &Admission{limit: limit, admit: admit, admitted: map[string]time.Time{}, isWaiting: map[string]bool{}}
 }
 
-// Admit reports whether a runtime is admitted. If Admit returns false, the runtime waits. When the runtime is admitted
-// later, the function admit of [NewAdmission] is called. An admitted runtime stays admitted until [Admission.Release],
-// [Admission.Withdraw] or [AdmissionTimeout].
+// Admit requests the permission to begin the work on a runtime, and reports whether the runtime is admitted. If Admit
+// returns false, the runtime waits until a place is free. When a waiting runtime gets a place, the Admission calls the
+// function admit of [NewAdmission]. An admitted runtime stays admitted until [Admission.Release], [Admission.Withdraw]
+// or [AdmissionTimeout].
 func (a *Admission) Admit(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,12 +72,12 @@ func (a *Admission) IsAdmitted(name string) bool {
 }
 
 // Release frees the place of a runtime whose work is done or has failed, and admits the next waiting runtime. Release
-// may be called for any runtime at any time. If the runtime itself is waiting, it continues to wait, because the
-// finished work may have started before the runtime had to wait.
+// may be called for any runtime at any time. If the runtime is waiting for a new admission, Release does not end the
+// wait, because the finished work may belong to an earlier admission of the runtime.
 func (a *Admission) Release(name string) { a.release(name, false) }
 
-// Withdraw frees the place of a runtime in the same way as [Admission.Release]. If the runtime itself is waiting,
-// Withdraw also ends that, for example because the runtime does not exist any more.
+// Withdraw frees the place of a runtime in the same way as [Admission.Release]. If the runtime is waiting for its
+// admission, Withdraw also ends the wait, for example because the runtime does not exist any more.
 func (a *Admission) Withdraw(name string) { a.release(name, true) }
 
 func (a *Admission) release(name string, withdraw bool) {

@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Handler returns a handler that enqueues a Manifest with a priority class. The first row that matches decides the
-// class:
+// Handler returns a handler that enqueues a Manifest with a priority class. The first matching row of this table
+// decides the priority class of the Manifest:
 //
 //	1  a person waits for the runtime                               Person
 //	2  the Manifest existed when the process started                Startup

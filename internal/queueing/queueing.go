@@ -32,7 +32,8 @@
 //	[UrgentTimeout]                                  Person                 a runtime is urgent for at most 2 minutes
 //	[AdmissionTimeout]                               Fleet, new, removed    a runtime keeps others waiting for at most 1 minute
 //
-// A limit that is computed from another number is at least 1. So a small number of workers never means "no limit".
+// A limit that is computed from another number is at least 1. In this way, a small number of workers never results in a
+// limit of 0, which would mean "no limit".
 //
 // # Use
 //
@@ -119,9 +120,9 @@ func Add(q Queue, class Class, after time.Duration, item reconcile.Request) {
 	q.AddAfter(item, after)
 }
 
-// RolloutLimit returns how many runtimes a controller may change at the same time in a rollout to the fleet. The limit
-// is half of the workers of the controller, so that the other workers are free for other classes. The limit is at least
-// 1.
+// RolloutLimit returns how many runtimes a controller may change at the same time in a rollout to the fleet. Rollouts
+// may use half of the workers of the controller, but at least one, so that the other workers are free for requests of
+// other classes.
 func RolloutLimit(workers int) int { return max(1, workers/2) }
 
 // Trigger adds requests to the queue of a controller from outside of the event handlers of that controller. The zero
@@ -130,8 +131,8 @@ type Trigger struct {
 	queue atomic.Pointer[Queue] // set when the controller starts
 }
 
-// Source returns a source that has to be passed to WatchesRawSource of the controller. Through this source, the Trigger
-// gets the queue of the controller.
+// Source returns a source that has to be passed to WatchesRawSource of the controller. When the controller starts the
+// source, it passes its queue to the source, and the Trigger stores this queue.
 func (t *Trigger) Source() source.Source {
 	return source.Func(func(_ context.Context, q Queue) error {
 		t.queue.Store(&q)

@@ -26,7 +26,7 @@ func NewUrgent() *Urgent {
 }
 
 // Mark makes a runtime urgent until [Urgent.Clear] is called or [UrgentTimeout] has passed. If the runtime is urgent
-// already, Mark does not make this time longer.
+// already, Mark does not extend the time for which it stays urgent.
 func (u *Urgent) Mark(kyma string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -38,7 +38,8 @@ func (u *Urgent) Mark(kyma string) {
 	u.changed = make(chan struct{})
 }
 
-// Clear makes a runtime not urgent any more: the runtime has its desired state, or the person has to act first.
+// Clear ends the urgency of a runtime. A controller calls Clear when the runtime has its desired state, or when the
+// person who changed it has to act before the controller can continue.
 func (u *Urgent) Clear(kyma string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -69,8 +70,8 @@ func (u *Urgent) Changed() <-chan struct{} {
 	return u.changed
 }
 
-// urgentKey is the key under which a context stores a function. This function reports whether the runtime of the
-// context is urgent.
+// urgentKey is the key under which a context stores the function that reports whether the runtime of the context is
+// urgent.
 type urgentKey struct{}
 
 // Context returns a context for the work on a runtime. With this context, [IsUrgent] reports at any time whether the
@@ -87,9 +88,8 @@ func IsUrgent(ctx context.Context) bool {
 }
 
 // RequeuePriority returns the priority with which a request is requeued after a reconcile, for use in
-// [reconcile.Result]. Without it, controller-runtime would keep the former priority of the request. A request in the
-// queue keeps the highest priority with which it was added. A runtime that a person has changed once would then be
-// preferred to other runtimes forever.
+// [reconcile.Result]. A request without a priority in the result keeps its former priority in controller-runtime. A
+// runtime that a person has changed once would then be preferred to other runtimes forever.
 func (u *Urgent) RequeuePriority(kyma string) *int {
 	if u.Is(kyma) {
 		return new(Person.Priority())

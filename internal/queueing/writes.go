@@ -14,17 +14,17 @@ const leasePath = "/apis/coordination.k8s.io/"
 var eventPath = regexp.MustCompile(`^(/api/v1|/apis/events\.k8s\.io/v1)/namespaces/[^/]+/events(/|$)`)
 
 // WriteLimiter limits the number of concurrent writes to the control plane. During a rollout, all workers have objects
-// to write at the same time. More concurrent writes would not make the rollout faster. Instead, all other requests
-// would have to wait behind these writes in the API server. This would delay a change by a person most, because such a
-// change takes about six writes, one after the other.
+// to write at the same time. More concurrent writes would not make the rollout faster. With more concurrent writes, all
+// other requests would have to wait longer in the API server. A change by a person would be delayed most, because it
+// takes about six writes, one after the other.
 //
 // WriteLimiter never delays three kinds of requests: reads, writes of Leases (a replica that cannot renew its Lease
 // ends), and writes for an urgent runtime. While any runtime is urgent, a second, lower limit applies to all other
 // writes.
 //
-// Events have a separate limit. Without it, a status would wait behind all Events that were recorded before it, because
-// requests are sent in order: thousands of Events about one runtime kept the status of all other runtimes from being
-// written.
+// Writes of Events have a separate limit. With a common limit, thousands of Events about one runtime kept the statuses
+// of all other runtimes from being written: requests are sent in order, so a status would wait behind all Events that
+// were recorded before it.
 type WriteLimiter struct {
 	urgent      *Urgent
 	events      chan struct{} // one element for each write of an Event; no other write waits for it

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// The limits in these tests: at any time, and while a runtime is urgent.
+// limitAlways and limitWhileUrgent are the maximum numbers of concurrent writes in these tests: at any time, and while
+// a runtime is urgent.
 const limitAlways, limitWhileUrgent = 16, 2
 
 // slowServer answers each request after a second and records the maximum number of concurrent requests.

@@ -37,9 +37,9 @@ import (
 
 // TombstoneOptions are the options of Tombstones.
 type TombstoneOptions struct {
-	// Options are the options that Tombstones shares with the purge. The field Grace in these options limits the time
-	// between the deletion of custom resources and the removal of their finalizers, which otherwise is
-	// finalizerGracePeriod. If Grace is 0, finalizers are never removed.
+	// Options are the options that Tombstones shares with the purge. The time between the deletion of custom resources
+	// and the removal of their finalizers is finalizerGracePeriod, or the field Grace of these options if it is
+	// shorter. If Grace is 0, finalizers are never removed.
 	Options
 	// Held is the cache of the ConfigMaps that store tombstones.
 	Held cache.Cache

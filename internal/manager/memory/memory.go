@@ -23,9 +23,10 @@ import (
 )
 
 // The following constants limit the growth of the heap between two garbage collections, in percent of the live objects,
-// as in $GOGC. With Go's default of 100, a rollout takes a quarter more processor time than with the maximum. A lower
-// minimum would save memory, but would keep a processor busy. For example, with Go's own memory limit, set slightly too
-// low, an idle manager of 10,000 runtimes collected garbage all the time.
+// as in $GOGC. With GOGC=100, Go's default, a rollout takes a quarter more processor time than with maxPercent. With a
+// value below minPercent, the process would need less memory, but would keep a processor busy with garbage collections.
+// For example, with Go's own memory limit, set slightly too low, an idle manager of 10,000 runtimes collected garbage
+// all the time.
 const (
 	maxPercent = 400
 	minPercent = 50

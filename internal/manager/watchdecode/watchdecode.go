@@ -6,14 +6,15 @@
 //
 // # How it works
 //
-// When a manager starts, it first reads all Kymas and Manifests. The decoders of client-go parse each of these objects
-// nine times: for the frame, the event, the kind of the object, and the object. Most of these parts are parsed twice,
-// once to validate and once to decode. With ten thousand runtimes, parsing took most of the time between a restart and
-// the first reconcile. This package reads an event as one line, which it decodes once into the type of the watch.
+// When a manager starts, it first reads all Kymas and Manifests. The decoders of client-go parse the text of each
+// object nine times in all: client-go looks for the end of the event, and decodes the event, the kind of the object and
+// the object one after the other, mostly with a separate validation before. With ten thousand runtimes, parsing took
+// most of the time between a restart and the first reconcile. An API server sends each watch event as one line of JSON.
+// This package reads the line, and decodes it once into a Kyma or a Manifest.
 //
 // # What it does not do
 //
-// The package does not change lists, or watches of other kinds.
+// The package does not change how lists are decoded, or watches of kinds other than Kyma and Manifest.
 package watchdecode
 
 import (
@@ -105,8 +106,8 @@ func (s stream) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wat
 	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), newEventReader(body, s.empty), reporter), nil
 }
 
-// maxEventBytes is the maximum size of an event, as in client-go. An object in etcd can have at most a tenth of this
-// size.
+// maxEventBytes is the maximum size of an event, as in client-go. An object in etcd can have at most a tenth of
+// maxEventBytes.
 const maxEventBytes = 16 << 20
 
 // eventReader decodes the events of a watch.

@@ -130,8 +130,9 @@ func FuzzEvent(f *testing.F) {
 	})
 }
 
-// TestCacheIsFilledByAWatch reads one Manifest through a cache. The first server starts a watch with the existing
-// objects. The second server cannot do this, so the cache lists them.
+// TestCacheIsFilledByAWatch reads one Manifest through a cache, from two servers. The server in the case Watch sends
+// the existing objects at the start of a watch. The server in the case List is older and cannot do that, so the cache
+// has to list the existing objects.
 func TestCacheIsFilledByAWatch(t *testing.T) {
 	for name, old := range map[string]bool{"Watch": false, "List": true} {
 		t.Run(name, func(t *testing.T) { fillCache(t, old) })
