@@ -310,7 +310,8 @@ func configMaps(namespace, selector string) protocol.Watch {
 		Namespace: namespace, Selector: selector}
 }
 
-// TestReports: one agent starts, reports changes, follows its list, and costs one watch per kind.
+// TestReports checks that an agent reports changes after its start, and that it watches other objects when its watch
+// list changes. TestReports also checks that the agent opens only one watch for each kind.
 func TestReports(t *testing.T) {
 	t.Parallel()
 	const name = "tell"
@@ -478,8 +479,8 @@ func TestCertificates(t *testing.T) {
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap certificates/late")
 }
 
-// TestRights: the agent needs only the permissions to list and watch the watched resources. Without these rights, the
-// heartbeat reports a problem until the rights are granted again.
+// TestRights: the agent needs no rights except list and watch for the resources in its watch list. Without these
+// rights, the heartbeat reports a problem until the rights are granted again.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	const name = "rights"

@@ -22,9 +22,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/program"
 )
 
-// BenchmarkMemory runs the agent as a process of its own, with 5,000 objects, and changes each object once. It prints
-// the agent's maximum memory: after the agent has received the objects, during the changes, and while the listener is
-// down. The aim is below 30 MB.
+// BenchmarkMemory runs the agent as a process of its own, with 5,000 objects, and changes each object once.
+// BenchmarkMemory prints the maximum memory of the agent in three phases: after the agent has received the objects,
+// during the changes, and while the listener is down. The agent should need less than 30 MB in each phase.
 //
 //	go test ./agent -run '^$' -bench Memory -benchtime 1x
 func BenchmarkMemory(b *testing.B) {
@@ -75,8 +75,8 @@ func BenchmarkMemory(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkLatency prints how long it takes from the answer of the API server to a change until the listener has
-// received it, for 500 changes.
+// BenchmarkLatency measures the delay of 500 reports. A delay begins when the API server has confirmed a change of an
+// object. A delay ends when the listener has received the report of the change.
 //
 //	go test ./agent -run '^$' -bench Latency -benchtime 1x
 func BenchmarkLatency(b *testing.B) {

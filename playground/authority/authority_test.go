@@ -121,7 +121,8 @@ func authorityClient(t *testing.T, namespace string) client.WithWatch {
 	return c
 }
 
-// startReplicas starts n replicas at the same time. The replicas end with the test.
+// startReplicas starts n Authorities at the same time, as n replicas of the manager would. The Authorities stop at the
+// end of the test.
 func startReplicas(t *testing.T, namespace string, n int, seen func() (map[string][]string,
 	bool)) []*authority.Authority {
 	t.Helper()
@@ -151,8 +152,8 @@ func startReplicas(t *testing.T, namespace string, n int, seen func() (map[strin
 	return replicas
 }
 
-// awaitSameRoots waits until all replicas have the same root certificates, and until their number is the argument
-// roots.
+// awaitSameRoots waits until all replicas have the same root certificates. The parameter roots is the number of root
+// certificates that each replica must have.
 func awaitSameRoots(t *testing.T, replicas []*authority.Authority, roots int) []*x509.Certificate {
 	t.Helper()
 	eventually(t, func() string {
@@ -179,8 +180,9 @@ func issue(t *testing.T, a *authority.Authority) *authority.Certificate {
 	return c
 }
 
-// verifyBoth verifies the certificate of a runtime with the roots of a replica. It also verifies the certificate of the
-// replica's listener with the roots that were issued together with the certificate of the runtime.
+// verifyBoth checks that a runtime and the listener of a replica trust each other. The certificate of the runtime is
+// verified with the roots of the replica. The certificate of the listener is verified with the roots that the runtime
+// got together with its certificate.
 func verifyBoth(a *authority.Authority, c *authority.Certificate) error {
 	pair, err := tls.X509KeyPair(c.PEM, c.Key)
 	if err != nil {

@@ -7,8 +7,8 @@
 // ways. Other load on the machine therefore affects all four ways of installing. The order of the four ways changes in
 // each round. Each run has its own namespace and its own names, and all of its objects are deleted before the next run
 // begins. The measured time begins with the call and ends when all objects are accepted. The namespace and an open
-// connection exist before the call, and no way waits for pods. Deployments have no replicas, because the cost of pods
-// is not measured.
+// connection exist before the call. None of the four ways of installing waits for pods. Deployments have no replicas,
+// because the cost of pods is not measured.
 //
 //	library   apply.Cluster.Apply with a bundle that was rendered before, as the manager calls it
 //	loop      sends the same bytes, encoded before, in the same order, from as many goroutines as the library uses. It does not wait for the end
@@ -45,7 +45,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// Limits for the library, relative to the loop.
+// The benchmark fails if the library takes more than maxRatio times the time of the loop, or if it sends more than
+// maxRequests requests more than the loop.
 const (
 	maxRatio    = 1.15
 	maxRequests = 3

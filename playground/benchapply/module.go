@@ -10,9 +10,9 @@ const objects = 50
 
 // moduleYAML returns the module as YAML: the objects of an operator of medium size. name is part of the names of
 // cluster-scoped objects, so that several modules can exist at the same time. namespace is the namespace of all other
-// objects. The arguments name and namespace may be expressions of a Helm template. The objects are in the order in
-// which they should be applied. The order of the objects matters for a loop that applies them in this order: with the
-// kinds mixed, the loop takes a third longer.
+// objects. The parameters name and namespace may be expressions of a Helm template. The objects are in the order in
+// which they should be applied, such as CRDs before custom resources. In a mixed order, the loop of PATCH requests
+// would take a third longer.
 func moduleYAML(namespace, name string) string {
 	var b strings.Builder
 	add := func(format string, args ...any) {

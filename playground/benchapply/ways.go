@@ -32,11 +32,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// parallel is the number of concurrent requests of the library and of the loop. The number of parallel requests is the
-// library's default.
+// parallel is the number of concurrent requests of the library and of the loop. 8 is the default of the library.
 const parallel = 8
 
-// settle is the pause before each run. During this delay, the API server can finish the work of the previous run.
+// settle is the pause before each run. During the pause, the API server can finish the work that the previous run has
+// caused.
 const settle = 300 * time.Millisecond
 
 // bench holds the data that all runs share.
@@ -52,8 +52,8 @@ type bench struct {
 // way is one way to install the module.
 type way struct {
 	name string
-	// prepare does the work before the measured part, and returns the measured part as install. The namespace ns
-	// exists.
+	// prepare does the work that is not measured. The result install is a function whose run time is measured. The
+	// namespace ns exists before the call of prepare.
 	prepare func(ctx context.Context, ns string) (install func() error, err error)
 }
 
@@ -92,8 +92,8 @@ func newBench(c *cluster.Cluster, dir string) (*bench, error) {
 	return b, nil
 }
 
-// userAgent returns the User-Agent of a way. The requests of a way of installing are counted by the User-Agent in
-// agent.
+// userAgent returns the User-Agent for one of the four ways of installing, so that the requests of each way can be
+// counted.
 func userAgent(name string) string { return "bench-" + name }
 
 func (b *bench) config(name string) *rest.Config {

@@ -141,8 +141,9 @@ type Load struct {
 	Allocations float64 `json:"allocationsPerRequest"`
 }
 
-// setBest sets Best to the best round of each measurement. For connect and most, that is the round with the highest
-// rate. For the measurements without a throughput, the best round is the round with the shortest delay.
+// setBest sets Best to the best round of each measurement. For the measurements connect and most, the best round is the
+// round with the highest rate. For the measurements without a throughput, the best round is the round with the shortest
+// delay.
 func (r *Result) setBest() {
 	r.Best = r.Rounds[0]
 	for _, round := range r.Rounds[1:] {

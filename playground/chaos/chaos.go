@@ -12,17 +12,17 @@
 // # How it works
 //
 // A run has rounds. A plan has the requests and the faults of a round, computed from the seed and the number of the
-// round (plan.go). The requests are first made without faults, one after the other; then all runtimes are removed, and
-// the same requests are made while faults are injected (fault.go, request.go). At the end of a round, the run ends all
-// faults. The state of all clusters must then become equal to the state at the end of the first part (picture.go).
-// After that, the manager must not write, and the numbers of its goroutines and of its bytes of memory must be near
-// those of the first part. Finally, all runtimes are removed, and the state of the clusters must equal their state
-// before the first round.
+// round (plan.go). In the first part of a round, the requests are made without faults, one after the other, and then
+// all runtimes are removed. In the second part of a round, the same requests are made while faults are injected
+// (fault.go, request.go). At the end of the second part, all faults are ended. The state of all clusters must then
+// become equal to the state at the end of the first part (picture.go). When the states are equal, the manager must not
+// write any more. The manager must then have about as many goroutines and use about as much memory as after the first
+// part. Finally, all runtimes are removed, and the state of the clusters must equal their state before the first round.
 //
-// During the whole run, every change in etcd is checked against the promises (promise.go): objects of users are not
-// changed or deleted, modules that are not requested otherwise are not deleted, no module gets an older version, no
-// object is deleted that another module contains, and every object is in an inventory before it is created. etcd has
-// the changes of all clusters in one order, also while API servers are stopped, so no change is missed.
+// During the whole run, every change in etcd is checked against the promises of Lifecycle Manager (promise.go). Objects
+// of users are not changed or deleted. Modules that stay requested are not deleted. No module gets an older version. No
+// object is deleted that another module contains. Every object is in an inventory before it is created. etcd has the
+// changes of all clusters in one order, also while API servers are stopped, so no change is missed.
 //
 // A run with the same seed has the same events in the same order, with the same parameters. The interleaving of
 // processes differs from run to run.
@@ -61,9 +61,10 @@ type Options struct {
 	Runtimes []string
 	// Seed selects the plan.
 	Seed uint64
-	// For is the period in which new rounds are started. At least one round is started. The default is one round.
+	// The field For is the duration of the run: new rounds are started until this time has passed. At least one round
+	// is started. The default is one round.
 	For time.Duration
-	// Round is the period of one round in which faults begin. The default is one minute.
+	// Round is the duration of the part of a round in which faults may begin. The default is one minute.
 	Round time.Duration
 	// Pace multiplies the number of events per second and divides the duration of faults. The default is 1.
 	Pace float64

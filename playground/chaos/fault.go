@@ -25,8 +25,9 @@ type fault struct {
 	needs   string                           // no other fault may use this part of the target at the same time
 	// shortest and longest limit the duration of the fault. Both durations are zero if the fault has no end.
 	shortest, longest time.Duration
-	// begin injects the fault; it is called until it succeeds or the time of the fault is over. undo ends the fault,
-	// and is called until it succeeds; undo is nil if there is nothing to end.
+	// The function begin injects the fault. A failed call of begin is repeated until the time of the fault is over. The
+	// result of begin is a function that ends the fault. A failed call of the returned function is repeated until it
+	// succeeds. If there is nothing to end, begin returns nil.
 	begin func(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error)
 }
 
@@ -117,7 +118,7 @@ func breakRegistry(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, erro
 
 // moveTag pushes other content under the tag of a version whose content the manager has recorded. At the end of the
 // fault, the tag is moved back to the original content, and a retry of all Kymas is requested, as the message of the
-// blocker advises.
+// blocker about a changed tag advises.
 func moveTag(ctx context.Context, r *run, _ event, pick *rand.Rand) (undo, error) {
 	name, v := varied[pick.IntN(len(varied))], 1+pick.IntN(versions)
 	t := &v1beta2.ModuleTemplate{}

@@ -123,7 +123,7 @@ func occupyNamespace(ctx context.Context, r *run, e event, pick *rand.Rand) (und
 	}, r.land.Clients[e.Target].Create(ctx, o)
 }
 
-// guardedKinds are the kinds whose writes a webhook that does not respond may intercept.
+// guardedKinds are the kinds for which the fault webhook-dead registers a webhook that never responds.
 var guardedKinds = []admissionregistrationv1.Rule{
 	{APIGroups: []string{""}, Resources: []string{"configmaps"}},
 	{APIGroups: []string{""}, Resources: []string{"secrets"}},

@@ -25,7 +25,8 @@ var incidental = []string{"ranges/", "ipaddresses/", "servicecidrs/", "controlle
 	"priorityclasses/", "flowschemas/", "prioritylevelconfigurations/", "configmaps/kube-system/",
 	"apiregistration.k8s.io/", "certificatesigningrequests/"}
 
-// catalog is the prefix of ModuleTemplates and ModuleReleaseMetas, which stay in the control plane.
+// catalog is the prefix of the etcd keys of ModuleTemplates and ModuleReleaseMetas. These objects stay in the control
+// plane during the whole run, so they are not compared.
 const catalog = "operator.kyma-project.io/module"
 
 // takePicture reads the current state of all clusters.

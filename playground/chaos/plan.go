@@ -32,7 +32,8 @@ func (e event) String() string {
 	return strings.TrimSpace(text + " " + e.Text)
 }
 
-// change is the desired state after a request. Only the field that the request changes is set.
+// change is the desired state after a request. Besides want, only the fields that the request changes are set in a
+// change.
 type change struct {
 	modules  []v1beta2.Module          // of a runtime
 	channels map[string]string         // of a module
@@ -61,8 +62,8 @@ type model struct {
 // newPlan makes the plan of a round. Equal arguments lead to equal plans. Only the Kyma of the last runtime is deleted.
 //
 // The plan never requests an older version than before: a downgrade is refused, and it would depend on the timing
-// whether the newer version was installed before. For the same reason, a module never returns to a slower channel, and
-// a custom resource that was requested stays requested.
+// whether the newer version was installed before. Because the result would depend on the timing, a module never returns
+// to a slower channel, and a custom resource that was requested stays requested.
 func newPlan(seed, round uint64, span time.Duration, runtimes []string, pace float64) plan {
 	m := &model{channels: map[string][]int{}, runtimes: map[string]map[string]v1beta2.Module{},
 		fastest: map[string]int{}, ignored: map[string]bool{}}
@@ -103,8 +104,8 @@ func (m *model) addRuntime(name string) {
 	m.runtimes[name] = map[string]v1beta2.Module{steady: {Name: steady}}
 }
 
-// randomRequest returns the next random request of a user. Some requests of a person consist of two requests to the API
-// server.
+// randomRequest returns the next random request of a user. Some actions of a user consist of two requests, so the
+// result is a list.
 func (m *model) randomRequest(r *rand.Rand, at time.Duration, runtimes []string) []event {
 	name := runtimes[r.IntN(len(runtimes))]
 	module := varied[r.IntN(len(varied))]

@@ -39,8 +39,8 @@ func newPromises(namespace string, say func(string, ...any)) *promises {
 		newest:  map[string]int{}, manifests: map[string]*unstructured.Unstructured{}}
 }
 
-// isChecked reports whether the changes of an object in etcd are checked, given its key. Keys that change all the time
-// and concern no promise are left out.
+// isChecked reports whether changes of the object with the given etcd key are checked. The changes of objects that
+// change all the time and concern no promise are not checked.
 func isChecked(_, key string) bool {
 	for _, prefix := range []string{"events/", "leases/", "masterleases/", "minions/", "pods/", "endpointslices/",
 		"services/endpoints/", "replicasets/"} {
@@ -51,7 +51,8 @@ func isChecked(_, key string) bool {
 	return true
 }
 
-// protect adds objects that must not be deleted. If exact is true, the protected objects must not be changed either.
+// protect adds objects that must not be deleted. If the parameter exact is true, the objects must be neither deleted
+// nor changed.
 func (p *promises) protect(exact bool, objects ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,7 +192,8 @@ func (p *promises) checkOwners(c cluster.Change) {
 	}
 }
 
-// coOwners is the annotation of an object with further Manifests that contain it.
+// coOwners is an annotation of an object that several Manifests contain. The owner of the object is one of these
+// Manifests, and the annotation lists the others.
 const coOwners = "operator.kyma-project.io/co-owners"
 
 // breakLocked records a broken promise.

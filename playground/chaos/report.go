@@ -185,7 +185,8 @@ func (r *run) checkIdle(ctx context.Context, want picture, before usage) error {
 	return nil
 }
 
-// writesSince returns the writes of the manager to a cluster since the mark, without leases, events and reviews.
+// writesSince returns the write requests of the manager to a cluster since the mark. Requests for Leases, events and
+// reviews such as SelfSubjectRulesReviews are left out.
 func (r *run) writesSince(name string, since cluster.Mark) []string {
 	var all []string
 	for _, q := range r.land.Clusters[name].Requests(since) {

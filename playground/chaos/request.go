@@ -131,8 +131,8 @@ func (r *run) firstDifference(ctx context.Context, want map[string]map[string]in
 	return ""
 }
 
-// removeAllKymas removes all Kymas, and waits until the state of all clusters equals empty, their state before the
-// first Kyma.
+// removeAllKymas removes all Kymas, and waits until the state of all clusters equals the parameter empty, which is
+// their state before the first Kyma was created.
 func (r *run) removeAllKymas(ctx context.Context, empty picture) error {
 	for _, name := range r.options.Runtimes {
 		e := event{What: "remove", Target: name, change: &change{remove: true}}

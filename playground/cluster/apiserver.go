@@ -44,9 +44,9 @@ const (
 	maxPollInterval = 150 * time.Millisecond // of a check that reads from the API server or etcd
 )
 
-// kubernetesVersion returns the version of Kubernetes that this program contains, as in "v1.37.1". Kubernetes itself
-// gets its version only from the flags of its own release build. A test binary does not contain the version of
-// Kubernetes. In a test binary, the version ends in ".0".
+// kubernetesVersion returns the version of the Go module k8s.io/kubernetes in this program, such as "v1.37.1". The
+// version package of Kubernetes knows this version only in release builds of Kubernetes. A test binary has no list of
+// its Go modules, so kubernetesVersion then returns a version that ends in ".0".
 var kubernetesVersion = sync.OnceValue(func() string {
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range build.Deps {
@@ -79,8 +79,8 @@ func (r released) Info() *apimachineryversion.Info {
 // variables of their packages.
 var construction sync.Mutex
 
-// apiServer is one running kube-apiserver. The delegation chain of the API server is the same as in Kubernetes: API
-// extensions, core, aggregator.
+// apiServer is one running kube-apiserver. As in Kubernetes, the API server is a chain of three servers: the
+// aggregator, the core API and the API extensions for CRDs.
 type apiServer struct {
 	pki       *pki
 	address   string // host:port that the server listens on; clients connect through the proxy
@@ -92,7 +92,7 @@ type apiServer struct {
 }
 
 // startAPIServer builds the server, starts it, and returns when the server reports that it is ready. The server runs
-// until life ends.
+// until the context life ends.
 func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -44,9 +44,9 @@ func (c *Cluster) Mark() Mark {
 
 // Requests returns the requests since the mark, in the order of their responses. A watch is recorded when it begins.
 // The result of Requests includes requests of the parts of the cluster itself, whose users are system:apiserver,
-// kube-controller-manager, kube-scheduler and kubelet. The zero Mark is the first start of the cluster. Without
-// Options.Audit, the result of Requests is empty. A cluster keeps 200,000 requests. Older requests are missing in the
-// result.
+// kube-controller-manager, kube-scheduler and kubelet. For the zero Mark, Requests returns all requests since the first
+// start of the cluster. Without Options.Audit, the result of Requests is empty. A cluster keeps 200,000 requests. Older
+// requests are missing in the result.
 func (c *Cluster) Requests(since Mark) []Request {
 	if c.audit == nil {
 		return nil
@@ -89,7 +89,8 @@ func (a *auditLog) EvaluatePolicyRule(authorizer.Attributes) audit.RequestAuditC
 		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived}}
 }
 
-// ProcessEvents implements audit.Sink. A long-running request has two events. Every other request has one event.
+// ProcessEvents implements audit.Sink. The API server sends two audit events for a long-running request, such as a
+// watch, and one audit event for any other request.
 func (a *auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -46,10 +46,11 @@ import (
 // processImage is the image that the tests' host runs as a process: this test binary.
 const processImage = "example.com/team/process"
 
-// If the first argument is hostVerb, the test binary is a host, which the test kills.
+// If the first argument of the test binary is hostVerb, the process runs a Host with clusters, and the test kills this
+// process.
 const hostVerb = "run-as-host"
 
-// If the first argument is processVerb, the test binary is the process of a pod.
+// If the first argument of the test binary is processVerb, it acts as the process of a pod.
 const processVerb = "run-as-pod"
 
 // deadline is the timeout of every wait. A wait takes at most a few seconds.

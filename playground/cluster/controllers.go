@@ -38,13 +38,14 @@ const (
 	workers = 4 // number of workers of each controller
 
 	// resourceSync is the interval at which the garbage collector discovers new kinds. The garbage collector does not
-	// find an owner whose kind is newer than this interval.
+	// find an owner whose kind was created less than resourceSync ago.
 	resourceSync = 5 * time.Second
 )
 
-// startControllers starts the controllers of kube-controller-manager that the playground needs. startControllers starts
-// each controller itself instead of the manager, because the manager keeps state in global variables, so that a second
-// manager in the process would not start. The controllers run until life ends. wg waits for them.
+// startControllers starts the controllers of kube-controller-manager that the playground needs. The function starts
+// each controller by itself instead of a whole kube-controller-manager. A kube-controller-manager keeps state in global
+// variables, so a second one would not start in the same process. The controllers run until the context life ends. The
+// caller waits for the end of the controllers with wg.
 func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServer, keys *pki) error {
 	config, err := server.config("kube-controller-manager")
 	if err != nil {
@@ -61,7 +62,8 @@ func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServe
 	shared := informers.NewSharedInformerFactory(client, 0)
 	core, apps, batch := shared.Core().V1(), shared.Apps().V1(), shared.Batch().V1()
 
-	// run collects the functions to call after all controllers are built, because informers must not start earlier.
+	// The list run has the functions that start the controllers. They are called after all controllers are built,
+	// because informers must not start earlier.
 	var run []func()
 	start := func(f func(context.Context, int)) { run = append(run, func() { f(life, workers) }) }
 

@@ -10,8 +10,8 @@
 //
 // # What a cluster is
 //
-// A cluster has a kube-apiserver with all default features: A cluster of this package has RBAC, ServiceAccount tokens
-// bound to objects, admission with webhooks and policies, CustomResourceDefinitions with CEL, server-side apply,
+// A cluster has a kube-apiserver with all default features. For example, the kube-apiserver has RBAC, ServiceAccount
+// tokens bound to objects, admission with webhooks and policies, CustomResourceDefinitions with CEL, server-side apply,
 // aggregated discovery and the watch cache. A cluster has the controllers for namespaces, garbage collection,
 // Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, ServiceAccounts and their tokens, endpoints and
 // aggregated ClusterRoles. A cluster has the scheduler, and one node that is always Ready. All clusters of a Host share
@@ -46,9 +46,9 @@
 //
 // All processes share the ports of this machine. To avoid conflicts between processes, a pod with the address 10.x.y.z
 // in its status has the address 127.x.y.z on this machine. The process of the pod gets 127.x.y.z as status.podIP. An
-// argument or variable that means "all addresses", as in --metrics-bind-address=:8443, is changed to 127.x.y.z. API
-// servers convert the addresses, so webhooks behind a Service work. Two clusters on a machine never have the same
-// addresses, even if they are in different programs.
+// argument or variable that means "all addresses", as in --metrics-bind-address=:8443, is changed to 127.x.y.z. An API
+// server that calls a webhook behind a Service converts the address 10.x.y.z of the pod to 127.x.y.z. Two clusters on a
+// machine never have the same addresses, even if they are in different programs.
 //
 // # What it does not do
 //

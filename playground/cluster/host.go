@@ -127,8 +127,8 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 		h.log = h.logFile
 	}
 	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(h.log))))
-	// A server has failed and ends the process. The test prints the reason, because the log of the server may be
-	// removed soon.
+	// This function is called when an API server has failed and ends the process of the Host. The function prints the
+	// end of the server's log, because the log file may be removed soon.
 	klog.OsExit = func(code int) {
 		fmt.Fprintln(os.Stderr, "playground: an API server gave up; the end of its log:\n"+h.logTail())
 		os.Exit(code)
@@ -496,7 +496,8 @@ func (c *Cluster) prepareFiles(ctx context.Context) (state, error) {
 }
 
 // reserveSubnet reserves a range of addresses for pods, 10.SUBNET.0.0/16, that no other cluster on this machine uses.
-// The reservation is a socket on the loopback address at the end of the range. The search begins at the given subnet.
+// To reserve the range, reserveSubnet opens a socket on the loopback address 127.SUBNET.255.254. reserveSubnet tries
+// the parameter subnet first, and then the following ones.
 func reserveSubnet(ctx context.Context, subnet int) (int, io.Closer, error) {
 	for range subnets {
 		conn, err := new(net.ListenConfig).ListenPacket(

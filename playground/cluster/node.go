@@ -266,7 +266,7 @@ type pod struct {
 	conditions []corev1.PodCondition // last computed conditions, for their times
 }
 
-// container is one container of a pod. The mutex of the pod guards it.
+// container is one container of a pod. The mutex of the pod guards all fields of the container.
 type container struct {
 	spec     *corev1.Container
 	init     bool
@@ -300,8 +300,9 @@ func newPod(n *node, object *corev1.Pod) *pod {
 	return p
 }
 
-// newContainer returns a container that waits for its start. If the container ran before the node was shut down, a
-// process is counted as restarted. A simulated container continues without a restart.
+// newContainer returns a container that waits for its start. If a container ran before the node was shut down, there
+// are two cases. A container with a process gets a new process, which counts as a restart. A simulated container, which
+// has no process, counts as running all the time.
 func newContainer(spec *corev1.Container, statuses []corev1.ContainerStatus, process, init, sidecar bool) *container {
 	c := &container{spec: spec, init: init, sidecar: sidecar}
 	c.state.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
@@ -411,7 +412,7 @@ func (p *pod) awaitDeletion() {
 }
 
 // runInitContainers runs the init containers in their order. runInitContainers reports whether the other containers may
-// start. Sidecars continue to run, and wg counts them.
+// start. Sidecars continue to run after the call; the caller waits for their end with wg.
 func (p *pod) runInitContainers(wg *sync.WaitGroup) bool {
 	for _, c := range p.init {
 		if c.sidecar {
@@ -632,8 +633,8 @@ func (p *pod) writeChanges(stop <-chan struct{}) {
 	}
 }
 
-// writeLastStatus writes the last status. writeLastStatus retries until the write succeeds or the context gone has
-// ended.
+// writeLastStatus writes the last status of a pod. If a write fails, writeLastStatus tries again until the context
+// p.gone has ended.
 func (p *pod) writeLastStatus() {
 	for !p.write() && sleepOrDone(p.gone, retryStatus) {
 	}
@@ -836,8 +837,8 @@ func (p *pod) phaseLocked(initialized bool) corev1.PodPhase {
 	}
 }
 
-// containerStatusLocked returns the status of a container. If the container waits for its first start, the reason is
-// replaced by waiting.
+// containerStatusLocked returns the status of a container. If the container waits for its first start, the parameter
+// waiting replaces the reason in the status.
 func (p *pod) containerStatusLocked(c *container, waiting string) corev1.ContainerStatus {
 	started := c.started
 	s := corev1.ContainerStatus{

@@ -189,9 +189,9 @@ func (p *pod) terminate(ctx context.Context, exited <-chan struct{}, c *containe
 	}
 }
 
-// shutdownGraceEnd returns a channel that is closed some time after p.gone has ended. After the end of the grace
-// period, the node does not wait for the pod any more. The node stops waiting only if it shuts down while the pod has a
-// long grace period.
+// shutdownGraceEnd returns a channel that is closed when the time stopGrace has passed after the end of the context
+// p.gone, after which the status of the pod is not written any more. When the channel is closed, the node kills the
+// process of the pod, even if the grace period of the pod is longer.
 func (p *pod) shutdownGraceEnd() <-chan struct{} {
 	done := make(chan struct{})
 	context.AfterFunc(p.gone, func() { time.AfterFunc(stopGrace, func() { close(done) }) })
@@ -530,7 +530,7 @@ func (f *files) write(ctx context.Context) error {
 }
 
 // linkMounts makes the mounts below /tmp available below the folder of the pod, which is the TMPDIR of its processes.
-// Programs have default paths there; the webhook server of controller-runtime reads its certificate from one.
+// Programs such as the webhook server of controller-runtime read files from default paths below TMPDIR.
 func linkMounts(root *os.Root, containers []corev1.Container) error {
 	for i := range containers {
 		for _, mount := range containers[i].VolumeMounts {
@@ -681,8 +681,8 @@ func replaceFile(root *os.Root, path string, data []byte) error {
 }
 
 // forker starts all processes from one thread. The operating system kills a process when the thread that started it
-// ends. No process therefore outlives its host, however the host ends. Other threads of Go may end earlier than the
-// host.
+// ends. No process therefore outlives its host, however the host ends. The forker keeps its thread until close is
+// called, because the Go runtime may end any other thread earlier than the host.
 type forker struct {
 	requests chan func()
 	once     sync.Once
@@ -713,6 +713,6 @@ func (f *forker) start(command *exec.Cmd) (err error) {
 	return err
 }
 
-// close ends the thread of the forker. All processes that the forker has started must have ended before close is
-// called.
+// close ends the thread of the forker, which starts all processes. These processes must have ended before close is
+// called, because the operating system kills a process when the thread that started it ends.
 func (f *forker) close() { f.once.Do(func() { close(f.requests) }) }

@@ -63,9 +63,9 @@ func newProxy(port int) (*proxy, error) {
 	return p, nil
 }
 
-// reservePort binds a socket that does not listen to the port. A listener of this program can share the port with this
-// socket. Connections are refused while there is no such listener. If reservePort fails, the proxy still works, but
-// another program could take the port of a stopped cluster.
+// reservePort binds a socket that does not listen to the port of the proxy. The listener of the proxy can share the
+// port with this socket. While the proxy has no listener, connections to the port are refused. If reservePort fails,
+// the proxy still works, but another program could take the port of a stopped cluster.
 func (p *proxy) reservePort() {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
@@ -173,8 +173,8 @@ func (p *proxy) listenLocked() error {
 	if p.listener != nil {
 		return nil
 	}
-	// An outgoing connection of another program may use the port as its local port, in spite of hold. Most connections
-	// through the proxy are short.
+	// Although reservePort has reserved the port, an outgoing connection of another program may use the port as its
+	// local port. Most such connections are short, so Listen is tried again for some time.
 	var listener net.Listener
 	for end := time.Now().Add(portWaitTimeout); ; {
 		var err error
@@ -203,8 +203,10 @@ func (p *proxy) accept(listener net.Listener) {
 	}
 }
 
-// trackConnection records a connection, so that breakLocked can reset it. If the origin of the connection is no longer
-// valid, trackConnection resets the connection and returns false. trackConnection calls valid with the mutex locked.
+// trackConnection records a connection, so that breakLocked can reset it. The parameter valid is a function that
+// reports whether the connection may still be used; for example, its listener may have been closed. trackConnection
+// calls this function while the mutex is locked. If the function returns false, trackConnection resets the connection
+// and returns false.
 func (p *proxy) trackConnection(conn net.Conn, valid func() bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -280,7 +282,8 @@ func (p *proxy) copyUntilClosed(to, from net.Conn) {
 	}
 }
 
-// waitForFlow waits until data may flow. waitForFlow returns the delay for the data.
+// waitForFlow waits until the proxy forwards data again, which it does not do during the fault BlackHole. Then
+// waitForFlow returns the time by which the data is to be delayed.
 func (p *proxy) waitForFlow() time.Duration {
 	p.mu.Lock()
 	gate, delay := p.gate, p.delay

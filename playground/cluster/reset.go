@@ -89,8 +89,8 @@ func (c *Cluster) storedKeys(ctx context.Context, etcd *clientv3.Client) (map[st
 }
 
 // listedObjects returns the objects that the API server lists now: for each resource that can be listed and watched,
-// the sorted names and UIDs of its objects. Events are left out. The lists are consistent, so that the watch caches of
-// the API server are not older than the call.
+// the sorted names and UIDs of its objects. Events are left out. The lists are consistent reads, so the returned
+// objects are at least as new as the call of listedObjects.
 func (s *apiServer) listedObjects(ctx context.Context) (map[string][]string, error) {
 	admin, err := s.config("playground-reset")
 	if err != nil {
@@ -148,10 +148,11 @@ func (s *apiServer) listedObjects(ctx context.Context) (map[string][]string, err
 // servers. The next Start of a cluster starts the parts that do not run, which takes a fraction of a second. A stopped
 // cluster stays stopped. Reset needs Options.Reusable.
 //
-// The API server is the only part of a cluster that is not started again. Reset therefore restores the contents of etcd
-// while no other part runs. Reset returns when the API server serves the kinds and lists the objects of the first
-// start, and no others. After a reset, the clusters have the same addresses, certificates and UIDs as before. Only
-// resource versions are higher after a reset. The recorded requests are deleted when the cluster is started.
+// Reset stops all parts of a cluster except the API server. Therefore no other part runs while Reset restores the
+// contents of etcd. Reset returns when the API server serves the kinds and lists the objects of the first start, and no
+// others. After a reset, the clusters have the same addresses, certificates and UIDs as before. Only the
+// resourceVersions of objects are higher than before the reset. The recorded requests are deleted when the cluster is
+// started.
 //
 // If Reset fails, the host must not be used any more, and should be closed.
 func (h *Host) Reset(ctx context.Context) error {

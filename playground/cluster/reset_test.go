@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestReset changes a cluster in many ways, twice, and compares it with its first state. The second round shows that
-// names and kinds of the first round can be used again.
+// TestReset has two rounds. Each round changes a cluster in many ways, resets it, and compares it with its first state.
+// The second round shows that names and kinds of the first round can be used again after a reset.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -85,8 +85,9 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// changeCluster changes a cluster: it creates a kind with an object that has a finalizer, a process, permissions, and
-// an object in a namespace of Kubernetes. It also changes and deletes objects of the first start.
+// changeCluster changes a cluster in many ways, so that a reset has much to restore. changeCluster creates a CRD, a
+// custom resource with a finalizer, a pod with a process, and an object in the namespace kube-system. It also changes
+// and deletes objects that exist since the first start of the cluster.
 func changeCluster(t *testing.T, c *Cluster, round int) {
 	t.Helper()
 	ctx, client := t.Context(), clientOf(t, c)
@@ -94,7 +95,8 @@ func changeCluster(t *testing.T, c *Cluster, round int) {
 	must[*corev1.Namespace](t)(client.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "test"}}, metav1.CreateOptions{}))
 	definition := &unstructured.Unstructured{}
-	// The limit differs between the rounds, so the second round detects a schema that is left from the first round.
+	// The maximum in the schema of the CRD differs between the two rounds of TestReset, so the second round fails if
+	// the API server still uses the schema of the first round.
 	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(crd, "10", fmt.Sprint(10*(round+1)))),
 		&definition.Object); err != nil {
 		t.Fatal(err)
@@ -130,7 +132,7 @@ func changeCluster(t *testing.T, c *Cluster, round int) {
 	}
 	must[*corev1.Node](t)(client.CoreV1().Nodes().Patch(ctx, running.Spec.NodeName, "application/merge-patch+json",
 		[]byte(`{"metadata": {"labels": {"test": "1"}}, "spec": {"unschedulable": true}}`), metav1.PatchOptions{}))
-	// The object with the finalizer is being deleted when the reset begins.
+	// When the test resets the cluster, the object with the finalizer is still being deleted.
 	if err := errors.Join(objects.Resource(kinds).Delete(ctx, definition.GetName(), metav1.DeleteOptions{}),
 		client.CoreV1().Namespaces().Delete(ctx, "test", metav1.DeleteOptions{})); err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 )
 
-// startScheduler starts the default scheduler without leader election. The scheduler runs until life ends. wg waits for
-// it.
+// startScheduler starts the default scheduler without leader election. The scheduler runs until the context life ends.
+// The caller waits for the end of the scheduler with wg.
 func startScheduler(life context.Context, wg *sync.WaitGroup, server *apiServer) error {
 	config, err := server.config("kube-scheduler")
 	if err != nil {

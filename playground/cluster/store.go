@@ -23,7 +23,7 @@ type Stored struct {
 	// Cluster is the name of the cluster. Key is the rest of the key in etcd, as in "deployments/default/web" or
 	// "example.com/widgets/default/one".
 	Cluster, Key string
-	// Object is nil if the object has a kind that client-go does not know and is not a custom resource.
+	// Object is nil if client-go does not know the kind of the object, unless the object is a custom resource.
 	Object *unstructured.Unstructured
 }
 
@@ -48,10 +48,10 @@ var decoder = func() runtime.Decoder {
 	return serializer.NewCodecFactory(s).UniversalDeserializer()
 }()
 
-// Observe calls each with every change in etcd, of all clusters, in their order. No change is missed while API servers
-// are stopped. wanted selects keys, which are given as in [Stored]. Observe returns an error if etcd was compacted
-// before Observe has read a change, and nil when the context ends. ready is called once, when Observe is sure to
-// observe all later changes.
+// Observe calls the function each for every change in etcd, of all clusters, in the order of the changes. Changes are
+// reported even while API servers are stopped. The function wanted reports whether changes of a key are reported; the
+// key has the form of [Stored].Key. Observe returns an error if etcd was compacted before Observe has read a change,
+// and nil when the context ends. Observe calls the function ready once, when it is sure to observe all later changes.
 func (h *Host) Observe(ctx context.Context, ready func(), wanted func(cluster, key string) bool,
 	each func(Change)) error {
 	client := v3client.New(h.etcd.Server)
@@ -102,8 +102,8 @@ func (c *Cluster) Objects(ctx context.Context, wanted func(key string) bool) ([]
 	return all, nil
 }
 
-// Compact removes all former versions of objects from etcd. Lists and watches of API servers that need one of them then
-// fail with 410 Gone.
+// Compact removes all former versions of objects from etcd. After Compact, lists and watches of API servers that need a
+// removed version fail with 410 Gone.
 func (h *Host) Compact(ctx context.Context) error {
 	client := v3client.New(h.etcd.Server)
 	defer client.Close() //nolint:errcheck // it has no connection
