@@ -58,7 +58,7 @@ func (i *identity) load() (changed bool, err error) {
 	return true, nil
 }
 
-// watch reads the certificate files at once and after every interval. It calls use when the files have changed.
+// watch reads the certificate files at once and after every interval, and passes changed files to use.
 func (i *identity) watch(ctx context.Context, interval time.Duration, use func(*material)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 )
 
-// reasonSubresource and reasonAddress are values of the metric label error_reason. Package outbox has the others.
+// reasonSubresource and reasonAddress are values of the metric label error_reason. Package outbox has more.
 const (
 	reasonSubresource = "invalid-subresource"
 	reasonAddress     = "missing-address-or-contract"

@@ -107,8 +107,7 @@ func Inspect(ctx context.Context, s Source) (*Module, error) {
 }
 
 // readConfig reads a module-config. The returned config is nil if the text of the file cannot be decoded. If the config
-// has errors, the returned error is of type Problems; the returned findings contain these errors, too, along with the
-// warnings.
+// has errors, the returned error is of type Problems. The returned findings contain both the errors and the warnings.
 func readConfig(file string) (*Config, []content.Finding, error) {
 	text, err := os.ReadFile(file) //nolint:gosec // the user has named it
 	if err != nil {

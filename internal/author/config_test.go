@@ -51,9 +51,9 @@ func writeModule(t *testing.T, config, image, env string) string {
 	return filepath.Join(dir, "module-config.yaml")
 }
 
-// goodConfigWith returns the text of the config in the constant good, in which the lines of the given key (its own and
-// the nested ones) are replaced by the line in the parameter with. If this line is empty, goodConfigWith only removes
-// the lines of the key.
+// goodConfigWith(key, with) returns the module-config in the constant good with a change of one key: the line "with"
+// replaces the line of the key and its nested lines. If "with" is empty, goodConfigWith only removes the lines of the
+// key.
 func goodConfigWith(key, with string) string {
 	var out []string
 	skip := false

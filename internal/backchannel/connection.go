@@ -139,8 +139,8 @@ func (d *connLimiter) markTrusted(c *conn) {
 	}
 }
 
-// admit records to which runtime a connection belongs. If the runtime has too many connections with this one, admit
-// closes the oldest of them.
+// admit records to which runtime a connection belongs. If the new connection is one too many for the runtime, admit
+// closes the oldest connection of the runtime.
 func (d *connLimiter) admit(c *conn, r *record) {
 	if c.owner.Load() == r {
 		return

@@ -93,9 +93,9 @@ func (r *relay) closeOutdated(t *clientcert.Roots, own *tls.Certificate) {
 	r.trust, r.own = t, own
 }
 
-// dialLeader connects to the replica that reconciles the runtime. All replicas have the same host names in their
-// serving certificates, so the serving certificate of that replica must be valid for the first host name in the serving
-// certificate of this process. A trusted root must have issued it.
+// dialLeader connects to the replica that reconciles the runtime, and verifies the serving certificate of that replica.
+// A trusted root must have issued the certificate. The certificate must be valid for the first host name in the serving
+// certificate of this process, because the serving certificates of all replicas have the same host names.
 func (l *Listener) dialLeader(ctx context.Context, network, address string) (net.Conn, error) {
 	own, err := l.opts.Certificate()
 	if err != nil {

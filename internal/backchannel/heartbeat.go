@@ -213,8 +213,8 @@ func (r *record) addBoot(l sequenceLog) (replaced bool) {
 }
 
 // recordHeartbeat records a heartbeat. The parameter pace is the delay until the next heartbeat that the response
-// requests; this delay is added to HeartbeatTimeout. This table shows, by the boot (the agent process) that has sent
-// the heartbeat, whether events were missed, and whether the content of the heartbeat is stored as the state of the
+// requests; this delay is added to HeartbeatTimeout. Two things depend on the boot (the agent process) that has sent
+// the heartbeat: whether events were missed, and whether the content of the heartbeat is stored as the state of the
 // runtime's agent:
 //
 //	 boot of the heartbeat                           events were missed                 becomes the state

@@ -117,9 +117,10 @@ type Options struct {
 	// HeartbeatTimeout is the time after which a runtime without a heartbeat counts as lost. Default 100 s.
 	HeartbeatTimeout time.Duration
 	// NextHeartbeat returns the delay after which an agent has to send its next heartbeat. The response to each
-	// heartbeat contains this delay. The delay is added to HeartbeatTimeout of the runtime. If the delay is 0, the
-	// response contains no delay, and the agent uses the interval in its watch list. The function NextHeartbeat is
-	// called for each heartbeat, so the function must be cheap. If NextHeartbeat is nil, the delay is always 0.
+	// heartbeat contains the delay until the next one. The delay is added to HeartbeatTimeout of the runtime. If the
+	// delay is 0, the response contains no delay, and the agent uses the interval in its watch list. The function
+	// NextHeartbeat is called for each heartbeat, so the function must be cheap. If NextHeartbeat is nil, the delay is
+	// always 0.
 	NextHeartbeat func() time.Duration
 	// RuntimeMetrics enables the metrics that have the name of a Kyma as a label.
 	RuntimeMetrics bool

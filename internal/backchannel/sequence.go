@@ -14,8 +14,8 @@ type sequenceLog struct {
 	// The field ahead contains the received sequence numbers that are greater than the field done, as at most maxSpans
 	// ranges. The ranges are ordered, do not overlap and are not adjacent.
 	ahead []span
-	// The field skipped is a range of sequence numbers that the field done includes although some of these events were
-	// not received: the ranges in ahead would have been too many. If skipped is zero, no number was skipped.
+	// The field skipped is a range of sequence numbers that count as received although some of their events were not
+	// received, because ahead had no space for more ranges. If skipped is zero, no number was skipped.
 	skipped span
 }
 
@@ -57,8 +57,8 @@ func (l *sequenceLog) add(n uint64) {
 }
 
 // acknowledge records that the agent has received responses to all events up to a sequence number. acknowledge returns
-// true if some of these events were not received here. The parameter sequence is then the new value of done, so that
-// missed events are reported only once.
+// true if some events up to this sequence number were not received here. After acknowledge, all events up to this
+// sequence number count as received, so that a missed event is reported only once.
 func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	missed = sequence > l.done
 	if l.skipped.from > 0 && l.skipped.from <= sequence {

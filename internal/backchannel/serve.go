@@ -217,8 +217,8 @@ func tooLarge(limit int64) *refusal {
 		message: fmt.Sprintf("the body has more than %d bytes", limit), closeConn: true}
 }
 
-// authorize returns the caller of a request and the name of its Kyma. If another replica has forwarded the request, the
-// returned caller names this forwarder even if authorize refuses the request.
+// authorize returns the caller of a request and the name of its Kyma. If another replica has forwarded the request,
+// authorize sets the field forwarder of the returned caller even if authorize refuses the request.
 func (l *Listener) authorize(r *http.Request) (caller, string, *refusal) {
 	from, refused := l.identify(r, connOf(r))
 	if refused != nil {

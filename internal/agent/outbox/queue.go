@@ -48,13 +48,13 @@ const (
 	maxRetryDelay = 15 * time.Second // maximum delay, reached after many failures
 
 	minEventInterval = 500 * time.Millisecond // minimum time between two events about one object to one manager
-	// When a new process of the listener answers, the deliveries to the former process are repeated if they were made
-	// less than redeliveryPeriod before its last answer.
+	// redeliveryPeriod limits which deliveries are repeated when a new process of the listener answers: those that were
+	// made less than redeliveryPeriod before the last answer of the former process.
 	redeliveryPeriod = time.Minute
 	drainTimeout     = 3 * time.Second // time to send pending events when the agent ends
 	maxLanes         = 64              // maximum number of managers
 	// maxLaneEntries is the maximum number of pending events for one manager. The listener accepts 100 events a second
-	// from a runtime, so a full lane takes ten seconds to deliver.
+	// from a runtime, so it takes about ten seconds to deliver as many events.
 	maxLaneEntries     = 1000
 	maxMetadataEntries = 500 // maximum number of pending events that contain metadata
 	maxRequests        = 15  // concurrent requests; the listener accepts 16 from a runtime, and heartbeats need one
@@ -282,9 +282,9 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 }
 
 // collapseLocked makes room in lane l: it chooses one resource, and replaces the entries for single objects of this
-// resource by one event about the whole resource. collapseLocked chooses the resource of the key k or, if there are no
-// entries for that one, the resource with the most entries. collapseLocked returns true if the queue now has room for
-// an event about the resource of the key k.
+// resource by one event about the whole resource. collapseLocked chooses the resource of the key k or, if the resource
+// of k has no entries, the resource with the most entries. collapseLocked returns true if the queue now has room for an
+// event about the resource of the key k.
 func (q *Queue) collapseLocked(l *lane, k key) bool {
 	if q.dropLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
 		return true

@@ -10,10 +10,10 @@
 // # How it works
 //
 // [Load] returns one [Part] for each layer that the manager installs, in the order of installation: crds first, then
-// raw-manifest. Each part is rendered by package render, as in the manager; the layer config of the component version
-// has the settings for this. [ImagesOf] returns the images of all containers, and the images in environment variables.
-// An environment variable counts if its name or its value identifies an image. A [Finding] is a note to the module
-// author about one file or object.
+// raw-manifest. As in the manager, package render renders each part, with the settings in the layer config of the
+// component version. [ImagesOf] returns the images of all containers, and the images in environment variables. An
+// environment variable counts if its name or its value identifies an image. A [Finding] is a note to the module author
+// about one file or object.
 //
 // # What it does not do
 //

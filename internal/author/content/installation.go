@@ -19,8 +19,8 @@ import (
 type Installation struct {
 	// Name is the name of the component, and Version is its version.
 	Name, Version string
-	// Images are the images in the component descriptor. At the installation, the manager replaces the images of
-	// workloads by these.
+	// Images are the images in the component descriptor. When the manager installs the module, it replaces the images
+	// of workloads by those in Images.
 	Images []string
 
 	// Parts are the parts in the order of installation.

@@ -324,8 +324,8 @@ func (a *Archive) addBlob(digest string, data []byte) {
 }
 
 // Save writes the archive to its path. In a folder, Save writes the blobs first and the index last. An archive in one
-// file is first written to a temporary file, which then replaces the old file. Because of this order and this
-// replacement, a reader never sees an incomplete archive.
+// file is first written to a temporary file, which then replaces the old file. The index or the file is written last so
+// that a reader never sees an incomplete archive.
 func (a *Archive) Save() error {
 	text, err := json.Marshal(index{1, a.entries})
 	if err != nil {

@@ -25,7 +25,7 @@ type Copied struct {
 	// Images are the copied images.
 	Images []CopiedImage `json:"images,omitempty"`
 	// OldNames are the image references in objects of the module that the manager does not replace at the installation.
-	// Images with such a reference are still pulled from their original location.
+	// Images with a reference in OldNames are still pulled from their original location.
 	OldNames []OldName `json:"oldNames,omitempty"`
 }
 

@@ -28,8 +28,8 @@ type Trial struct {
 	// Module is the tested module. Previous is the version that is installed first and then upgraded to the version in
 	// Module; Previous may be nil.
 	Module, Previous *author.Module
-	// Simulated is true if the cluster runs no workloads, and so no operator of the module. Without an operator,
-	// nothing sets the state of the default custom resource, so Run does not wait for this state.
+	// Simulated is true if the module's operator does not run in the cluster. Without the operator, nothing sets the
+	// state of the default custom resource, so Run does not wait for this state.
 	Simulated bool
 	// Timeout is the timeout of each step; 0 means that the timeout is 3 minutes.
 	Timeout time.Duration

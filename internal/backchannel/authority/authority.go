@@ -18,8 +18,8 @@
 // this Secret; if several replicas try to create the Secret at the same time, the other replicas use the roots of the
 // first one. Each replica reads the Secret in two cases: after a change of the Secret (a metadata watch on this one
 // object), and once per Interval. After each read of the Secret, the table in rotate.go decides whether a new root is
-// needed, which root signs the certificate of the listener, and which root can be removed. The replica uses a new or
-// changed list of roots only after it has written the list to the Secret.
+// needed, which root signs the certificate of the listener, and which root can be removed. A replica acts on a decision
+// about roots only after it has written the new state of the roots to the Secret.
 //
 // A rotation of the roots has several phases. A new root becomes the first in the list of trusted roots in the Secret.
 // The listener trusts all roots in the list of the Secret. Each runtime receives the list of roots together with its
@@ -43,9 +43,9 @@
 // # What it does not do
 //
 // The package does not deliver certificates, and does not store certificates: only the caller of Issue has the private
-// key. The package has no revocation list. To revoke the certificates of a runtime, an annotation on its Kyma has a
-// time, and the listener refuses certificates that were issued before. The package does not manage the CAs of the
-// runtimes themselves.
+// key. The package has no revocation list. To revoke the certificates of a runtime, users write a time into an
+// annotation on the Kyma, and the listener refuses certificates that were issued before this time. The package does not
+// manage the CAs of the runtimes themselves.
 package authority
 
 import (

@@ -32,8 +32,8 @@ const (
 	GatewaySecretName = "klm-istio-gateway"
 	// ListenerName is the name of the Certificate and the Secret of the listener.
 	ListenerName = "klm-watcher-listener"
-	// CertificateSuffix is the end of the names of the Certificate and the Secret of a runtime. These names begin with
-	// the name of the Kyma.
+	// CertificateSuffix is the end of the names of a runtime's Certificate and Secret, which begin with the name of the
+	// Kyma.
 	CertificateSuffix = "-webhook-tls"
 )
 
@@ -77,9 +77,9 @@ type CertManagerOptions struct {
 // Each Kyma has a Certificate with the name of the Kyma and CertificateSuffix. cert-manager writes the Secret of this
 // Certificate. The certificates are signed by the root in the Secret klm-watcher, which cert-manager maintains.
 // Runtimes trust the root in the Secret klm-watcher, and the roots in the bundle of the gateway. When cert-manager
-// replaces a root, there is no period in which runtimes trust both the old root and the new root. If you need such a
-// period, keep the previous root in the bundle of the gateway. The listener also trusts previous roots until its
-// process ends.
+// replaces a root, there is no period in which runtimes trust both the old root and the new root. If runtimes have to
+// trust two roots for a while, keep the previous root in the bundle of the gateway. The listener also trusts previous
+// roots until its process ends.
 type CertManager struct {
 	CertManagerOptions
 	notifier
@@ -443,9 +443,9 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 	return status.Conditions
 }
 
-// renew makes cert-manager renew a certificate, unless a renewal is in progress. For this, renew sets the condition
-// Issuing of the Certificate, as cmctl renew does. renew always returns an error, which explains why the caller must
-// wait.
+// renew makes cert-manager renew a certificate, unless a renewal is in progress. To start the renewal, renew sets the
+// condition Issuing of the Certificate, as cmctl renew does. renew always returns an error, which explains why the
+// caller must wait.
 func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) error {
 	waiting := notReadyError("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
 	if issuing, _ := conditionOf(o, "Issuing"); issuing {

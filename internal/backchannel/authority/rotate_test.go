@@ -233,7 +233,7 @@ func (d *drawing) draw() string {
 }
 
 // letter returns the letter that stands for a root in the rows of a test: A for the first root, B for the second, and
-// so on. If the root with the fingerprint has no letter yet, it gets the next free one.
+// so on. A root that has no letter yet gets the next free letter.
 func (d *drawing) letter(fingerprint string) string {
 	for letter, f := range d.names {
 		if f == fingerprint {
