@@ -148,7 +148,8 @@ func toSeconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.
 // isComplete reports whether the module was Ready or Warning with the version that a change is about.
 func isComplete(c *v1beta2.ModuleChange) bool { return c.Started.IsZero() || !c.Ended.IsZero() }
 
-// Last returns the last change, or nil if there is none. The returned pointer points into the given slice.
+// Last returns the last change in a list of changes, or nil if the list is empty. The returned pointer points into the
+// given slice.
 func Last(changes []v1beta2.ModuleChange) *v1beta2.ModuleChange {
 	if len(changes) == 0 {
 		return nil

@@ -18,8 +18,8 @@ import (
 type Agent struct {
 	// CACert, TLSCert and TLSKey are paths of files. CACert contains the root certificates with which the agent
 	// verifies the listener. TLSCert contains the certificate of the agent, and TLSKey its private key. The agent reads
-	// a file again when the file changes. All three flags are mandatory. The defaults of these flags are the
-	// environment variables CA_CERT, TLS_CERT and TLS_KEY.
+	// a file again when the file changes. The flags for CACert, TLSCert and TLSKey are mandatory, unless the
+	// environment variables CA_CERT, TLS_CERT and TLS_KEY contain the paths.
 	CACert  string
 	TLSCert string
 	TLSKey  string

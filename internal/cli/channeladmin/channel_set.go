@@ -532,7 +532,8 @@ type effect struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// sortKey returns the sort key of the effect. The sort key puts effects that need attention first in the list.
+// sortKey returns the sort key of the effect on a runtime. In the list of runtimes, the sort key puts those that need
+// attention first.
 func (e *effect) sortKey() int {
 	return slices.Index([]string{"blocked", "waits", "moves", "stays"}, e.Effect)
 }

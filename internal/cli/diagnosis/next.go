@@ -17,7 +17,7 @@ const (
 	maxProbeDelay = 96 * time.Second
 	// maxFailureDelay is the default of --failure-max-delay.
 	maxFailureDelay = 5 * time.Minute
-	// minDelay is the shortest delay that klm assumes for the time until the manager's next try. In truth, the first
+	// minDelay is the shortest delay that klm assumes for the time until the manager's next try. The manager's first
 	// delays of probes and of other retries are even shorter.
 	minDelay = time.Second
 )

@@ -166,16 +166,16 @@ func Severity(s v1beta2.State) int {
 	return 0
 }
 
-// List lists the Kymas that match the label selector, and calls the parameter each once per Kyma. The selector ""
-// matches all Kymas. See [ListAs].
+// List passes every Kyma that matches the label selector to the callback. The selector "" matches all Kymas. See
+// [ListAs].
 func List(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) (version string, err error) {
 	return ListAs(ctx, c, "kymas", selector, each)
 }
 
-// ListAs lists the objects of a resource of our API group, and calls the parameter each once per object. These calls
-// are made one after the other, in an arbitrary order. The type parameter T is a struct with the fields of the object
-// that are decoded. At most two pages are in memory, because the next page is requested while one page is decoded.
-// ListAs returns the resource version of the list. A watch can start at this resource version.
+// ListAs passes every object of a resource of our API group to the callback. The callback is called for one object
+// after the other, in an arbitrary order. The type parameter T is a struct with the fields of the object that are
+// decoded. At most two pages are in memory, because the next page is requested while one page is decoded. ListAs
+// returns the resource version of the list. A watch can start at this resource version.
 func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selector string, each func(*T)) (
 	version string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -251,8 +251,8 @@ func readAll(body io.ReadCloser, err error) ([]byte, error) {
 	return io.ReadAll(body)
 }
 
-// decodeAll decodes the objects of a page on all processors, and calls the parameter each once per object. These calls
-// are made one after the other, in an arbitrary order.
+// decodeAll decodes the objects of a page on all processors, and passes each object to the callback. The callback is
+// called for one object after the other, in an arbitrary order.
 func decodeAll[T any](items [][]byte, each func(*T)) error {
 	var mu sync.Mutex
 	var all errgroup.Group

@@ -19,7 +19,7 @@ import (
 // maxIncomplete is the maximum number of Kymas that are read one by one, because their rows in the Table lack data.
 const maxIncomplete = 200
 
-// ListFor calls the parameter each for every Kyma that the filters of a listing accept. ListFor lists the Kymas like
+// ListFor passes every Kyma that the filters of a listing accept to the callback. ListFor lists the Kymas like
 // [ListBrief] if the fields that ListBrief returns are sufficient for the filters. If the parameter full is true,
 // ListFor lists whole Kymas like [List].
 func ListFor(ctx context.Context, c *connection.Cluster, l *console.Listing, full bool, each func(*Member)) error {
@@ -36,11 +36,11 @@ func ListFor(ctx context.Context, c *connection.Cluster, l *console.Listing, ful
 	return ListBrief(ctx, c, selector, accepted)
 }
 
-// ListRows calls the parameter each for every Kyma that the filters of a listing accept. ListRows sends fewer requests
-// than [List], but all fields that a line of klm runtime list shows have the same values as with [List]. First,
-// ListRows requests the columns of all Kymas, like [ListBrief]. Then ListRows reads single Kymas whose messages the
-// columns do not contain: the Kymas that are not Ready or have a reason. If many Kymas are not Ready or have a reason,
-// ListRows lists whole Kymas like List instead.
+// ListRows passes every Kyma that the filters of a listing accept to the callback. ListRows sends fewer requests than
+// [List], but all fields that a line of klm runtime list shows have the same values as with [List]. First, ListRows
+// requests the columns of all Kymas, like [ListBrief]. Then ListRows reads single Kymas whose messages the columns do
+// not contain: the Kymas that are not Ready or have a reason. If many Kymas are not Ready or have a reason, ListRows
+// lists whole Kymas like List instead.
 func ListRows(ctx context.Context, c *connection.Cluster, l *console.Listing, each func(*Member)) error {
 	full := func() error { return ListFor(ctx, c, l, true, each) }
 	if l.Value(console.FilterReason) != "" {

@@ -83,8 +83,8 @@ type Options struct {
 	// manager use, too. If the field Trigger is nil, the controller creates its own Trigger.
 	Trigger *queueing.Trigger
 	// Reviews is the queue of Kymas whose agent state has to be compared with their status, see package agentdelivery.
-	// The caller of New passes this queue if other parts of the manager, such as the listener, add Kymas to it. By
-	// default the controller creates its own queue.
+	// The caller of New passes this queue if other parts of the manager, which are created before the controller, add
+	// Kymas to it. By default the controller creates its own queue.
 	Reviews workqueue.TypedDelayingInterface[string]
 	// ControlPlaneID is the UID of Namespace kube-system in the control plane. ControlPlaneID identifies the control
 	// plane in the record of the owner of a runtime.

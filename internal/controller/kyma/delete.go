@@ -88,8 +88,8 @@ func (n *run) connectToDelete(ctx context.Context) error {
 }
 
 // verifyToDelete reads the Kyma in the runtime and verifies the owner of the runtime. If the Kyma in the runtime does
-// not fit the schema, the deletion continues: the deletion needs only the record in the runtime of which control plane
-// owns it.
+// not fit the schema, the deletion continues: the deletion needs only the record of the control plane that owns the
+// runtime.
 func (n *run) verifyToDelete(ctx context.Context) error {
 	remote, err := n.readRemote(ctx, n.runtime, n.kyma.Name)
 	isInvalid := loop.Reason(err) == v1beta2.ReasonRuntimeKymaInvalid

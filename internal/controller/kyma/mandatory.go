@@ -13,9 +13,9 @@ import (
 )
 
 // releaseMandatory removes a finalizer of the Kyma project's lifecycle-manager from ModuleReleaseMetas of mandatory
-// modules. This project adds no such finalizer. The finalizer is removed when the ModuleReleaseMeta is being deleted
-// and no runtime has the module any more. releaseMandatory returns true if a runtime still has the module of a
-// ModuleReleaseMeta that is being deleted and has the finalizer.
+// modules. Lifecycle Manager itself never adds this finalizer. The finalizer is removed when the ModuleReleaseMeta is
+// being deleted and no runtime has the module any more. releaseMandatory returns true if a runtime still has the module
+// of a ModuleReleaseMeta that is being deleted and has the finalizer.
 func (r *Reconciler) releaseMandatory(ctx context.Context) (waits bool, err error) {
 	var releases v1beta2.ModuleReleaseMetaList
 	in := client.InNamespace(r.Namespace)

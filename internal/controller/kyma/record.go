@@ -65,7 +65,8 @@ func (n *run) takeRemote(ctx context.Context) (remote *v1beta2.Kyma) {
 //
 //   - The Kyma requests no modules: see confirmRequest.
 //   - The Kyma has been Processing for longer than SlowModuleDelay: a Kyma that is stuck must not occupy memory.
-//   - The runtime is not watched: an event from an agent of the Kyma project may not show which object has changed.
+//   - The runtime is not watched: an event from an agent of the Kyma project may lack the metadata that shows whether
+//     the Kyma has changed.
 func (n *run) keepRemote() {
 	s := &n.kyma.Status
 	if s.State != v1beta2.StateProcessing || len(n.remote.Spec.Modules) == 0 || !n.kyma.DeletionTimestamp.IsZero() ||

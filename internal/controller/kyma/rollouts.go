@@ -223,7 +223,7 @@ func (r *Reconciler) having(ctx context.Context, module, of string) ([]v1beta2.K
 }
 
 // isConcerned reports whether a Kyma needs a reconcile after a change in the status of a channel. A Kyma needs a
-// reconcile in two cases: the proven version of the channel is neither installed nor requested, or the Kyma waits for
+// reconcile in two cases: its installed or requested version is not the proven version of the channel, or it waits for
 // the first record of the channel. A mandatory module has no reason in the status of a Kyma, so each Kyma without a
 // Manifest of the module may wait. While runtimes are downgraded to the proven version in stages, a Kyma with another
 // version needs no reconcile before the rollout admits it.
