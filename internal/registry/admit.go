@@ -12,7 +12,7 @@ import (
 
 // Verify applies the trust policy to a layer and returns the result. Fetch calls Verify, so its callers need not.
 // Verify is for callers that already have the content and must not use content that the policy refuses. If Verify
-// admits a layer, Verify remembers that until the policy changes.
+// admits a layer, Verify remembers the result until the policy changes.
 //
 // Verify returns the same errors as Fetch.
 func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, error) {

@@ -157,8 +157,8 @@ type Layer struct {
 	// <Repo>/<Component>.
 	Component string
 	// Version is the version of the component. Layer.Version is needed only if the trust policy requires a signature
-	// and Layer.Ref is a digest. Such a layer has no signature of its own, so the package verifies the signature of the
-	// component version to which the layer belongs.
+	// and Layer.Ref is a digest. A layer that is referenced by a digest has no signature of its own, so the package
+	// verifies the signature of the component version to which the layer belongs.
 	Version string
 	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag selects the only layer of the tagged image. If the
 	// image has several layers, the tag selects the layer whose annotation contains the resource name in the field

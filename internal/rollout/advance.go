@@ -152,9 +152,9 @@ func (a *advance) isHurt(m *member) bool {
 	return m.isCorrected(a.spec.From)
 }
 
-// isCorrected reports whether the update replaces a version that an earlier rollout has left in the runtime. This is
-// the case if the requested version is higher than the proven version. It is also the case if a lower version is
-// requested, but the higher version is still installed.
+// isCorrected reports whether the update replaces a version that an earlier rollout has left in the runtime.
+// isCorrected returns true if the requested version is higher than the proven version. isCorrected also returns true if
+// a lower version is requested, but the higher version is still installed.
 func (m *member) isCorrected(from string) bool {
 	return channel.IsLower(from, m.Ordered) || channel.IsLower(m.Ordered, m.Installed)
 }

@@ -123,7 +123,7 @@ func (w *world) ready(r *Runtime) {
 	r.IsReady, r.IsObserved, r.State, r.Reason, r.Since = true, true, v1beta2.StateReady, "", w.now
 }
 
-// fail sets the state of a runtime to Error, with a reason for which the new version is responsible.
+// fail sets the state of a runtime to Error, with a reason code that means a failure of the new version.
 func (w *world) fail(r *Runtime) { w.failFor(r, v1beta2.ReasonWorkloadFailed) }
 
 func (w *world) failFor(r *Runtime, reason string) {

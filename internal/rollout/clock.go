@@ -92,8 +92,8 @@ func (a *advance) noticeClock() {
 }
 
 // hasFutureTimes reports whether a time in the status of the rollout or of a runtime is in the future, so that somebody
-// must have set the clock back. If it is known already that somebody has set the clock, that explains future times of
-// runtimes, and hasFutureTimes ignores them.
+// must have set the clock back. If it is known already that somebody has set the clock, hasFutureTimes ignores future
+// times of runtimes, because the known change explains them.
 func (a *advance) hasFutureTimes() bool {
 	s := &a.status.Stage
 	if a.isFuture(s.StartedAt.Time) || a.isFuture(s.ProvenAt.Time) || a.isFuture(a.status.HaltedAt.Time) {

@@ -186,8 +186,8 @@ func (a *advance) checkFailures() {
 	a.haltFor(all)
 }
 
-// stageOverBudget returns the index of the first stage that must halt the rollout, or -1. In this stage more runtimes
-// have failed than the stage allows, and more than a person has acknowledged.
+// stageOverBudget returns the index of the first stage that must halt the rollout, or -1. A stage must halt the rollout
+// if more runtimes have failed than the stage allows, and more than a person has acknowledged.
 func (a *advance) stageOverBudget() int {
 	for i := range a.stages {
 		c := &a.stages[i].counts

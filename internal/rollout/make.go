@@ -151,7 +151,7 @@ func New(m Move) *v1beta2.ModuleRollout {
 // stageBack is the name of the only stage of a rollout to a lower version.
 const stageBack = "back"
 
-// stagesBack returns the only stage of a rollout to a lower version. This only stage contains all runtimes of the
+// stagesBack returns the only stage of a rollout to a lower version. The only stage contains all runtimes of the
 // channel and has the limits of the last stage of the policy. The stage of a rollout to a lower version has no soak and
 // no gates, because runtimes must get the lower version back faster than they got the higher one.
 func stagesBack(policy *v1beta2.RolloutPolicy) []v1beta2.ModuleRolloutStage {

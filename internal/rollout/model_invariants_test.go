@@ -419,9 +419,8 @@ func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout)
 	}
 }
 
-// urgent checks invariant 14: compared with the policy, the stages of an urgent rollout leave out only the waits and
-// gates that its urgency allows. All invariants except 14 are checked for urgent rollouts in the same way as for normal
-// ones.
+// urgent checks invariant 14: compared with the policy, an urgent rollout leaves out only the stages, soaks and gates
+// that its urgency allows. All invariants except 14 are checked for urgent rollouts in the same way as for normal ones.
 func (m *model) urgent() string {
 	if m.after == nil || m.after.Spec.IsBack() {
 		return ""

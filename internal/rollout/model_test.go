@@ -78,7 +78,8 @@ type part struct {
 	// deferred is the time until which the admin has deferred updates; zero means that updates are not deferred.
 	deferred time.Time
 	// The field changed is the time of the last change of the fields started and since. The field silenced is the time
-	// of the last change of the field silent. Both times are by the clock that nobody sets.
+	// of the last change of the field silent. The times changed and silenced come from a clock that no action of the
+	// test sets.
 	changed, silenced time.Time
 }
 

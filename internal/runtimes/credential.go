@@ -23,7 +23,7 @@ import (
 const (
 	// kubeconfigKey is the key of the kubeconfig in an access Secret.
 	kubeconfigKey = "config"
-	// kymaNameLabel is the label of an access Secret whose value is the name of the Kyma.
+	// kymaNameLabel is a label of every access Secret. The value of the label is the name of the Kyma.
 	kymaNameLabel = "operator.kyma-project.io/kyma-name"
 	// maxKubeconfigBytes is the largest size of a kubeconfig that is parsed.
 	maxKubeconfigBytes = 256 << 10

@@ -48,9 +48,9 @@ func IsOthers(err error) bool {
 }
 
 // Connect is the variant of Get for the verifier, which is the controller that checks to which Kyma a runtime belongs.
-// Connect returns a connection even if this check has not been made. After Connect, the verifier has to find out the
-// owner of the runtime and then call MarkOwned or Refuse. If the verifier cannot find out the owner, it has to call
-// Connect again later.
+// Connect returns a connection even before this controller has checked the runtime. After Connect, the verifier has to
+// find out the owner of the runtime and then call MarkOwned or Refuse. If the verifier cannot find out the owner, it
+// has to call Connect again later.
 func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.connect(ctx, kyma)
 	if err != nil {

@@ -163,10 +163,10 @@ func (r *reviews) stop() {
 }
 
 // WatchCredential makes the agent of a runtime report changes of the objects that determine the rights of the
-// credential. When such an object of the runtime changes, the pool reviews the rights of the credential with one
-// request, a SelfSubjectRulesReview. The first call of WatchCredential for a connection sends such a request, too. The
-// pool calls the function changed when the rights of the credential have changed, and when the connection was made,
-// replaced, broken or restored. If there are no agents, WatchCredential does nothing.
+// credential. After a reported change, the pool sends a SelfSubjectRulesReview, which returns the rights of the
+// credential. The first call of WatchCredential for a connection also sends a SelfSubjectRulesReview. The pool calls
+// the function changed when the rights of the credential have changed, and when the connection was made, replaced,
+// broken or restored. If there are no agents, WatchCredential does nothing.
 func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 	if rt.reviews == nil {
 		return

@@ -46,15 +46,16 @@
 // reconciles, cancels the running reconciles, waits until they have ended, drops the cache of the shard, and removes
 // itself from the Lease of the shard. In the second step, the next holder receives the change of the Lease, writes
 // itself into the Lease, and fills its cache. A replica that shuts down also cancels its reconciles and waits until
-// they have ended. Then the replica deletes its own Lease, which frees all its shards at once.
+// they have ended. When its reconciles have ended, the replica deletes its own Lease, which frees all its shards at
+// once.
 //
 // Package shardcache limits the caches and clients of a controller-runtime manager to the shards of its replica.
 //
 // # What it does not do
 //
 // Assign does not balance the load: all runtimes have the same weight. If the manager process is suspended, a request
-// that it has sent before may reach an API server after the Lease has expired, and the package cannot prevent this.
-// Such a request does no harm, because the Lease was valid when the request was sent.
+// that it has sent before may reach an API server after the Lease has expired, and the package cannot prevent this. A
+// request that arrives after the expiry does no harm, because the Lease was valid when the request was sent.
 package shard
 
 import (

@@ -11,11 +11,11 @@
 // # How it works
 //
 // A tombstone is a ConfigMap with the labels v1beta2.LabelTombstone and v1beta2.LabelKymaName. The ConfigMap has the
-// tombstone as JSON, under the key [Key]. A tombstone lists references to objects in the order of their deletion. In
-// this order, the inventory of each module comes after the custom resource of the module. At the end are the objects
-// that Lifecycle Manager itself has created in the runtime. A tombstone that is too large for one ConfigMap is stored
-// in several ConfigMaps. A person can read each ConfigMap of a large tombstone by itself. A tombstone has no owner
-// reference, because it must remain after its Kyma and the Manifests were deleted.
+// tombstone as JSON, under the key [Key]. A tombstone lists references to objects in the order of their deletion. For
+// each module, the list contains first the custom resource and then the inventory of the module. At the end are the
+// objects that Lifecycle Manager itself has created in the runtime. A tombstone that is too large for one ConfigMap is
+// stored in several ConfigMaps. A person can read each ConfigMap of a large tombstone by itself. A tombstone has no
+// owner reference, because it must remain after its Kyma and the Manifests were deleted.
 //
 // # What it does not do
 //

@@ -62,8 +62,8 @@ func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServe
 	shared := informers.NewSharedInformerFactory(client, 0)
 	core, apps, batch := shared.Core().V1(), shared.Apps().V1(), shared.Batch().V1()
 
-	// The list run has the functions that start the controllers. They are called after all controllers are built,
-	// because informers must not start earlier.
+	// The list run has the functions that start the controllers. startControllers calls these functions after all
+	// controllers are built, because informers must not start earlier.
 	var run []func()
 	start := func(f func(context.Context, int)) { run = append(run, func() { f(life, workers) }) }
 

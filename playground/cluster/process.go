@@ -713,6 +713,6 @@ func (f *forker) start(command *exec.Cmd) (err error) {
 	return err
 }
 
-// close ends the thread of the forker, which starts all processes. These processes must have ended before close is
-// called, because the operating system kills a process when the thread that started it ends.
+// close ends the thread of the forker, which starts all processes. All processes that the forker has started must have
+// ended before close is called, because the operating system kills a process when the thread that started it ends.
 func (f *forker) close() { f.once.Do(func() { close(f.requests) }) }

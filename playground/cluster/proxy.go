@@ -282,8 +282,8 @@ func (p *proxy) copyUntilClosed(to, from net.Conn) {
 	}
 }
 
-// waitForFlow waits until the proxy forwards data again, which it does not do during the fault BlackHole. Then
-// waitForFlow returns the time by which the data is to be delayed.
+// waitForFlow waits until the proxy forwards data again, which it does not do during the fault BlackHole. After the
+// wait, waitForFlow returns the time by which the proxy has to delay the data.
 func (p *proxy) waitForFlow() time.Duration {
 	p.mu.Lock()
 	gate, delay := p.gate, p.delay

@@ -86,8 +86,8 @@ func TestReset(t *testing.T) {
 }
 
 // changeCluster changes a cluster in many ways, so that a reset has much to restore. changeCluster creates a CRD, a
-// custom resource with a finalizer, a pod with a process, and an object in the namespace kube-system. It also changes
-// and deletes objects that exist since the first start of the cluster.
+// custom resource with a finalizer, a pod with a process, and an object in the namespace kube-system. changeCluster
+// also changes and deletes objects that exist since the first start of the cluster.
 func changeCluster(t *testing.T, c *Cluster, round int) {
 	t.Helper()
 	ctx, client := t.Context(), clientOf(t, c)

@@ -25,9 +25,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// Lookups return the objects that decide whether a runtime may begin with its update. Both fields, Rollout and
-// HasPolicy, must be set. The functions cannot return an error. If a lookup fails, the package that provides the
-// function must discard all decisions that were made with the Lookups.
+// Lookups return the objects that decide whether a runtime may begin with its update. The fields Rollout and HasPolicy
+// must be set. The functions cannot return an error. If a lookup fails, the package that provides the function must
+// discard all decisions that were made with the Lookups.
 type Lookups struct {
 	// Rollout returns a ModuleRollout by its name, or nil if there is none. The caller must not change the
 	// ModuleRollout.

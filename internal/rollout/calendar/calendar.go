@@ -224,8 +224,7 @@ func Of(m Month, in Inputs) *Calendar {
 	return c
 }
 
-// daysOf returns the days of a month. Each day has an entry for each of its hours; on the days of clock changes, 23 or
-// 25 entries.
+// daysOf returns the days of a month, each with an entry for each hour of the local clock.
 func daysOf(m Month) []Day {
 	const step = 30 * time.Minute // every clock change is a multiple of this step
 	var days []Day

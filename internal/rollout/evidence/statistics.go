@@ -24,8 +24,8 @@ func IsWorse(failedUpdated, updated, failedOther, other int) bool {
 
 // fisher compares the failures in two groups of runtimes with Fisher's exact test. The first group has n runtimes, and
 // the number of its failed runtimes is the parameter a. The second group has m runtimes, and the number of its failed
-// runtimes is the parameter b. If all failures were spread over both groups by chance, the first group would have at
-// least as many failures as it has with the probability that fisher returns.
+// runtimes is the parameter b. fisher returns the probability that the first group gets this number of failures or more
+// if all failures are spread over both groups by chance.
 func fisher(a, n, b, m int) float64 {
 	failed := a + b
 	p := 0.0

@@ -184,8 +184,8 @@ func (f *forecast) findBegin(c *candidate, at time.Time) bool {
 
 // KeepETA returns the expected end of a rollout for its status, after a new forecast was made. Because each forecast
 // differs a little from the former one, the unrounded time would change the status at every reconcile. If the former
-// and the new expected end differ only a little, KeepETA returns the former one. If they differ more, KeepETA returns
-// the new expected end, rounded up.
+// and the new expected end differ only a little, KeepETA returns the former one. If the former and the new expected end
+// differ more, KeepETA returns the new one, rounded up.
 func KeepETA(former, next, now time.Time) time.Time {
 	if next.IsZero() {
 		return next
@@ -301,9 +301,9 @@ func (f *forecast) nameLate(c *candidate, isKnown bool) {
 	f.Late = append(f.Late, late)
 }
 
-// nextStageBegin returns the time at which the stage after the given stage is expected to begin. The given stage must
-// have its quorum and the end of its soak, and the time of each of its gates with a time must have come. In addition,
-// enough runtimes of all former stages must be proven.
+// nextStageBegin returns the time at which the stage after the given stage is expected to begin. Before the next stage
+// can begin, the given stage must reach its quorum, its soak must end, and the times of its gates with a time must
+// come. In addition, enough runtimes of the stages up to the given stage must be proven.
 func (f *forecast) nextStageBegin(stage int, begin time.Time) time.Time {
 	spec, status := &f.Rollout.Spec.Stages[stage].RolloutStage, f.Rollout.Status.Stage
 	isCurrent := stage == int(status.Index)
