@@ -42,7 +42,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Question names the CRDs of one module for the question which custom resources of these CRDs belong to users.
+// Question names the CRDs of one module. The package then finds out which custom resources of these CRDs belong to
+// users.
 type Question struct {
 	// Manifests returns the Manifests of the runtime. The Manifest of the module in question may be one of them.
 	// Manifests is called only if there are custom resources to check.
@@ -77,7 +78,8 @@ type Kind struct {
 
 const (
 	// firstPage plus the number of the module's own custom resources is the limit of the first list request for a CRD.
-	// Even if the own custom resources come first, this request can list a few custom resources of users.
+	// So the first request lists a few custom resources of users even if the module's own custom resources come first
+	// in the list.
 	firstPage = 10
 	// nextPage is the number of custom resources that each further request lists, and that one call of Delete deletes.
 	nextPage = 500

@@ -113,7 +113,7 @@ func (f Found) Count() int {
 }
 
 // String returns a text that states, for each kind, how many custom resources of users were found, and the names of the
-// first of them.
+// first few.
 func (f Found) String() string {
 	var parts []string
 	for _, k := range f.Kinds[:min(kindsLimit, len(f.Kinds))] {

@@ -154,7 +154,7 @@ func unwrapErrors(err error) []error {
 }
 
 // isTerminalMark reports whether err itself is an error that reconcile.TerminalError has returned. isTerminalMark
-// returns false if only an error that err wraps is such an error.
+// returns false if err only wraps the result of reconcile.TerminalError.
 func isTerminalMark(err error) bool {
 	e, ok := err.(interface{ Is(error) bool }) // checks err itself, without the errors that it wraps
 	_, masked := err.(*visibleError)           //nolint:errorlint // likewise
@@ -178,7 +178,8 @@ func withoutAnswers(err error) error {
 }
 
 // visibleText returns the text of err without the parts that are only instructions for the controller: answers, such as
-// a delay, and the mark of a terminal error. The result changed is true if the text of err contains such instructions.
+// a delay, and the mark of a terminal error. The result changed is true if err contains such an instruction, so that
+// the returned text differs from the text of err.
 func visibleText(err error) (text string, changed bool) {
 	if _, ok := err.(*answer); ok { //nolint:errorlint // each part is checked separately
 		return "", true

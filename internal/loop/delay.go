@@ -10,8 +10,8 @@ import (
 // and a change that takes an hour causes only two checks a minute. No counter of the checks is needed.
 //
 // If the parameter since is the zero time, it means the present time. If a clock was set back, the parameter since may
-// be in the future. PollDelay treats a time in the future like the time equally long before now. If PollDelay treated
-// such a time as the present time, there would be five checks a second until the clock reaches it.
+// be in the future. PollDelay treats a time in the future like the time equally long before now. If PollDelay treated a
+// time in the future like the present time, there would be five checks a second until the clock reaches the time.
 func PollDelay(now, since time.Time) time.Duration {
 	if since.IsZero() {
 		since = now

@@ -54,8 +54,8 @@ func AwaitFinalizers(o client.Object, own []string) error {
 	if len(left) > 1 {
 		what = "its finalizers "
 	}
-	// The object is read again after a minute, because a change of its finalizers triggers no reconcile. This read
-	// comes from the cache and costs no request.
+	// The object is read again after a minute, because a change of its finalizers triggers no reconcile. Reading the
+	// object again costs no request, because it comes from the cache.
 	return Later(time.Minute, "another controller to remove "+what+strings.Join(left, ", ")+
 		": Lifecycle Manager has nothing left to delete")
 }

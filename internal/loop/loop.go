@@ -17,10 +17,11 @@
 //	5  reconcile.TerminalError      stop; only a change of an object can help, so do not requeue
 //	6  any other error              stop; requeue with back-off
 //
-// The errors in rows 2 to 4 of this table are called answers, because with them the step has not failed. The errors in
-// rows 5 and 6 are called failures. Both can be wrapped with %w and joined with errors.Join. If a failure is joined
-// with an answer such as Later, the failure determines how the reconcile continues. If a terminal error is joined with
-// another failure, the object is requeued with a back-off.
+// Done, RecheckAfter and Later (rows 2 to 4 of this table) return errors that are called answers: a step that returns
+// an answer has not failed. The errors in rows 5 and 6 of the table are called failures. Answers and failures can be
+// wrapped with %w and joined with errors.Join, like other Go errors. If a failure is joined with an answer such as
+// Later, the failure determines how the reconcile continues. If a terminal error is joined with another failure, the
+// object is requeued with a back-off.
 //
 // The package also contains functions that every reconciler needs: finalizers that are patched without losing the
 // finalizers of other writers ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events ([SpecChanged],

@@ -7,8 +7,8 @@ import (
 
 // Memory stores a value for each object between the reconciles of a controller. The zero value is empty and ready to
 // use. The methods of Memory are safe for concurrent use. A stored value has no lock: if several goroutines use the
-// same value, the controller has to add a lock. Usually no lock is needed, because only one worker at a time reconciles
-// an object.
+// same value, the controller has to add a lock. Usually a stored value needs no lock, because only one worker at a time
+// reconciles an object.
 type Memory[K comparable, V any] struct {
 	mu      sync.Mutex
 	entries map[K]*V // guarded by mu

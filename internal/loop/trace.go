@@ -12,8 +12,8 @@ import (
 )
 
 // startTrace adds the runtime, the module and the version of an object to the log lines and the trace of its reconcile.
-// The returned function ends the trace. It also adds the runtime, the module and the version to the error of the
-// reconcile.
+// The returned function ends the trace. The function that startTrace returns also adds the runtime, the module and the
+// version to the error of the reconcile.
 func startTrace(ctx context.Context, o Options) (context.Context, func(error) error) {
 	about := aboutOf(o.Object)
 	about.ReconcileID = string(controller.ReconcileIDFromContext(ctx))

@@ -23,7 +23,7 @@ const ownWriteTimeout = 5 * time.Second
 // List does not wait for our own writes, because it would have to wait for all current writes of the kind: during a
 // rollout, there are hundreds of concurrent writes. The lookup of an agent's identity and the reconcile that a person
 // waits for both use List, and would be delayed. A list may therefore lack the caller's own writes. A caller that needs
-// them has to use the objects that the writes returned.
+// its own writes has to use the objects that the write requests returned.
 type boundedClient struct {
 	client.Client
 	timeout time.Duration

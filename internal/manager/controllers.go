@@ -55,7 +55,7 @@ type controllers struct {
 }
 
 // newControllers makes all controllers and the conversion webhook, and adds them to the manager. Objects in namespaces
-// that are not in the parameter served are reported as unserved. If served is empty, no object is reported.
+// that are not in the parameter served are reported as unserved. If served is empty, no object is reported as unserved.
 func newControllers(ctx context.Context, f foundation, pool, controlPlane *runtimes.Pool, artefacts *registry.Registry,
 	agents agentdelivery.Options, served []string) (controllers, error) {
 	c, mgr := f.config, f.manager

@@ -14,9 +14,9 @@ import (
 var retryBackoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.25,
 	Cap: 4 * time.Second, Steps: 5}
 
-// outage retries the lists and watches of caches while the control plane cannot be reached. It retries at least every
-// few seconds. client-go itself retries with a delay that doubles up to one minute, so that the manager could receive
-// no events for up to one minute after the end of an outage.
+// outage retries the lists and watches of caches while the control plane cannot be reached. The delay between two
+// retries of outage is at most 5 seconds, so events arrive soon after the end of an outage. client-go itself would
+// retry with a delay that doubles up to one minute.
 type outage struct {
 	log logr.Logger
 

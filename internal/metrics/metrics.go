@@ -67,8 +67,8 @@ const (
 	TombstoneCleaned = "cleaned"
 	// TombstoneClusterDeleted means that the access Secret was deleted, because the cluster does not exist any more.
 	TombstoneClusterDeleted = "cluster_gone"
-	// TombstoneReplaced means that somebody has created a new Kyma for the runtime of the tombstone. The new Kyma
-	// adopts the objects that still exist in the runtime.
+	// TombstoneReplaced means that somebody has created a new Kyma for the runtime of the tombstone. This new Kyma
+	// adopts the objects that the deleted Kyma has left in the runtime.
 	TombstoneReplaced = "replaced"
 )
 

@@ -63,12 +63,12 @@ type KymasIn struct {
 	// there are several other Kymas in the runtime, Own may be nil although the runtime's own Kyma exists.
 	Own *apply.ObjectMetadata
 	// Other is the namespace/name of a Kyma in the runtime that is not the runtime's own Kyma, or "" if there is none.
-	// Such a Kyma means that the runtime is also a control plane.
+	// If Other is not "", the runtime is also a control plane.
 	Other string
 }
 
-// ListKymas finds out whether a cluster has Kymas other than its own. For this purpose, a list of two Kymas in all
-// namespaces is enough.
+// ListKymas looks for Kymas in all namespaces of a cluster. A list of two Kymas in all namespaces is enough to find out
+// whether a cluster has another Kyma than its own.
 func ListKymas(ctx context.Context, runtime *apply.Cluster) (in KymasIn, err error) {
 	listed, _, err := runtime.ListByLabel(ctx, v1beta2.GroupVersion.WithKind(v1beta2.KindKyma), "", 2)
 	if loop.Reason(err) == apply.KindUnknown {

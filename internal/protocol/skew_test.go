@@ -10,7 +10,8 @@ import (
 // TestSkew checks that agents and managers of other versions can read the messages of this version. The variable named
 // formerly has messages of a former version, with all their fields. The test checks that this version reads the
 // messages of the former version without a loss. The test also checks that this version writes messages with the same
-// keys, so that the former version can read them. A field that a later version adds must be ignored.
+// keys, so that the former version can read messages of this version. A field that a later version adds must be
+// ignored.
 //
 // If a new field is added, the test needs no new line. If the test fails, a field was renamed or removed: keep its
 // former name.

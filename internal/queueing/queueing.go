@@ -32,7 +32,7 @@
 //	[UrgentTimeout]                                  Person                 a runtime is urgent for at most 2 minutes
 //	[AdmissionTimeout]                               Fleet, new, removed    a runtime keeps others waiting for at most 1 minute
 //
-// A limit that is computed from another number is at least 1. In this way, a small number of workers never results in a
+// A limit that is computed from another number is at least 1. A small number of workers therefore never results in a
 // limit of 0, which would mean "no limit".
 //
 // # Use

@@ -88,8 +88,9 @@ func IsUrgent(ctx context.Context) bool {
 }
 
 // RequeuePriority returns the priority with which a request is requeued after a reconcile, for use in
-// [reconcile.Result]. A request without a priority in the result keeps its former priority in controller-runtime. A
-// runtime that a person has changed once would then be preferred to other runtimes forever.
+// [reconcile.Result]. A request without a priority in the result keeps its former priority in controller-runtime.
+// Without RequeuePriority, a runtime that a person has changed once would therefore be preferred to other runtimes
+// forever.
 func (u *Urgent) RequeuePriority(kyma string) *int {
 	if u.Is(kyma) {
 		return new(Person.Priority())

@@ -261,8 +261,8 @@ func (f *fakeRuntime) failWith(fail func(line string) (code int, reason string))
 	f.fail = fail
 }
 
-// change edits an object in the runtime. As after an edit by another client, the manager then owns no field of the
-// object.
+// change edits an object in the runtime. After the edit, no field manager owns a field of the object, as if a client
+// other than the manager had replaced it.
 func (f *fakeRuntime) change(path string, edit func(map[string]any)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

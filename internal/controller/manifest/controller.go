@@ -15,8 +15,9 @@
 // the runtime has reported no change, the reconcile ends without a request. If the digest of the inputs differs from
 // the applied digest, or the runtime has reported a change, the sources are verified and rendered. After the rendering,
 // the inventory is saved in the status. After the inventory has been saved, the objects are applied, one source after
-// the other. After all objects have been applied, the custom resource of the module is created. Then the objects that
-// only the former version contained are deleted. At the end, the reconcile reads the readiness of the module.
+// the other. After all objects have been applied, the custom resource of the module is created. After the custom
+// resource has been created, the objects that only the former version contained are deleted. At the end, the reconcile
+// reads the readiness of the module.
 //
 // A slow source blocks no worker. A reconcile waits for a source for at most two seconds; the next reconcile uses the
 // answer of the source.

@@ -63,7 +63,8 @@ func (n *run) reportLeft(left []apply.Left) {
 }
 
 // findBlockers waits while users have custom resources whose CRD would be deleted with the module. If the user allows
-// the deletion of these custom resources, findBlockers deletes them while the operator of the module still runs.
+// the deletion of custom resources, findBlockers deletes the custom resources of users while the operator of the module
+// still runs.
 func (n *run) findBlockers(ctx context.Context) error {
 	find := customresource.FindOfModule
 	if n.cluster.IsControlPlane() {
@@ -121,11 +122,11 @@ func (n *run) deleteResource(ctx context.Context) error {
 const operatorRepairDelay = 2 * time.Second
 
 // planOperator keeps the module's operator working during the deletion of the module, because custom resources wait for
-// the operator to remove their finalizers. For this purpose, planOperator finds the installed objects that were changed
-// or deleted. If another version was requested after the start of the deletion, planOperator finds all objects of that
-// version, and adds them to the inventory before they are applied. planOperator does nothing once the purge controller
-// has started to delete the module. A failure, for example because the registry is unavailable, is logged, and the
-// deletion continues to wait.
+// the operator to remove their finalizers. To restore the operator, planOperator finds the installed objects that were
+// changed or deleted. If another version was requested after the start of the deletion, planOperator finds all objects
+// of that version, and adds them to the inventory before they are applied. planOperator does nothing once the purge
+// controller has started to delete the module. A failure, for example because the registry is unavailable, is logged,
+// and the deletion continues to wait.
 func (n *run) planOperator(ctx context.Context) error {
 	if n.observed.blocked == nil || time.Since(n.notReadySince()).Abs() < operatorRepairDelay ||
 		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" || n.manifest.IsRestored() {

@@ -119,9 +119,9 @@ func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVe
 	return n.discoverResource(ctx, ref)
 }
 
-// discoverResource returns the API resource of a kind. discoverResource uses discovery results of other runtimes if
-// these contain the kind. If no discovery result contains the kind, discoverResource sends a discovery request to the
-// runtime of the Manifest.
+// discoverResource returns the API resource of a kind. If a discovery result of another runtime contains the kind,
+// discoverResource uses this result. If no discovery result contains the kind, discoverResource sends a discovery
+// request to the runtime of the Manifest.
 func (n *run) discoverResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	if n.runtime == nil {
 		if resource, known := n.cluster.LookupResource(ref); known {

@@ -321,9 +321,9 @@ func compareRefs(a, b apply.Ref) int { return strings.Compare(a.String(), b.Stri
 const ownerGrace = time.Minute
 
 // waitForOwners returns the objects of the parameter found, except the objects whose owners still have time to correct
-// a change by another client. If the owner of an object has not corrected such a change within ownerGrace,
-// waitForOwners removes the object from the progress in memory. The object is then applied again, and the apply request
-// reports the conflict with the owner.
+// a change by another client. If the owner of an object has not corrected a change by another client within ownerGrace,
+// waitForOwners removes the object from the progress in memory. An object without progress is applied again, and the
+// apply request reports the conflict with the owner.
 func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Drifted {
 	var waiting map[apply.Ref]time.Time
 	found = slices.DeleteFunc(found, func(d apply.Drifted) bool {

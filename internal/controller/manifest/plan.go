@@ -24,8 +24,8 @@ type plan struct {
 	digest  string // digest of all inputs that determine the desired content
 
 	applyAll bool // all objects are applied, because this digest has not been applied completely
-	// drifted are the objects that other clients have probably changed or deleted. A reconcile compares these objects
-	// with their desired state, or sends all objects if applyAll is set.
+	// drifted are the objects that other clients have probably changed or deleted. A reconcile compares the objects in
+	// drifted with their desired state, or sends all objects if applyAll is set.
 	drifted    []apply.Ref
 	compareAll bool // all objects are compared, or sent again with applyAll
 }
@@ -44,8 +44,8 @@ type history struct {
 }
 
 // recentComparisonPeriod is the time after a comparison of all objects in which lost events do not cause another
-// comparison of all objects. Events may be lost during an installation. Such a loss does no harm, because an
-// installation compares all objects anyway.
+// comparison of all objects. The loss of events during an installation does no harm, because an installation compares
+// all objects anyway.
 const recentComparisonPeriod = time.Minute
 
 // newPlan returns the plan for a Manifest whose sources were resolved.

@@ -145,8 +145,8 @@ func (m *memory) setNeeded(refs []apply.Ref, resource apply.Ref) {
 	}
 }
 
-// startSending records that objects will be sent. From then on, the memory records the state of each object that an
-// event reports.
+// startSending records that objects will be sent. After a call of startSending, the memory records the state of each
+// object that an event reports.
 func (m *memory) startSending() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,8 +154,8 @@ func (m *memory) startSending() {
 }
 
 // startObserving records that the step observe now decides about readiness, with the states that were recorded so far.
-// An event that arrives later is not part of this decision, but may make the module ready. Therefore such an event
-// triggers another reconcile.
+// A later event may make the module ready, but the running step observe does not see the event any more. Therefore an
+// event after startObserving triggers another reconcile.
 func (m *memory) startObserving() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,8 +178,8 @@ func (m *memory) setShown(state v1beta2.State) {
 }
 
 // dropUsedLocked drops the events of objects whose last recorded state is ready, because the decision that the module
-// is Ready already includes these events. If these events were not dropped, each of them would cause another reconcile,
-// which would read the object again. The caller must hold mu.
+// is Ready already includes these events. An event that is not dropped would cause another reconcile, which would read
+// an object again whose state is already known. The caller must hold mu.
 func (m *memory) dropUsedLocked() {
 	isUsed := func(ref apply.Ref, version uint64) bool {
 		s, known := m.seen[keyOf(ref)]

@@ -77,8 +77,8 @@ func (m *memory) observe(e runtimes.Event) bool {
 	return m.seeEventLocked(e, seenWorkload, false)
 }
 
-// TestEventsDuringReconcile checks events that arrive during a reconcile. If the reconcile has already used the state
-// in such an event, the event does not make the next reconcile read the object.
+// TestEventsDuringReconcile checks events that arrive during a reconcile. If a reconcile has already used the object
+// state in an event, this event does not make the next reconcile read the object.
 func TestEventsDuringReconcile(t *testing.T) {
 	yes, no := new(true), new(false)
 	cases := map[string]struct {

@@ -35,9 +35,9 @@
 //
 // The controller does not search for custom resources, because they are deleted with their CRD. The controller does not
 // compare inventories with a runtime, because the Manifest controller compares them. The controller never changes an
-// object without our label. The controller never changes an object of another control plane: such an object names a
-// Manifest in another namespace. The controller never changes a catalog entry that the field manager of the catalog has
-// not written.
+// object without our label. The controller never changes an object that names a Manifest in another namespace, because
+// the object belongs to another control plane. The controller never changes a catalog entry that the field manager of
+// the catalog has not written.
 package orphan
 
 import (

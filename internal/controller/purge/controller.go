@@ -8,10 +8,10 @@
 //
 // # How it works
 //
-// The Kyma and Manifest controllers delete in an order that loses no data. Both controllers wait until users have
-// deleted their custom resources, and until the operators of modules have removed their finalizers. If a Kyma still
-// exists at the end of its grace period, its deletion is probably blocked. The grace period starts when the first
-// Manifest of the Kyma is deleted. The grace period may start later than the deletion of the Kyma, because only a
+// The Kyma and Manifest controllers delete in an order that loses no data. The Kyma and Manifest controllers wait until
+// users have deleted their custom resources, and until the operators of modules have removed their finalizers. If a
+// Kyma still exists at the end of its grace period, its deletion is probably blocked. The grace period starts when the
+// first Manifest of the Kyma is deleted. The grace period may start later than the deletion of the Kyma, because only a
 // limited number of Kymas are deleted at the same time. At the end of the grace period, the purge controller handles
 // each Manifest that is being deleted in these steps:
 //
@@ -28,8 +28,8 @@
 // and the Manifest controller delete the same objects, which is harmless. If an object cannot be deleted, for example
 // because of a finalizer of another component, the deletion of the other objects continues.
 //
-// [Tombstones] purges modules of Kymas that no longer exist: the manager gave up the deletion of such a Kyma while its
-// runtime was unreachable.
+// If the manager gives up the deletion of a Kyma because its runtime is unreachable, the Kyma no longer exists.
+// [Tombstones] purges the modules of such a Kyma later.
 //
 // Deleted objects are reported in events of the Kyma, in the metric lifecycle_mgr_purged_objects_total, and in the log.
 //

@@ -225,8 +225,9 @@ const (
 //	5  the grace period is 0                               wait: finalizers are never removed
 //	6  otherwise                                           remove finalizers
 //
-// The clock of the runtime may be ahead of the clock of this process, so a deletion time may be in the future. For such
-// an object, actionFor assumes that finalizerGracePeriod is over, so that a wrong clock does not block the purge.
+// The clock of the runtime may be ahead of the clock of this process, so a deletion time may be in the future. If the
+// deletion time of an object is in the future, actionFor assumes that finalizerGracePeriod is over, so that a wrong
+// clock does not block the purge.
 func (k *kind) actionFor(found *apply.ObjectMetadata, now time.Time, grace time.Duration) (
 	do action, recheck time.Time) {
 	period := min(grace, finalizerGracePeriod)

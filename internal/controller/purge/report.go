@@ -18,7 +18,7 @@ import (
 )
 
 // reportRest reports the deletion of the objects of a Manifest that no longer exists, as far as no event has reported
-// it yet. These objects are deleted, because the Manifest controller deletes all objects before it releases the
+// it yet. All objects of the Manifest are deleted, because the Manifest controller deletes them before it releases the
 // Manifest.
 func (n *run) reportRest(ctx context.Context, t *target) {
 	if t.begun {

@@ -152,8 +152,8 @@ func (n *run) purgeResources(ctx context.Context) error {
 	return nil
 }
 
-// keepOperators marks the Manifests whose operators handle custom resources of the kind k. The objects of these
-// Manifests must not be deleted yet.
+// keepOperators marks the Manifests whose operators handle custom resources of the kind k. The objects of a marked
+// Manifest must not be deleted yet.
 func (k *kind) keepOperators() {
 	for _, t := range k.targets {
 		t.blocked = true

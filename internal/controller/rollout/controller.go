@@ -21,8 +21,8 @@
 // controllers of all replicas act on the status of the ModuleRollout.
 //
 // While a rollout is under way, a module is reconciled at most once in [Period], however many runtimes change. Only the
-// failure that halts a rollout causes a reconcile before the Period is over, see package failurebudget. Without an
-// active rollout, changes of Kymas and Manifests cause no reconcile.
+// failure that halts a rollout causes a reconcile before the Period is over, see package failurebudget. If a module has
+// no active rollout, changes of Kymas and Manifests cause no reconcile of the module.
 //
 // # What it does not do
 //
@@ -221,8 +221,8 @@ func (r *Reconciler) allModules(ctx context.Context, _ client.Object) []reconcil
 }
 
 // onFleet returns the handler for changes of Kymas and Manifests. Only modules with an active rollout are reconciled:
-// at once after the first change, and then at most once per [Period]. The failure that exceeds the limit of a stage
-// causes a reconcile without a delay.
+// at once after the first change of a Kyma or Manifest, and after that at most once per [Period]. The failure that
+// exceeds the limit of a stage causes a reconcile without a delay.
 func (r *Reconciler) onFleet() handler.TypedEventHandler[client.Object, reconcile.Request] {
 	enqueue := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
 		for _, module := range r.activeModulesOf(o) {
@@ -348,9 +348,9 @@ func (r *Reconciler) untilPass(module string) time.Duration {
 	return max(0, Period-time.Since(r.lastPass[module]))
 }
 
-// pace returns the delay of a reconcile of a module. With this delay, a module with an active rollout is reconciled at
-// most once per Period. If a failure exceeds the limit of a stage, there is no delay, because the failure may halt the
-// rollout.
+// pace returns the delay of a reconcile of a module. Because of the delay, a module with an active rollout is
+// reconciled at most once per Period. If a failure exceeds the limit of a stage, there is no delay, because the failure
+// may halt the rollout.
 func (r *Reconciler) pace(module string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

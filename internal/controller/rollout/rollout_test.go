@@ -340,7 +340,8 @@ func TestMaxUpdating(t *testing.T) {
 }
 
 // TestRefusedRequest checks that a runtime takes no part in the rollout of a channel if it requests a pinned version or
-// another channel. This holds even if the request was refused, so that the Manifest still has the former channel.
+// another channel. The runtime takes no part even if its request was refused, so that the Manifest still has the former
+// channel.
 func TestRefusedRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		request, reason string
@@ -903,7 +904,8 @@ func TestFleetLimit(t *testing.T) {
 
 // TestInterrupted checks the case that a coordinator ended after it created a rollout, and before it recorded the
 // rollout in the status of the ModuleReleaseMeta. If the next coordinator would create the same rollout, it adopts the
-// existing one. If not, the next coordinator ends the rollout, and the status of the rollout has the reason.
+// existing one. If the next coordinator would create another rollout, it ends the existing one, and the status of the
+// ended rollout has the reason.
 func TestInterrupted(t *testing.T) {
 	interrupted := func(t *testing.T) *fleet {
 		f := newFleet(t, append(objects(3), onePolicy())...)

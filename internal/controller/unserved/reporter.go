@@ -1,5 +1,5 @@
 // Package unserved reports objects of our kinds in namespaces that the manager does not serve. Without a report, users
-// could not distinguish an object in such a namespace from an object that the manager has not reconciled yet.
+// could not distinguish an object in an unserved namespace from an object that the manager has not reconciled yet.
 //
 // # Use
 //

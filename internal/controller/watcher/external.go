@@ -36,8 +36,8 @@ import (
 // the served versions from the discovery API each time the CRD has changed. While the API server serves the kind, the
 // package watches the objects of the kind in one namespace. Fields that are not needed are removed from the objects.
 //
-// Routes and gateways are not watched through the cache of the manager. This cache would wait for a kind that is not
-// served, and the wait would block all users of the cache.
+// Routes and gateways are not watched through the cache of the manager. The cache of the manager would wait for a kind
+// that is not served, and the wait would block all users of the cache.
 type externalKind struct {
 	kind, group, resource string
 	versions              []string // supported versions, the preferred version first

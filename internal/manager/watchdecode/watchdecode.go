@@ -10,7 +10,7 @@
 // object nine times in all: client-go looks for the end of the event, and decodes the event, the kind of the object and
 // the object one after the other, mostly with a separate validation before. With ten thousand runtimes, parsing took
 // most of the time between a restart and the first reconcile. An API server sends each watch event as one line of JSON.
-// This package reads the line, and decodes it once into a Kyma or a Manifest.
+// The package reads the line of an event, and decodes it once into a Kyma or a Manifest.
 //
 // # What it does not do
 //

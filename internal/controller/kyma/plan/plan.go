@@ -156,9 +156,9 @@ func ToRemove(k *v1beta2.Kyma, m *v1beta2.Manifest) Module {
 		MayDeleteCustomResources: k.MayDeleteCustomResources(of)}
 }
 
-// WithPermission returns a copy of the Manifest of a module with the annotation AnnotationDeleteCustomResources if the
-// user allows the deletion of custom resources, and without the annotation otherwise. If the Manifest already has the
-// annotation as desired, WithPermission returns nil.
+// WithPermission returns a copy of the Manifest of a module. The copy has the annotation
+// AnnotationDeleteCustomResources exactly if the user allows the deletion of custom resources. If the Manifest needs no
+// change of this annotation, WithPermission returns nil.
 func WithPermission(m *Module) *v1beta2.Manifest {
 	has := m.Manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 	if has == m.MayDeleteCustomResources {
@@ -390,8 +390,8 @@ var sourceAnnotations = []string{v1beta2.AnnotationRequestedSources, v1beta2.Ann
 // the Manifest already has the desired labels, annotations and spec. WithDesired does not change finalizers, because
 // they belong to the controller of Manifests.
 //
-// A Manifest of an earlier release may lack the annotations in sourceAnnotations. If nothing else has to be changed,
-// WithDesired returns nil: such a Manifest gets these annotations together with its next change.
+// A Manifest of an earlier release may lack the annotations in sourceAnnotations. WithDesired adds the annotations in
+// sourceAnnotations only together with another change: if nothing else has to be changed, it returns nil.
 func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	labels, annotations := withOurs(is.Labels, ourLabels, want.Labels),
 		withOurs(is.Annotations, ourAnnotations, want.Annotations)

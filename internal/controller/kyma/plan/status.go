@@ -311,8 +311,8 @@ func VisibleState(m *v1beta2.Manifest) v1beta2.State {
 }
 
 // isOutdated reports whether the status of a Manifest does not cover its last change, or lacks the objects that its
-// runtime has. If the API server has refused the complete status, the Manifest has a reduced status. isOutdated then
-// returns false, because the state in the reduced status is up to date.
+// runtime has. If the API server has refused the complete status, the Manifest has only a reduced status. A reduced
+// status has an up-to-date state, so isOutdated returns false for it.
 func isOutdated(m *v1beta2.Manifest) bool {
 	if refusalOf(m) != nil {
 		return false
@@ -331,8 +331,8 @@ func ReasonOf(m *v1beta2.Manifest) string {
 
 // RemoteStatus returns the status for the Kyma in the runtime. RemoteStatus converts a copy of the status of the Kyma
 // in the control plane. Each observedGeneration in the copy is set to the generation of the Kyma in the runtime.
-// References to ModuleTemplates become references to the ModuleTemplates in the runtime. The copy has no fields about
-// objects that exist only in the control plane.
+// References to ModuleTemplates become references to the ModuleTemplates in the runtime. Fields about objects that
+// exist only in the control plane are removed from the copy.
 func RemoteStatus(k *v1beta2.Kyma, generation int64) v1beta2.KymaStatus {
 	s := *k.Status.DeepCopy()
 	s.ObservedGeneration, s.Agent, s.ClusterID, s.KubernetesVersion = generation, nil, "", ""

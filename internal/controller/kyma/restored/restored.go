@@ -1,6 +1,6 @@
 // Package restored finds modules whose recorded state a control plane has lost. A control plane loses state when it is
-// restored from an older backup, or without statuses, or without a Manifest. The package marks the Manifests of such
-// modules with the version in the runtime.
+// restored from an older backup, or without statuses, or without a Manifest. The package marks the Manifests of the
+// lost modules with the version in the runtime.
 //
 // # Use
 //
@@ -54,7 +54,7 @@ type Module struct {
 	IsMandatory bool
 }
 
-// Find returns the lost modules of a Kyma, sorted by name. [Mark] has to mark the Manifests of these modules. remote is
+// Find returns the lost modules of a Kyma, sorted by name. The caller has to pass each lost module to [Mark]. remote is
 // the Kyma in the runtime, or nil. manifests are the Manifests of the Kyma. mandatory are the names of the mandatory
 // modules that the control plane requests. The first matching row decides about a module:
 //
@@ -163,8 +163,8 @@ func isMandatory(kyma, remote *v1beta2.Kyma, name string) bool {
 
 // isLater reports whether the entry of a module in the runtime shows a change that the entry in the control plane does
 // not have. known is the entry in the control plane, or nil. An entry without history was written by an earlier version
-// of the manager. Such an entry counts as later if its version differs and the status in the runtime was updated after
-// the status in the control plane.
+// of the manager. An entry without history counts as later if its version differs from the version in the control
+// plane, and the status in the runtime was updated after the status in the control plane.
 func isLater(seen, known *v1beta2.ModuleStatus, kyma, remote *v1beta2.Kyma) bool {
 	last := changelog.Last(seen.History)
 	if last == nil {

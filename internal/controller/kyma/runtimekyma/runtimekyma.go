@@ -42,8 +42,8 @@ import (
 
 const (
 	// maxModules is the maximum number of entries in each of the lists status.modules and status.mandatoryModules. The
-	// CRD has no limit for these lists. The number allows for 250 requested modules and 250 modules that are being
-	// removed.
+	// CRD does not limit the length of the two lists. The number allows for 250 requested modules and 250 modules that
+	// are being removed.
 	maxModules = 500
 	// maxLabels is the maximum number of labels of an object, and also of its annotations. An API server has no such
 	// limit; it limits only the size of the object.

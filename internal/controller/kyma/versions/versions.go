@@ -27,7 +27,8 @@
 // A change of the record is one patch that requires the resource version of the ModuleTemplate that was read. If
 // another replica has written the record meanwhile, the API server refuses the patch. The comparison is then repeated
 // with the record of the other replica. The first record therefore decides, even if two replicas find different content
-// at the same time. A version is installed only after the record of its content is saved.
+// at the same time. A version of a module is installed only after the digest of its content was recorded in the
+// ModuleTemplate.
 //
 // # What it does not do
 //
@@ -72,8 +73,7 @@ func New(o Options) *Records { return &Records{options: o} }
 const maxTries = 5
 
 // Check compares the content of a version with the record of the version in its ModuleTemplate. Check returns the
-// ModuleTemplate, whose annotations then have the current record. If the record needs no change, Check makes no
-// request.
+// ModuleTemplate with the current record in its annotations. If the record needs no change, Check makes no request.
 func (r *Records) Check(ctx context.Context, t *v1beta2.ModuleTemplate, found string) (*v1beta2.ModuleTemplate, error) {
 	if recordOf(t) == nextRecord(t, found) {
 		return t, nil

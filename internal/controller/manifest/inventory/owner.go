@@ -127,16 +127,15 @@ func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.R
 // maxWait is the maximum time that a deletion waits until other modules of the runtime have recorded their objects.
 const maxWait = time.Minute
 
-// Wait delays a deletion until all other modules have recorded their objects in their inventories. The reason: if the
-// new version of another module contains an object that is about to be deleted, the object has to stay. The zero value
-// is ready to use.
+// Wait delays a deletion until all other modules have recorded their objects in their inventories. An object that is
+// about to be deleted has to stay if the new version of another module contains it. The zero value is ready to use.
 type Wait struct{ since time.Time }
 
 // Behind looks for a Manifest that is behind: it was changed, and has not recorded its objects in the inventory since
-// the change. Behind returns the title of the first such Manifest for messages, or "" if no Manifest is behind. Behind
-// ignores paused Manifests. The parameter prunes is true if a new version of a module no longer contains some objects,
-// and false if the whole module is removed. Only a prune waits for a Manifest that has failed; a module that is removed
-// as a whole does not wait for a broken module. When maxWait is over, Behind returns "".
+// the change. Behind returns a title for messages of the first Manifest that is behind, or "" if no Manifest is behind.
+// Behind ignores paused Manifests. The parameter prunes is true if a new version of a module no longer contains some
+// objects, and false if the whole module is removed. Only a prune waits for a Manifest that has failed; a module that
+// is removed as a whole does not wait for a broken module. When maxWait is over, Behind returns "".
 func (w *Wait) Behind(others Others, prunes bool) string {
 	for i := range others {
 		m := &others[i]

@@ -1,6 +1,6 @@
-// Package reclaim completes the inventory of a Manifest with the objects that the module has in its runtime. This is
-// needed if the inventory was lost, or is older than the last changes in the runtime because the control plane was
-// restored from a backup.
+// Package reclaim completes the inventory of a Manifest with the objects that the module has in its runtime. An
+// inventory has to be completed if it was lost, or if the control plane was restored from a backup that is older than
+// the last changes in the runtime.
 //
 // # Use
 //
@@ -12,10 +12,11 @@
 //
 // After a restore of the control plane, the controller of Kymas marks Manifests with
 // [v1beta2.AnnotationRuntimeVersion]. Every object of a module in a runtime has a label, an annotation with the name of
-// its Manifest, and our field manager. The package finds the objects of a Manifest by this label, this annotation and
-// our field manager. When the objects are found, the status of the Manifest shows the version in
-// [v1beta2.AnnotationRuntimeVersion] as the installed version, and [v1beta2.DigestUnknown] as the applied digest. So
-// the next version that is installed is applied completely, and objects that it does not contain are deleted.
+// its Manifest, and our field manager. The package finds the objects of a Manifest by the label, by the annotation with
+// the name of the Manifest, and by our field manager. When the objects are found, the status of the Manifest shows the
+// version in [v1beta2.AnnotationRuntimeVersion] as the installed version, and [v1beta2.DigestUnknown] as the applied
+// digest. So the next version that is installed is applied completely, and objects that it does not contain are
+// deleted.
 //
 // # What it does not do
 //

@@ -25,7 +25,8 @@ type injection struct {
 }
 
 // injectionFor returns the data that replaces the data of marked Secrets in the objects of a Manifest. Only the module
-// InjectionModule receives such data. For all other modules, injectionFor returns no data and reads no Secret.
+// InjectionModule receives data of Secrets. For a Manifest of any module except InjectionModule, injectionFor returns
+// no data and reads no Secret.
 func (f *Finder) injectionFor(ctx context.Context, m *v1beta2.Manifest) (*render.Injection, error) {
 	if !f.opts.InjectData || m.ModuleName() != InjectionModule {
 		return &render.Injection{Annotation: v1beta2.AnnotationInjectData}, nil

@@ -18,8 +18,8 @@
 // loop.Later. When the caller repeats the call later, the call returns the answer that has arrived meanwhile.
 //
 // Credentials, registries, chart repositories, failures, downloaded charts and config layers are cached in maps with a
-// limit. If one of these caches is full, it is emptied; the only effect is that more requests are sent to registries
-// and the API server.
+// limit. If a cache of the package is full, the cache is emptied; the only effect is that more requests are sent to
+// registries and the API server.
 //
 // # What it does not do
 //
@@ -143,8 +143,8 @@ type Found struct {
 	Config Artefact
 	// Sources are in the order in which they are installed.
 	Sources []Source
-	// Injection has data for the Secrets in the sources that are marked with the annotation AnnotationInjectData. It
-	// replaces the data of these Secrets.
+	// Injection has the data for those Secrets in the sources that are marked with the annotation AnnotationInjectData.
+	// The data of a marked Secret is replaced.
 	Injection *render.Injection
 }
 

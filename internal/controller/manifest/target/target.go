@@ -20,8 +20,8 @@
 // while the module has objects, the Manifest is not reconciled until the target is changed back or the module is
 // removed. If the Manifest were reconciled, the inventory of one cluster would be used on another cluster.
 //
-// On the control plane, a module could overwrite objects of the manager itself. [Cluster.CheckObjects] refuses such
-// modules.
+// A module on the control plane could overwrite objects of the manager itself. Therefore [Cluster.CheckObjects] refuses
+// a module for the control plane that contains an object of the manager.
 //
 // # What it does not do
 //
@@ -90,8 +90,8 @@ func Of(m *v1beta2.Manifest, pool *runtimes.Pool, c *ControlPlane) Cluster {
 // in-cluster mode, IsControlPlane returns false.
 func (c Cluster) IsControlPlane() bool { return c.Target == v1beta2.TargetControlPlane }
 
-// Recorded returns the value that status.target of a Manifest has for this cluster. The value is TargetControlPlane for
-// the control plane, and "" for a runtime.
+// Recorded returns the value that status.target of a Manifest has for this cluster. Recorded returns TargetControlPlane
+// for the control plane, and "" for a runtime.
 func (c Cluster) Recorded() v1beta2.Target {
 	if c.IsControlPlane() {
 		return c.Target
@@ -144,9 +144,8 @@ func (c Cluster) IsWatched() bool { return c.pool.IsWatched(c.name) }
 // PollInterval returns the interval after which the cluster is read even without an event.
 func (c Cluster) PollInterval() time.Duration { return c.pool.PollInterval(c.name) }
 
-// UsesInterests reports whether subscribers have to declare their interests, which are the objects to watch. The
-// manager or an agent watches these objects. In a cluster without watches and without an agent, UsesInterests returns
-// false.
+// UsesInterests reports whether subscribers have to declare their interests, which are the objects that the manager or
+// an agent watches for them. In a cluster without watches and without an agent, UsesInterests returns false.
 func (c Cluster) UsesInterests() bool { return c.pool.UsesInterests() }
 
 // ShareInterests returns one shared slice for equal interests.

@@ -13,8 +13,8 @@
 //
 // # What it does not do
 //
-// The package does not handle approvals and times, because such gates need no request. The package does not decide
-// whether a rollout continues after the result of a gate.
+// The package does not handle gates for approvals and times, because these gates need no request to another service.
+// The package does not decide whether a rollout continues after the result of a gate.
 package gate
 
 import (
