@@ -163,8 +163,8 @@ type Manager struct {
 	// RegistryCacheBytes is the maximum size of the cache for artefacts, in bytes. Default 256 MiB.
 	RegistryCacheBytes int64
 	// TrustPolicy is the path of the trust policy, which lists the modules that must be signed and the keys for them.
-	// The manager reads the file again when the file changes. If TrustPolicy is empty, which is the default, no module
-	// must be signed.
+	// The manager reads the trust policy again when its file changes. If TrustPolicy is empty, which is the default, no
+	// module must be signed.
 	TrustPolicy string
 
 	// EgressAllow are networks in CIDR notation, or addresses, in which registries and chart repositories of modules

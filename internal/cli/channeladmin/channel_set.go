@@ -379,7 +379,7 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 	return r, nil
 }
 
-// sort sorts the runtimes. Effects that need attention are first.
+// sort sorts the runtimes. Runtimes that need attention are first.
 func (r *Effects) sort() {
 	slices.SortFunc(r.Runtimes, func(a, b effect) int {
 		return cmp.Or(cmp.Compare(a.sortKey(), b.sortKey()), strings.Compare(a.Reason, b.Reason),
