@@ -274,7 +274,7 @@ func (p *Pool) LookupResource(ref apply.Ref) (schema.GroupVersionResource, bool)
 }
 
 // Close closes the connection to a runtime and removes the subscribers of the runtime. If there was a connection, Close
-// notifies these subscribers one last time, that the connection has changed.
+// calls Notify of every removed subscriber one last time, with an event that the connection has changed.
 func (p *Pool) Close(kyma string) {
 	p.mu.Lock()
 	e := p.entries[kyma]

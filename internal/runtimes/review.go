@@ -138,8 +138,8 @@ func (r *reviews) reviewAfter(delay time.Duration) {
 }
 
 // reviewNumbered sends a review of the rights when the timer of the review has expired. The parameter number identifies
-// the timer. If this timer is the newest one, reviewNumbered clears the field timer. If there is a newer timer, the
-// field timer belongs to it and stays unchanged.
+// the timer. If the expired timer is still in the field timer, reviewNumbered clears the field. If the field timer
+// contains a newer timer already, reviewNumbered does not change the field.
 func (r *reviews) reviewNumbered(number int) {
 	r.mu.Lock()
 	if r.number == number {

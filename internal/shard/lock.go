@@ -45,7 +45,7 @@ func ShardedLeaderGate(lock resourcelock.Interface) func(context.Context) (bool,
 
 // UnshardedLeaderLock returns the leader election lock for a manager that runs without sharding. No replica can acquire
 // this lock as long as there are replicas with shards. Replicas with shards that no longer renew their Leases do not
-// prevent that a replica acquires the lock.
+// keep another replica from acquiring the lock.
 func UnshardedLeaderLock(lock resourcelock.Interface, leases Leases) resourcelock.Interface {
 	return &unshardedLock{Interface: lock, leases: leases, observed: map[string]observedLease{}}
 }

@@ -39,8 +39,8 @@
 //
 // When the network works again and no replica starts or ends, every shard has one holder after at most two Durations,
 // and keeps it. A replica may have written itself into the Lease of a shard without receiving the answer to the write.
-// So that every shard gets a holder also in this case, a replica releases a shard whose Lease contains its name
-// although the replica does not hold the shard.
+// Therefore a replica releases a shard whose Lease contains its name although the replica does not hold the shard, so
+// that the shard can get a holder.
 //
 // A shard moves to another replica in two steps. In the first step, the old holder of the shard starts no more
 // reconciles, cancels the running reconciles, waits until they have ended, drops the cache of the shard, and removes

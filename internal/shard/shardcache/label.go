@@ -258,8 +258,8 @@ func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
 	}
 	o := metadataOf(u.kind)
 	o.Namespace, o.Name = u.key.Namespace, u.key.Name
-	// The errors NotFound and Conflict are ignored. If another object has replaced this one, the event handler receives
-	// the new object.
+	// The errors NotFound and Conflict are ignored. If another object has replaced the object of the labelTask, the
+	// event handler receives the new object.
 	if err := l.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, body),
 		client.FieldOwner(v1beta2.FieldOwner)); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("labelling %s %s: %w", u.kind, u.key.Name, err)
