@@ -219,9 +219,8 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 		if s := w.release.ChannelStatus(r.Channel); s != nil && s.Rollout == o.Name {
 			what.Active = o
 		}
-		if o.Spec.Module == r.Module {
-			what.LastRevision = max(what.LastRevision, rollout.RevisionOf(o.Name, r.Module, r.Channel))
-		}
+		// A rollout of another module can have the same name: module a-b with channel c, module a with channel b-c.
+		what.LastRevision = max(what.LastRevision, rollout.RevisionOf(o.Name, r.Module, r.Channel))
 	}
 	if r.plan, err = plan.Of(what); err != nil || !r.isStaged() {
 		return err

@@ -34,6 +34,7 @@ type pass struct {
 	next     time.Duration
 	policies []v1beta2.RolloutPolicy
 	rollouts []v1beta2.ModuleRollout  // those of the module
+	names    []string                 // the names of all rollouts
 	staged   []*v1beta2.ModuleRollout // the active rollouts with stages, of all modules
 	catalog  channel.Catalog
 	failed   func() error // why a read of the catalog has failed; nil: none has
@@ -119,6 +120,7 @@ func (p *pass) read(ctx context.Context) error {
 	}
 	for i := range rollouts.Items {
 		r := &rollouts.Items[i]
+		p.names = append(p.names, r.Name)
 		if r.Spec.Module == p.release.Name {
 			p.rollouts = append(p.rollouts, *r)
 		}
@@ -377,11 +379,13 @@ func (p *pass) rollout(name string) *v1beta2.ModuleRollout {
 	return nil
 }
 
-// lastRevision returns the highest revision among the existing rollouts of a channel.
+// lastRevision returns the highest revision in a name that a rollout of the channel can have and that exists. The
+// rollout with this name may be of another module: rollouts of module a-b in channel c, and of module a in channel b-c,
+// have the same names.
 func (p *pass) lastRevision(of string) int64 {
 	last := int64(0)
-	for i := range p.rollouts {
-		last = max(last, rollout.RevisionOf(p.rollouts[i].Name, p.release.Name, of))
+	for _, name := range p.names {
+		last = max(last, rollout.RevisionOf(name, p.release.Name, of))
 	}
 	return last
 }
@@ -428,8 +432,12 @@ func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) err
 			return fmt.Errorf("ModuleRollout %s is being deleted, and its finalizers %v keep it: remove them",
 				made.Name, existing.Finalizers)
 		}
-		if existing.Spec.Module != made.Spec.Module || existing.Spec.Channel != made.Spec.Channel ||
-			existing.Spec.To != made.Spec.To || existing.Spec.From != made.Spec.From ||
+		if existing.Spec.Module != made.Spec.Module || existing.Spec.Channel != made.Spec.Channel {
+			// The cache did not have it yet. The next pass chooses a higher revision; see lastRevision.
+			return fmt.Errorf("ModuleRollout %s is of module %s in channel %s: another name is chosen", made.Name,
+				existing.Spec.Module, existing.Spec.Channel)
+		}
+		if existing.Spec.To != made.Spec.To || existing.Spec.From != made.Spec.From ||
 			existing.Spec.Urgency != made.Spec.Urgency {
 			return fmt.Errorf("ModuleRollout %s exists and is for another move (%s to %s): delete it", made.Name,
 				existing.Spec.From, existing.Spec.To)
@@ -437,13 +445,13 @@ func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) err
 		if why := rollout.Difference(&existing.Spec, &made.Spec); why != "" { // the cache did not have it yet
 			return fmt.Errorf("ModuleRollout %s was made before: %s", made.Name, why)
 		}
-		p.rollouts = append(p.rollouts, *existing)
+		p.rollouts, p.names = append(p.rollouts, *existing), append(p.names, existing.Name)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("creating ModuleRollout %s: %w", made.Name, err)
 	}
-	p.rollouts = append(p.rollouts, *made)
+	p.rollouts, p.names = append(p.rollouts, *made), append(p.names, made.Name)
 	note := "channel %s of module %s moves from %s to %s"
 	if made.Spec.IsBack() {
 		note = "channel %s of module %s: runtimes with %s are taken back to %s"

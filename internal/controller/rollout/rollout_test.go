@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -984,6 +985,68 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("a rollout ends that a later status may name: %+v", s)
 		}
 	})
+}
+
+// TestNameTaken checks that a rollout gets another name if a rollout of another module has its name, as the rollouts of
+// module a-b in channel c and of module a in channel b-c have. The rollout of the other module stays unchanged, also if
+// the cache does not have it yet.
+func TestNameTaken(t *testing.T) {
+	other := func() *v1beta2.ModuleRollout {
+		return &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keda-regular-r2"},
+			Spec: v1beta2.ModuleRolloutSpec{Module: "other", Channel: "fast", From: "1.0.0", To: "2.0.0"}}
+	}
+	check := func(t *testing.T, f *fleet, name string) {
+		t.Helper()
+		if s := f.status(); s.Rollout != name {
+			t.Errorf("the channel %+v", s)
+		}
+		if r := f.rollout(name); r.Spec.Module != "keda" || r.Status.Runtimes.Updating != 1 {
+			t.Errorf("the rollout %+v", r)
+		}
+		if diff := cmp.Diff(other().Spec, f.rollout("keda-regular-r2").Spec); diff != "" {
+			t.Errorf("the rollout of the other module (-want +got):\n%s", diff)
+		}
+	}
+	t.Run("Known", func(t *testing.T) {
+		f := newFleet(t, append(objects(3), onePolicy(), other())...)
+		f.pass()
+		f.move("2.0.0")
+		f.pass()
+		check(t, f, "keda-regular-r4") // the channel has revision 3 already
+	})
+	t.Run("StaleCache", func(t *testing.T) {
+		f := newFleet(t, append(objects(3), onePolicy())...)
+		f.pass()
+		f.move("2.0.0")
+		if err := f.control.Create(t.Context(), other()); err != nil {
+			t.Fatal(err)
+		}
+		whole := f.Client
+		f.Client = withoutRollouts{whole}
+		var err error
+		for range 4 { // as pass
+			clear(f.lastPass)
+			if _, err = f.Reconcile(t.Context(), f.requestFor("keda")); err != nil {
+				break
+			}
+		}
+		if err == nil || !strings.Contains(err.Error(), "keda-regular-r2 is of module other in channel fast") {
+			t.Errorf("got %v, want an error that names the other module", err)
+		}
+		f.Client = whole
+		f.pass()
+		check(t, f, "keda-regular-r3")
+	})
+}
+
+// withoutRollouts lists no ModuleRollouts, as a cache that has not received them yet.
+type withoutRollouts struct{ client.Client }
+
+func (c withoutRollouts) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if _, ok := list.(*v1beta2.ModuleRolloutList); ok {
+		return nil
+	}
+	return c.Client.List(ctx, list, options...)
 }
 
 // changedRelease reads objects with a later resourceVersion than the cache has.
