@@ -96,8 +96,8 @@ var finalizerPackages = map[string]string{
 	"internal/cli/fixture": "objects for tests",
 }
 
-// TestFinalizers: a list of finalizers that is sent as a whole removes those that somebody else has added meanwhile, so
-// only internal/loop sends them, with an optimistic lock.
+// TestFinalizers: a list of finalizers that is sent as a whole removes finalizers that another client has added since
+// the object was read, so only internal/loop sends them, with an optimistic lock.
 func TestFinalizers(t *testing.T) {
 	setters := map[string]bool{"AddFinalizer": true, "RemoveFinalizer": true, "SetFinalizers": true}
 	used := map[string]bool{}

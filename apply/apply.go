@@ -128,7 +128,7 @@ func (i *item) setAdopted(adopted bool) {
 }
 
 // adoptedContent is a bit that is flipped in the content hash of an object if the object is applied with
-// AnnotationAdopted. So an object has different content hashes with and without AnnotationAdopted.
+// AnnotationAdopted. Because of this bit, an object has different content hashes with and without AnnotationAdopted.
 const adoptedContent = 1 << 63
 
 // overlay returns the labels and annotations that override the labels and annotations of the object.
@@ -423,7 +423,7 @@ func (a *applyCall) checkServed(ctx context.Context, items []item) error {
 	return nil
 }
 
-// recordWaiting records that an object has to wait. Objects that depend on this object then have to wait too.
+// recordWaiting records that an object has to wait. Objects that depend on the recorded object have to wait, too.
 func (a *applyCall) recordWaiting(it *item, w Waiting) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

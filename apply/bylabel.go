@@ -7,9 +7,9 @@ import (
 )
 
 // ListByLabel returns the metadata of objects of a kind that match a label selector, in all namespaces. ListByLabel
-// sends one request. ListByLabel returns at most limit objects. The result more is true if further objects match. An
-// error with reason KindUnknown means that the cluster does not serve the kind in the API version of gvk, so no object
-// of the kind can exist in this API version.
+// sends one request. ListByLabel returns at most limit objects. The result "more" is true if the cluster has more than
+// limit matching objects. An error with reason KindUnknown means that the cluster does not serve the kind in the API
+// version of gvk, so no object of the kind can exist in this API version.
 func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string, limit int) (
 	found []ObjectMetadata, more bool, err error) {
 	res, err := c.resourceOf(ctx, gvk)

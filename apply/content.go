@@ -154,8 +154,8 @@ func isMadeByCluster(ref Ref) bool {
 	return false
 }
 
-// namespacedKinds finds the namespaced kinds of the cluster with two discovery requests. The result listed has the
-// kinds that can be listed and deleted, each in its preferred version. The result all has every namespaced kind,
+// namespacedKinds finds the namespaced kinds of the cluster with two discovery requests. The result "listed" has the
+// kinds that can be listed and deleted, each in its preferred version. The result "all" has every namespaced kind,
 // including kinds that cannot be listed or deleted.
 func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all map[schema.GroupKind]bool, err error) {
 	all = map[schema.GroupKind]bool{}

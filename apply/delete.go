@@ -16,9 +16,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// DeletionProgress records for which objects Delete has sent a DELETE. So Delete sends one DELETE for each object, and
-// later calls only read the object. Use one DeletionProgress for each deletion of an inventory. DeletionProgress is in
-// memory; if it is lost in a restart, Delete sends one more DELETE for each object. The zero value is ready to use.
+// DeletionProgress records for which objects Delete has sent a DELETE. With a DeletionProgress, Delete sends only one
+// DELETE for each object, and later calls of Delete only read the object. Use one DeletionProgress for each deletion of
+// an inventory. A DeletionProgress is kept only in memory; if it is lost in a restart, Delete sends one more DELETE for
+// each object. The zero value is ready to use.
 type DeletionProgress struct {
 	mu sync.Mutex
 	// deleted has an entry for each object for which a DELETE was sent; the value is true if the object is deleted. The

@@ -15,10 +15,10 @@
 // call Apply or Delete again. A later call sends only the objects that are left.
 //
 // Apply sends one server-side apply PATCH for each object, unless Progress contains the object with the same content.
-// The first PATCH is without force. If another field manager has set one of the fields to another value, the API server
-// returns the conflicting fields and managers. After such a conflict, a second PATCH with force takes over the
-// conflicting fields; see Result.TakenOver. To apply an object, Apply needs no requests but this PATCH, or the two
-// PATCHes after a conflict. The scope and the plural of a kind come from a built-in table, from the
+// The first of up to two PATCHes does not force ownership. If another field manager has set one of the fields to
+// another value, the API server returns the conflicting fields and managers. After such a conflict, a second PATCH with
+// force takes over the conflicting fields; see Result.TakenOver. To apply an object, Apply needs no requests but this
+// PATCH, or the two PATCHes after a conflict. The scope and the plural of a kind come from a built-in table, from the
 // CustomResourceDefinitions of the bundle, or from one cached discovery request per group and version. Objects are
 // applied in phases. Within a phase, objects are applied in parallel:
 //
@@ -33,7 +33,8 @@
 // A custom resource depends on its CRD. A workload depends on all CRDs, configuration and access rights. A webhook
 // depends on all CRDs, configuration, access rights and workloads. A custom resource whose CRD has just been created is
 // not sent before a discovery request has returned its kind. An error that concerns the whole cluster ends the call at
-// once. So the package sends no more requests to a cluster that is unreachable, rejects the credential or throttles.
+// once, so that the package sends no more requests to a cluster that is unreachable, rejects the credential or
+// throttles.
 //
 // Annotations of an object in the bundle change how the object is applied and deleted. An object can be create-only,
 // can have fields that are ignored after creation, can be kept forever, or can be recreated if a field is immutable.
@@ -69,9 +70,10 @@
 //
 // The package sends its requests by net/http with the transport that client-go prepares. The package does not use
 // client-go's request type, because that type reads responses without a size limit and sleeps when the server requests
-// a retry. Every request has a timeout that is also sent to the API server. So one slow object (for example because of
-// a slow webhook) is not mistaken for an unreachable cluster. If the connection of an idempotent request is closed, the
-// request is sent once more. A Cluster limits the number of its concurrent requests over all callers.
+// a retry. Every request has a timeout that is also sent to the API server. The API server reports the timeout of a
+// slow object (for example because of a slow webhook), so a slow object is not mistaken for an unreachable cluster. If
+// the connection of an idempotent request is closed, the request is sent once more. A Cluster limits the number of its
+// concurrent requests over all callers.
 //
 // # Errors
 //

@@ -56,10 +56,10 @@ const maxFields = 10
 // FindDrift returns the objects of a Set that are missing or differ from the Set. FindDrift sends one GET for each
 // object and writes nothing. If the parameter only is not empty, FindDrift compares only the objects to which the Refs
 // in this parameter refer. FindDrift relies on the field ownership that the API server records. When another client
-// changes or removes a field that we applied, the API server removes the field from our managed fields. So if a field
-// is still in our managed fields, no other client has changed the value that we applied. Fields that the Set does not
-// contain (defaults, status, fields of other clients) are never drift. The two items below describe how FindDrift
-// compares an object.
+// changes or removes a field that we applied, the API server removes the field from our managed fields. Therefore, if a
+// field is still in our managed fields, no other client has changed the value that we applied to this field. Fields
+// that the Set does not contain (defaults, status, fields of other clients) are never drift. The two items below
+// describe how FindDrift compares an object.
 //
 //   - If the Progress p records that the object was applied with the same content, FindDrift compares only the field
 //     ownership and does not read the spec. A Secret is always compared field by field, because the API server records
@@ -328,8 +328,8 @@ func (c *comparison) compareList(path string, wanted, live []any, values bool, o
 	left := maps.Clone(own)
 	delete(left, ".")
 	// Desired list items that contain all key fields of their list are matched first. The remaining desired items lack
-	// key fields, which the API server has set to defaults. These items are matched by their other key fields with the
-	// items that our field manager owns and that are not matched yet.
+	// key fields, which the API server has set to defaults. Desired items without these key fields are matched by their
+	// other key fields with the items that our field manager owns and that are not matched yet.
 	items := slices.SortedStableFunc(slices.Values(wanted),
 		func(a, b any) int { return cmp.Compare(memberCount(b), memberCount(a)) })
 	for _, exact := range []bool{true, false} {

@@ -56,8 +56,8 @@ func (a *applyCall) createOrApplyExisting(ctx context.Context, it *item) (writeR
 	return w, err
 }
 
-// applyExisting reads an existing object, and applies it if the installation may change it. The result again is true if
-// the caller has to call applyExisting once more, because another client has changed the object at the same time.
+// applyExisting reads an existing object, and applies it if the installation may change it. The result "again" is true
+// if the caller has to call applyExisting once more, because another client has changed the object at the same time.
 func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult, again bool, err error) {
 	m, err := a.readMetadata(ctx, it)
 	if err != nil {
@@ -213,8 +213,8 @@ func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) (fiel
 
 // namePaths returns the paths of the labels and annotations that name the installation. differsFromOther does not
 // compare the labels and annotations that namePaths returns. An object may still have labels and annotations of a
-// former owner, from whom the present owner has taken the object over. Such an object does not count as different for
-// this reason.
+// former owner, from whom the present owner has taken the object over. The labels and annotations of a former owner do
+// not make an object count as different.
 func namePaths(over render.Overlay) []fieldPath {
 	var paths []fieldPath
 	add := func(field, key string) {

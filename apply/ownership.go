@@ -28,7 +28,7 @@ const (
 	// Adopt applies the object and records that the object existed before: when the installation is removed, the object
 	// is released and not deleted.
 	Adopt Adoption = "adopt"
-	// Refuse leaves the object unchanged. The object fails with reason AdoptionRefused.
+	// Refuse leaves the object unchanged, and reports the object as failed with reason AdoptionRefused.
 	Refuse Adoption = "refuse"
 	// Take applies the object as if the installation had created it: the object is deleted with the installation.
 	Take Adoption = "take"

@@ -177,7 +177,7 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("got %v, want the field that was taken", result.TakenOver)
 	}
 
-	// The object was deleted, and Progress has not recorded the deletion.
+	// The test simulates that the object was deleted without a record of the deletion in Progress.
 	s.mu.Lock()
 	delete(s.stored, configPath)
 	s.mu.Unlock()

@@ -166,7 +166,7 @@ func EvaluateReadiness(ref Ref, u *unstructured.Unstructured) *NotReady {
 }
 
 // explainUnready returns nil for a ready workload and the reason for a workload that is not ready. The result
-// explicable is true if the pods of the workload may show a more precise reason.
+// "explicable" is true if the pods of the workload may show a more precise reason.
 func explainUnready(ref Ref, u *unstructured.Unstructured) (answer *NotReady, explicable bool) {
 	verdict, err := status.Compute(u)
 	if err != nil {

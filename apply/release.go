@@ -268,7 +268,7 @@ func disownedMetadata(entries []json.RawMessage, manager string) (map[string]any
 }
 
 // splitManaged separates the managed fields of an object into those of the given manager and those of other managers.
-// The result kept has the unchanged entries of the other managers, so that a merge patch can contain them.
+// The result "kept" has the unchanged entries of the other managers, so that a merge patch can contain them.
 func splitManaged(entries []json.RawMessage, manager string) (ours, others []metadataFields, kept []any, err error) {
 	for _, raw := range entries {
 		var entry struct {

@@ -172,7 +172,7 @@ func (i *item) urlPath() string {
 // server rejects the PATCH because the object exists, the second result is true.
 func (a *applyCall) tryCreate(ctx context.Context, it *item) (w writeResult, found bool, err error) {
 	body := a.encode(it)
-	// The JSON of an object begins with apiVersion, kind and metadata. So the first occurrence of "metadata":{ in the
+	// The JSON of an object begins with apiVersion, kind and metadata, so the first occurrence of "metadata":{ in the
 	// JSON is the metadata of the object itself and not of a pod template.
 	const start = `"metadata":{`
 	if at := bytes.Index(body.data, []byte(start)); at >= 0 {
@@ -271,10 +271,10 @@ func (i *item) withoutIgnored(fields []string) []string {
 // encodeWithIgnored returns the body of the PATCH for an object with ignored fields (AnnotationIgnorePaths).
 // encodeWithIgnored first reads the live object for the values of the ignored fields. The body of the PATCH has the
 // content of the object in the bundle, changed so that the PATCH does not change an ignored field. If our field manager
-// owns an ignored field, the body contains the field with its live value. If not, the body does not contain the ignored
-// field. The body contains the UID of the live object, so the API server rejects the PATCH if the object was deleted
-// and created again. If the parameter sameVersion is true, the body also contains the resourceVersion, so the API
-// server rejects the PATCH if the object has changed.
+// owns an ignored field, the body contains the field with its live value. An ignored field that our field manager does
+// not own is not in the body. The body contains the UID of the live object, so the API server rejects the PATCH if the
+// object was deleted and created again. If the parameter sameVersion is true, the body also contains the
+// resourceVersion, so the API server rejects the PATCH if the object has changed.
 func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion bool) (*buffer, metadata, error) {
 	var (
 		live   map[string]any

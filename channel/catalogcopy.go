@@ -80,8 +80,9 @@ type CopiedObject struct {
 //	3  a legacy ModuleTemplate is copied if its module has no ModuleReleaseMeta and the template is allowed
 //
 // The copy does not contain spec.kymaSelector, because a runtime must not reveal which Kymas may have a restricted
-// module. CatalogCopyFor returns an error if the component descriptor in a ModuleTemplate is not JSON. This cannot
-// happen with objects from an API server, which rejects a ModuleTemplate with such a descriptor.
+// module. CatalogCopyFor returns an error if the component descriptor in a ModuleTemplate is not JSON. An API server
+// accepts no ModuleTemplate with a descriptor that is not JSON, so this error cannot happen with objects from an API
+// server.
 func CatalogCopyFor(access Access, all Contents, namespace string) (CatalogCopy, error) {
 	s := copyBuilder{access: access, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{},
 		hasRelease: map[string]bool{}, inChannel: map[string]bool{}}

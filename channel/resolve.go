@@ -219,8 +219,8 @@ type Decision struct {
 	Channel string
 	// Version is the desired version. Version is "" if the desired version could not be determined.
 	Version string
-	// Goal is the requested version if Version is only a step on the upgrade path to the requested version. Otherwise
-	// Goal is "".
+	// Goal is the requested version if Version is only a step on the upgrade path to the requested version. In all
+	// other cases, Goal is "".
 	Goal string
 	// Installed is the version that the runtime has now, or "" if it has none.
 	Installed string

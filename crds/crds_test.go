@@ -316,7 +316,7 @@ func TestCreate(t *testing.T) {
 			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: x, from: '2026-12-18T00:00:00Z', " +
 				"to: '2027-01-04T00:00:00Z', except: [Forward]}]}}", []string{"spec.freezes[0].except[0]"}},
 
-		// These are samples of v1alpha1 from 2022, as users wrote them.
+		// The following cases are v1alpha1 objects from 2022, as users wrote them.
 		"OldKymaComponents": {"the first release", "Kyma/v1alpha1",
 			"{spec: {components: [{name: istio}, {name: serverless, settings: {a: b}}]}}", nil},
 		"OldKymaModules": {"no channel, which its own CRD refused", "Kyma/v1alpha1",

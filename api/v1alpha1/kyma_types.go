@@ -43,8 +43,8 @@ type KymaSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self != 'none'",message="channel must name a release channel; \"none\" is reserved"
 	Channel string `json:"channel,omitempty"`
 
-	// modules are the modules to install, each named once. A module that is removed from the list is uninstalled.
-	// Empty: no modules. At most 250.
+	// modules are the modules to install, each named once. A module that is removed from the list is uninstalled. If
+	// the list modules is empty, no modules are installed. The list modules has at most 250 entries.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -71,11 +71,12 @@ type Module struct {
 	// +kubebuilder:validation:MaxLength:=253
 	Name string `json:"name"`
 
-	// controller is kept so that old objects stay valid. It has no effect.
+	// controller is kept so that old objects stay valid. The field controller has no effect.
 	// +optional
 	Controller string `json:"controller,omitempty"`
 
-	// channel is the release channel of this module. Empty: that of the Kyma.
+	// channel is the release channel of this module. If the channel of a module is empty, the module follows the
+	// channel of the Kyma.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^[a-z]+$`
 	// +kubebuilder:validation:MinLength:=3
@@ -162,7 +163,8 @@ type ModuleInfo struct {
 
 // TemplateInfo describes a ModuleTemplate.
 type TemplateInfo struct {
-	// generation is the observed metadata.generation of the ModuleTemplate. Zero: not known.
+	// generation is the observed metadata.generation of the ModuleTemplate. If generation is 0, the generation is not
+	// known.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 

@@ -227,7 +227,7 @@ func decodeOrAbsent(raw json.RawMessage) (any, error) {
 
 // encodeLosses returns the value of AnnotationConversion for values that were lost in a conversion from the given API
 // version, or "" if nothing was lost. If the lost values are too large, the result "fits" is false, and the annotation
-// contains only the field TooLarge.
+// has TooLarge but no lost values.
 func encodeLosses(version string, all []loss) (annotation string, fits bool, err error) {
 	if len(all) == 0 {
 		return "", true, nil

@@ -39,8 +39,8 @@ type ManifestSpec struct {
 	// +kubebuilder:default:=true
 	Remote *bool `json:"remote,omitempty"`
 
-	// resource is the custom resource that enables the module. The custom resource is created if it does not exist.
-	// Empty: there is none.
+	// resource is the custom resource that enables the module. The custom resource is created if it does not exist. If
+	// resource is empty, the module has no such custom resource.
 	// +optional
 	// +nullable
 	// +kubebuilder:pruning:PreserveUnknownFields

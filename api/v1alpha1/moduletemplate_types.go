@@ -38,25 +38,25 @@ type ModuleTemplateSpec struct {
 	// +kubebuilder:validation:MaxLength:=32
 	Channel string `json:"channel,omitempty"`
 
-	// data is the default custom resource of the module. Empty: the module has none.
+	// data is the default custom resource of the module. If data is empty, the module has no default custom resource.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:EmbeddedResource
 	Data *unstructured.Unstructured `json:"data,omitempty"`
 
-	// configSelector is kept so that old objects stay valid. It has no effect.
+	// configSelector is kept so that old objects stay valid. The field configSelector has no effect.
 	// +optional
 	ConfigSelector []ConfigSelector `json:"configSelector,omitempty"`
 
 	// descriptor is kept for clients that display it. Lifecycle Manager reads the OCM component descriptor from the
-	// registry. Empty: {}.
+	// registry. The default of descriptor is {}.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:default:={}
 	Descriptor runtime.RawExtension `json:"descriptor"`
 
 	// target is the cluster on which the version is installed: remote is the runtime, control-plane is the cluster of
-	// the manager. In-cluster mode ignores it.
+	// the manager. In-cluster mode ignores the field target.
 	// +optional
 	// +kubebuilder:default:=remote
 	Target v1beta2.Target `json:"target,omitempty"`

@@ -10,24 +10,26 @@ const (
 	ConditionModuleCatalog = "ModuleCatalog"
 	// ConditionMandatoryModules: every mandatory module is Ready. ConditionMandatoryModules exists in the control plane
 	// only, and only if there are mandatory modules. ConditionMandatoryModules does not affect the state of the Kyma.
-	// Not in Kyma's own API.
+	// The original Kyma API does not have ConditionMandatoryModules.
 	ConditionMandatoryModules = "MandatoryModules"
 	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the changed maintenance
 	// policy cannot be parsed. ConditionMaintenancePolicy is removed when the policy is valid again or no module waits
-	// for a window. Not in Kyma's own API.
+	// for a window. The original Kyma API does not have ConditionMaintenancePolicy.
 	ConditionMaintenancePolicy = "MaintenancePolicy"
 	// ConditionSpecAccepted is False while the Kyma in the runtime sets a field that only has an effect in the control
 	// plane, such as spec.skipMaintenanceWindows. ConditionSpecAccepted is removed when the Kyma no longer sets such a
-	// field. ConditionSpecAccepted does not affect the state of the Kyma. Not in Kyma's own API.
+	// field. ConditionSpecAccepted does not affect the state of the Kyma. The original Kyma API does not have
+	// ConditionSpecAccepted.
 	ConditionSpecAccepted = "SpecAccepted"
 	// ConditionReachable is False while a Kyma is being deleted and its runtime is unreachable, if --deletion-deadline
 	// is set. The deletion deadline is counted from the last transition of ConditionReachable. A Kyma whose runtime is
-	// reachable, or that is not being deleted, does not have ConditionReachable. Not in Kyma's own API.
+	// reachable, or that is not being deleted, does not have ConditionReachable. The original Kyma API does not have
+	// ConditionReachable.
 	ConditionReachable = "Reachable"
 	// ConditionCredentialHealthy is False while the credential in the access Secret has lost rights in the runtime, or
 	// expires soon. The manager notices lost rights, and a credential that expires soon, even if no request fails. With
 	// lost rights, a Kyma that would be Ready is in state Warning. While the credential is healthy,
-	// ConditionCredentialHealthy does not exist. Not in Kyma's own API.
+	// ConditionCredentialHealthy does not exist. The original Kyma API does not have ConditionCredentialHealthy.
 	ConditionCredentialHealthy = "CredentialHealthy"
 	// ConditionSKRWebhook is True if the agent in the runtime reports changes. ConditionSKRWebhook exists if the
 	// watcher is enabled.
@@ -45,7 +47,7 @@ const (
 	// ConditionSourcesReadable is False while the sources of an installed version cannot be read, for example because
 	// the registry does not answer. While the sources are readable, ConditionSourcesReadable does not exist.
 	// ConditionSourcesReadable does not affect the state of the Manifest, because the objects in the runtime determine
-	// this state. Not in Kyma's own API.
+	// this state. The original Kyma API does not have ConditionSourcesReadable.
 	ConditionSourcesReadable = "SourcesReadable"
 	// ConditionResources: the objects of the module are fetched and parsed.
 	ConditionResources = "Resources"
@@ -57,7 +59,8 @@ const (
 )
 
 // ConditionReady is the summary condition of a Kyma, a Manifest and a Watcher. If ConditionReady is not True, its
-// reason is the code of the cause, and its message states the cause and what to do. Not in Kyma's own API.
+// reason is the code of the cause, and its message states the cause and what to do. The original Kyma API does not have
+// ConditionReady.
 const ConditionReady = "Ready"
 
 // Types of the conditions of a Watcher.
@@ -68,7 +71,7 @@ const (
 	ConditionVirtualService = "VirtualService"
 	// ConditionHTTPRoute: events arrive through Gateways of Gateway API. ConditionHTTPRoute exists if the Watcher
 	// requests a route. Where Gateway API is not installed, ConditionHTTPRoute is False, which has no further effect.
-	// Not in Kyma's own API.
+	// The original Kyma API does not have ConditionHTTPRoute.
 	ConditionHTTPRoute = "HTTPRoute"
 )
 

@@ -11,7 +11,7 @@
 // were written for earlier releases stay valid.
 //
 // The package contains no control logic: states are computed by the controllers, versions are resolved by package
-// channel. It imports only apimachinery.
+// channel. The package imports only apimachinery.
 //
 // +kubebuilder:object:generate=true
 // +groupName=operator.kyma-project.io

@@ -22,7 +22,8 @@ const (
 	// so nothing is deleted by force. The message names the blocker of a module.
 	EventDeletionWaits = "DeletionWaits"
 	// EventTombstoneDeleted, of a deleted Kyma: the manager has deleted the tombstone, which listed the objects that
-	// the deletion had left in the runtime. These objects are cleaned up, or the tombstone is not needed any more.
+	// the deletion had left in the runtime. The manager deletes a tombstone when the listed objects are cleaned up, or
+	// when the tombstone is not needed any more.
 	EventTombstoneDeleted = "TombstoneDeleted"
 )
 

@@ -60,12 +60,13 @@ type KymaSpec struct {
 	Channel string `json:"channel"`
 
 	// skipMaintenanceWindows lets updates that need a downtime start at once instead of in the next maintenance window.
-	// Empty: false. The manager reads skipMaintenanceWindows from the Kyma in the control plane only.
+	// The default of skipMaintenanceWindows is false. The manager reads skipMaintenanceWindows from the Kyma in the
+	// control plane only.
 	// +optional
 	SkipMaintenanceWindows bool `json:"skipMaintenanceWindows,omitempty"`
 
-	// modules are the modules to install, each named once. A module that is removed from the list is uninstalled.
-	// Empty: no modules. At most 250.
+	// modules are the modules to install, each named once. A module that is removed from the list is uninstalled. If
+	// the list modules is empty, no modules are installed. The list modules has at most 250 entries.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -82,8 +83,8 @@ type Module struct {
 	// +kubebuilder:validation:MaxLength:=253
 	Name string `json:"name"`
 
-	// channel is the release channel of this module. Empty: that of the Kyma. Only one of channel and version may be
-	// set.
+	// channel is the release channel of this module. If the channel of a module is empty, the module follows the
+	// channel of the Kyma. Only one of channel and version may be set.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^[a-z]+$`
 	// +kubebuilder:validation:MinLength:=3
@@ -99,11 +100,12 @@ type Module struct {
 	// +kubebuilder:validation:MaxLength:=128
 	Version string `json:"version,omitempty"`
 
-	// remoteModuleTemplateRef is kept so that old objects stay valid. Deprecated: it has no effect.
+	// remoteModuleTemplateRef is kept so that old objects stay valid. Deprecated: the field remoteModuleTemplateRef has
+	// no effect.
 	// +optional
 	RemoteModuleTemplateRef string `json:"remoteModuleTemplateRef,omitempty"`
 
-	// controller is kept so that old objects stay valid. It has no effect.
+	// controller is kept so that old objects stay valid. The field controller has no effect.
 	// +optional
 	Controller string `json:"controller,omitempty"`
 
@@ -123,8 +125,9 @@ type Module struct {
 
 // KymaStatus is the observed state of a Kyma and its modules.
 type KymaStatus struct {
-	// observedGeneration is the metadata.generation of the Kyma that this status belongs to. Zero: not known. Not in
-	// Kyma's own API. In a runtime, observedGeneration is the generation of the Kyma in the runtime.
+	// observedGeneration is the metadata.generation of the Kyma that this status belongs to. If observedGeneration is
+	// 0, the generation is not known. The original Kyma API does not have the field observedGeneration. In a runtime,
+	// observedGeneration is the generation of the Kyma in the runtime.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -132,22 +135,24 @@ type KymaStatus struct {
 	// +optional
 	State State `json:"state,omitempty"`
 
-	// activeChannel is the spec.channel with which the state last became Ready or Warning. Empty: never.
+	// activeChannel is the spec.channel with which the state last became Ready or Warning. If activeChannel is empty,
+	// the state has not become Ready or Warning yet.
 	// +optional
 	ActiveChannel string `json:"activeChannel,omitempty"`
 
 	// modulesReady is the number of modules that are Ready or Unmanaged, a slash, and the number of all modules, for
 	// example 3/4. kubectl get kyma shows this field as a column. If modulesReady is empty, the Kyma was not reconciled
-	// yet. Not in Kyma's own API.
+	// yet. The original Kyma API does not have the field modulesReady.
 	// +optional
 	ModulesReady string `json:"modulesReady,omitempty"`
 
 	// summary lists the modules with their version, their channel, their state if it is not Ready, and the code of
 	// their problem, for example "keda@2.1.0 (fast), sample@1.0.0 (regular, Error, WorkloadFailed)". kubectl get kyma
-	// shows this field as a column. The text of summary has at most 1,024 characters; "and 3 more" then stands for the
-	// other modules. The manager writes summary only together with other changes of the status. If summary is empty,
-	// there are no modules, or the status has not changed since the manager was upgraded to a release with this field.
-	// Not in Kyma's own API.
+	// shows this field as a column. The text of summary has at most 1,024 characters. If this is not enough for all
+	// modules, the text ends with the number of the omitted modules, for example "and 3 more". The manager writes
+	// summary only together with other changes of the status. If summary is empty, there are no modules, or the status
+	// has not changed since the manager was upgraded to a release with this field. The original Kyma API does not have
+	// the field summary.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=1024
 	Summary string `json:"summary,omitempty"`
@@ -164,8 +169,8 @@ type KymaStatus struct {
 	Modules []ModuleStatus `json:"modules,omitempty"`
 
 	// mandatoryModules has an entry for each mandatory module that is installed, ordered by name. A control plane that
-	// was restored from a backup reads mandatoryModules in the runtime, to find out which versions the runtime has. Not
-	// in Kyma's own API.
+	// was restored from a backup reads mandatoryModules in the runtime, to find out which versions the runtime has. The
+	// original Kyma API does not have the field mandatoryModules.
 	// +optional
 	// +listType=atomic
 	MandatoryModules []MandatoryModuleStatus `json:"mandatoryModules,omitempty"`
@@ -176,14 +181,15 @@ type KymaStatus struct {
 
 	// clusterID identifies the cluster of the runtime: it is the UID of the Namespace kube-system in this cluster. If
 	// the kubeconfig in the access Secret leads to a cluster whose Namespace kube-system has another UID than
-	// clusterID, the manager changes nothing in that cluster. Empty: not known. The original Kyma API does not have
-	// clusterID, and only the Kyma in the control plane has it.
+	// clusterID, the manager changes nothing in that cluster. If clusterID is empty, the cluster is not known. The
+	// original Kyma API does not have clusterID, and only the Kyma in the control plane has it.
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
 	// kubernetesVersion is the version of Kubernetes that the API server of the runtime reports, such as v1.34.2. The
-	// manager reads the Kubernetes version when it connects to the runtime, and after that at most once an hour. Empty:
-	// not known. The original Kyma API does not have kubernetesVersion, and only the Kyma in the control plane has it.
+	// manager reads the Kubernetes version when it connects to the runtime, and after that at most once an hour. If
+	// kubernetesVersion is empty, the version of Kubernetes is not known. The original Kyma API does not have
+	// kubernetesVersion, and only the Kyma in the control plane has it.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=32
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
@@ -215,7 +221,7 @@ type AgentStatus struct {
 	Since metav1.Time `json:"since,omitzero"`
 
 	// lastHeartbeat is the time of the last heartbeat before the agent was disconnected. lastHeartbeat is absent while
-	// the agent is connected; a metric has the time instead.
+	// the agent is connected; in this time, only a metric has the time of the last heartbeat.
 	// +optional
 	LastHeartbeat metav1.Time `json:"lastHeartbeat,omitzero"`
 
@@ -224,15 +230,17 @@ type AgentStatus struct {
 	// +optional
 	Sequence int64 `json:"sequence,omitempty"`
 
-	// reason is the code of the problem, for programs, for example AgentSilent. Empty: there is no problem.
+	// reason is the code of the problem, for programs, for example AgentSilent. If reason is empty, there is no
+	// problem.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// message describes the problem and what to do, for users. Empty: there is no problem.
+	// message describes the problem and what to do, for users. If message is empty, there is no problem.
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// certificate is the certificate that was delivered last. Absent: none was delivered.
+	// certificate is the certificate that was delivered last. If certificate is absent, no certificate was delivered
+	// yet.
 	// +optional
 	Certificate *AgentCertificate `json:"certificate,omitempty"`
 
@@ -277,11 +285,13 @@ type MandatoryModuleStatus struct {
 	// version is the version that is installed, or that is being installed for the first time.
 	Version string `json:"version"`
 
-	// ocmComponentName is the name of the OCM component that the module comes from. Empty: not known.
+	// ocmComponentName is the name of the OCM component that the module comes from. If ocmComponentName is empty, the
+	// component is not known.
 	// +optional
 	OCMComponentName string `json:"ocmComponentName,omitempty"`
 
-	// resource refers to the custom resource that the module creates and deletes. Absent: there is none.
+	// resource refers to the custom resource that the module creates and deletes. If resource is absent, the module has
+	// no such custom resource.
 	// +optional
 	Resource *ObjectReference `json:"resource,omitempty"`
 
@@ -301,31 +311,32 @@ type ModuleStatus struct {
 	// +optional
 	FQDN string `json:"fqdn,omitempty"`
 
-	// ocmComponentName is the name of the OCM component that the module comes from. Empty: not known.
+	// ocmComponentName is the name of the OCM component that the module comes from. If ocmComponentName is empty, the
+	// component is not known.
 	// +optional
 	OCMComponentName string `json:"ocmComponentName,omitempty"`
 
-	// channel is the release channel that the module follows. Empty: the module is pinned to a version.
+	// channel is the release channel that the module follows. If channel is empty, the module is pinned to a version.
 	// +optional
 	Channel string `json:"channel,omitempty"`
 
-	// version is the version that is installed. Empty: none yet.
+	// version is the version that is installed. If version is empty, no version is installed yet.
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// message describes the problem and what to do, for users. Empty: there is no problem.
+	// message describes the problem and what to do, for users. If message is empty, there is no problem.
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// reason is the code of the problem, for programs, for example VersionNotFound. Empty: there is no problem. Not in
-	// Kyma's own API.
+	// reason is the code of the problem, for programs, for example VersionNotFound. If reason is empty, there is no
+	// problem. The original Kyma API does not have the field reason.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
 	// state is the state of the module.
 	State State `json:"state"`
 
-	// manifest refers to the Manifest in the control plane. Empty: there is none.
+	// manifest refers to the Manifest in the control plane. If manifest is empty, the module has no Manifest.
 	// +optional
 	Manifest *ObjectReference `json:"manifest,omitempty"`
 
@@ -334,7 +345,7 @@ type ModuleStatus struct {
 	// +optional
 	Resource *ObjectReference `json:"resource,omitempty"`
 
-	// template refers to the ModuleTemplate of the version. Empty: not known.
+	// template refers to the ModuleTemplate of the version. If template is empty, the ModuleTemplate is not known.
 	// +optional
 	Template *ObjectReference `json:"template,omitempty"`
 
@@ -344,7 +355,8 @@ type ModuleStatus struct {
 	Maintenance bool `json:"maintenance,omitempty"`
 
 	// history are the last changes of the version of the module, the oldest first, at most ten. If history is empty,
-	// the version has not changed since the manager began to record changes. Not in Kyma's own API.
+	// the version has not changed since the manager began to record changes. The original Kyma API does not have the
+	// field history.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=10
@@ -353,11 +365,11 @@ type ModuleStatus struct {
 
 // ModuleChange is a change of the version of a module.
 type ModuleChange struct {
-	// version is the version that the change installs. Empty: not known.
+	// version is the version that the change installs. If version is empty, the version is not known.
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// from is the version that was installed before. Empty: none.
+	// from is the version that was installed before. If the field "from" is empty, no version was installed before.
 	// +optional
 	From string `json:"from,omitempty"`
 
@@ -371,7 +383,8 @@ type ModuleChange struct {
 	// +optional
 	Ended metav1.Time `json:"ended,omitzero"`
 
-	// outcome is the last of the states Ready, Warning and Error that the module had with the version. Empty: none yet.
+	// outcome is the last of the states Ready, Warning and Error that the module had with the version. If outcome is
+	// empty, the module has had none of these states with the version yet.
 	// +optional
 	Outcome State `json:"outcome,omitempty"`
 
@@ -405,7 +418,7 @@ type ObjectReferenceMeta struct {
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 
-	// generation is the observed metadata.generation. Zero: not known.
+	// generation is the observed metadata.generation. If generation is 0, the generation is not known.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 }

@@ -11,7 +11,8 @@ const (
 	// LabelManagedBy names the manager of an object. The value of LabelManagedBy is ManagedByLifecycleManager on
 	// objects in the control plane, and ManagedByKyma on all objects that Lifecycle Manager writes to a runtime.
 	LabelManagedBy = "operator.kyma-project.io/managed-by"
-	// LabelWatchedBy marks objects of a runtime whose changes are reported. Its value is WatchedByKyma.
+	// LabelWatchedBy marks objects of a runtime whose changes are reported. The value of LabelWatchedBy is
+	// WatchedByKyma.
 	LabelWatchedBy = "operator.kyma-project.io/watched-by"
 	// LabelModuleName names the module of a Manifest or ModuleTemplate. On a Secret in the control plane,
 	// LabelModuleName names the module that may receive the data of the Secret.
@@ -23,7 +24,7 @@ const (
 	// LabelMandatoryModule marks the Manifests of mandatory modules with ValueTrue.
 	LabelMandatoryModule = "operator.kyma-project.io/mandatory-module"
 	// LabelTarget is TargetControlPlane on a Manifest whose objects are in the control plane. Manifests with objects in
-	// runtimes do not have LabelTarget. Not in Kyma's own API.
+	// runtimes do not have LabelTarget. The original Kyma API does not have LabelTarget.
 	LabelTarget = "operator.kyma-project.io/target"
 	// LabelSkipReconciliation with ValueTrue excludes a Kyma or Manifest from reconciliation. Users set it.
 	LabelSkipReconciliation = "operator.kyma-project.io/skip-reconciliation"
@@ -32,18 +33,20 @@ const (
 	// LabelBeta with ValueTrue marks a ModuleTemplate as beta, or allows a Kyma to have beta modules.
 	LabelBeta = "operator.kyma-project.io/beta"
 	// LabelCatalogHash on ModuleTemplates and ModuleReleaseMetas in a runtime is a hash of the content that Lifecycle
-	// Manager wrote. Not in Kyma's own API.
+	// Manager wrote. The original Kyma API does not have LabelCatalogHash.
 	LabelCatalogHash = "operator.kyma-project.io/catalog-hash"
 	// LabelTombstone with ValueTrue marks ConfigMaps in the control plane that list the objects left in a runtime by a
-	// deletion that was given up. Not in Kyma's own API.
+	// deletion that was given up. The original Kyma API does not have LabelTombstone.
 	LabelTombstone = "operator.kyma-project.io/tombstone"
 	// LabelShard is the shard, 0 to 63, of the runtime of a Kyma or Manifest. LabelShard is set if several replicas of
-	// the manager share the work. Not in Kyma's own API.
+	// the manager share the work. The original Kyma API does not have LabelShard.
 	LabelShard = "operator.kyma-project.io/shard"
-	// LabelLease is the kind of a Lease of the manager: LeaseOfReplica or LeaseOfShard. Not in Kyma's own API.
+	// LabelLease is the kind of a Lease of the manager: LeaseOfReplica or LeaseOfShard. The original Kyma API does not
+	// have LabelLease.
 	LabelLease = "operator.kyma-project.io/lease"
 	// LabelVersion on the Lease of leader election, and on the Lease of a replica, is the version of the manager that
-	// renews it. The manager writes LabelVersion when it renews the Lease. Not in Kyma's own API.
+	// renews it. The manager writes LabelVersion when it renews the Lease. The original Kyma API does not have
+	// LabelVersion.
 	LabelVersion = "operator.kyma-project.io/version"
 	// LabelPurpose is the purpose of a Secret. See PurposeWatcherCertificate.
 	LabelPurpose = "operator.kyma-project.io/purpose"

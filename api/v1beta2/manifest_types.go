@@ -60,18 +60,19 @@ type Manifest struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.install) && has(self.installs))",fieldPath=".installs",message="install and installs exclude each other: move the source from install to installs"
 type ManifestSpec struct {
 	// remote is kept so that old objects and clients stay valid. The field remote has no effect, because its value says
-	// nothing: it is false even in old Manifests of modules on runtimes. The field target replaces it.
+	// nothing: the value is false even in old Manifests of modules on runtimes. The field target replaces the field
+	// remote.
 	// +optional
 	// +kubebuilder:default:=false
 	Remote bool `json:"remote"`
 
 	// target is the cluster on which the module is installed: remote is the runtime, control-plane is the cluster of
-	// the manager. The target cannot be changed while objects of the module are installed. Empty: remote. In-cluster
-	// mode ignores it. Not in Kyma's own API.
+	// the manager. The target cannot be changed while objects of the module are installed. The default of target is
+	// remote. In-cluster mode ignores the field target. The original Kyma API does not have the field target.
 	// +optional
 	Target Target `json:"target,omitempty"`
 
-	// version is the version of the module to install. Empty: not known.
+	// version is the version of the module to install. If version is empty, the version is not known.
 	// +optional
 	Version string `json:"version,omitempty"`
 
@@ -88,7 +89,7 @@ type ManifestSpec struct {
 	Config *ManifestConfig `json:"config,omitempty"`
 
 	// crds is an OCI layer with CRDs, which are applied before all other objects. The layer in crds has no effect while
-	// its field type is empty. Not in Kyma's own API.
+	// its field type is empty. The original Kyma API does not have the field crds.
 	// +optional
 	CRDs *ManifestConfig `json:"crds,omitempty"`
 
@@ -98,15 +99,15 @@ type ManifestSpec struct {
 
 	// installs are the sources of the module's objects, in the order in which they are installed, each named once. Only
 	// one of install and installs may be set. If the field installs is an empty list, only the objects in the fields
-	// crds and resource are installed. At most 32.
-	// Not in Kyma's own API.
+	// crds and resource are installed. At most 32. The original Kyma API does not have the field installs.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems:=32
 	Installs []InstallInfo `json:"installs,omitempty"`
 
-	// resource is the default custom resource of the module. Empty: the module has none.
+	// resource is the default custom resource of the module. If resource is empty, the module has no default custom
+	// resource.
 	// +optional
 	// +nullable
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -114,13 +115,14 @@ type ManifestSpec struct {
 	Resource *unstructured.Unstructured `json:"resource,omitempty"`
 
 	// customStateCheck maps values in resource to states, as in the ModuleTemplate. If customStateCheck is empty,
-	// .status.state of the custom resource is the state. Not in Kyma's own API.
+	// .status.state of the custom resource is the state. The original Kyma API does not have the field
+	// customStateCheck.
 	// +optional
 	// +kubebuilder:validation:MaxItems:=64
 	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
 
 	// stateExpression computes the state of resource in CEL, as in the ModuleTemplate. The field stateExpression takes
-	// precedence over customStateCheck. Not in Kyma's own API.
+	// precedence over customStateCheck. The original Kyma API does not have the field stateExpression.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
@@ -131,7 +133,7 @@ type ManifestSpec struct {
 	// +optional
 	LocalizedImages []string `json:"localizedImages,omitempty"`
 
-	// manager names the workload that runs the operator of the module. Empty: not known.
+	// manager names the workload that runs the operator of the module. If manager is empty, the workload is not known.
 	// +optional
 	Manager *Manager `json:"manager,omitempty"`
 }
@@ -175,8 +177,8 @@ type ManifestConfig struct {
 
 // ManifestStatus is the installed version and its state.
 type ManifestStatus struct {
-	// observedGeneration is the metadata.generation of the Manifest that this status belongs to. Zero: not known. Not
-	// in Kyma's own API.
+	// observedGeneration is the metadata.generation of the Manifest that this status belongs to. If observedGeneration
+	// is 0, the generation is not known. The original Kyma API does not have the field observedGeneration.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -184,23 +186,27 @@ type ManifestStatus struct {
 	State State `json:"state"`
 
 	// version is the version of the module that is installed now. During an update, status.version differs from
-	// spec.version. If version is empty, no version was installed completely yet. Not in Kyma's own API.
+	// spec.version. If version is empty, no version was installed completely yet. The original Kyma API does not have
+	// the field version.
 	// +optional
 	Version string `json:"version,omitempty"`
 
 	// appliedDigest is a digest of everything that was last applied completely: the objects, their overlay for this
 	// runtime, and the default custom resource. While appliedDigest equals the digest of the desired state, there is
-	// nothing to apply. If appliedDigest is empty, nothing was applied completely yet. Not in Kyma's own API.
+	// nothing to apply. If appliedDigest is empty, nothing was applied completely yet. The original Kyma API does not
+	// have the field appliedDigest.
 	// +optional
 	AppliedDigest string `json:"appliedDigest,omitempty"`
 
 	// appliedGeneration is the metadata.generation of the Manifest that appliedDigest belongs to. While
 	// appliedGeneration equals metadata.generation, the desired version is installed, even if its sources cannot be
-	// read. Zero: not known. Not in Kyma's own API.
+	// read. If appliedGeneration is 0, the generation is not known. The original Kyma API does not have the field
+	// appliedGeneration.
 	// +optional
 	AppliedGeneration int64 `json:"appliedGeneration,omitempty"`
 
-	// target is the cluster that contains the objects in synced. Empty: the runtime. Not in Kyma's own API.
+	// target is the cluster that contains the objects in synced. If target is empty, the objects are in the runtime.
+	// The original Kyma API does not have the field target.
 	// +optional
 	Target Target `json:"target,omitempty"`
 
@@ -218,7 +224,8 @@ type ManifestStatus struct {
 
 	// renderFailure names the content of a version whose rendering crashed or had to be stopped. The content that
 	// renderFailure names is not rendered again, even after a restart of the manager, until a retry is requested. If
-	// renderFailure is absent, no rendering has crashed or had to be stopped. Not in Kyma's own API.
+	// renderFailure is absent, no rendering has crashed or had to be stopped. The original Kyma API does not have the
+	// field renderFailure.
 	// +optional
 	RenderFailure *RenderFailure `json:"renderFailure,omitempty"`
 
@@ -228,7 +235,7 @@ type ManifestStatus struct {
 
 	// lastChange describes the last change of the installed version: from which version to which one, when, and with
 	// which outcome. If lastChange is absent, the version has not changed since the manager began to record changes.
-	// Not in Kyma's own API.
+	// The original Kyma API does not have the field lastChange.
 	// +optional
 	LastChange *ModuleChange `json:"lastChange,omitempty"`
 }
@@ -263,24 +270,25 @@ type Resource struct {
 	// kind is the kind of the object.
 	Kind string `json:"kind"`
 
-	// keep is true if the annotation operator.kyma-project.io/prune of the object is keep. The object then stays when
-	// the module no longer contains it, or is uninstalled. Not in Kyma's own API.
+	// keep is true if the annotation operator.kyma-project.io/prune of the object is keep. An object with keep stays in
+	// the cluster when the module no longer contains the object, or is uninstalled. The original Kyma API does not have
+	// the field keep.
 	// +optional
 	Keep bool `json:"keep,omitempty"`
 
 	// pending is true from the time when the object was recorded until all objects were applied. While pending is true,
-	// it is not known whether the module created the object, or whether the object existed before. Not in Kyma's own
-	// API.
+	// it is not known whether the module created the object, or whether the object existed before. The original Kyma
+	// API does not have the field pending.
 	// +optional
 	Pending bool `json:"pending,omitempty"`
 
 	// adopted is true if the object existed before the module was installed. An adopted object stays when the module is
-	// removed. Not in Kyma's own API.
+	// removed. The original Kyma API does not have the field adopted.
 	// +optional
 	Adopted bool `json:"adopted,omitempty"`
 
-	// shared is true if the object belongs to another module of the runtime, and this module contains it too. Not in
-	// Kyma's own API.
+	// shared is true if the object belongs to another module of the runtime, and the module of this Manifest contains
+	// the object, too. The original Kyma API does not have the field shared.
 	// +optional
 	Shared bool `json:"shared,omitempty"`
 }

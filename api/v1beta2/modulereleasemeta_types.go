@@ -94,7 +94,7 @@ type ChannelStatus struct {
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// provenAt is the time at which version became the proven version. Absent: the time is not known.
+	// provenAt is the time at which version became the proven version. If provenAt is absent, the time is not known.
 	// +optional
 	ProvenAt metav1.Time `json:"provenAt,omitzero"`
 
@@ -107,7 +107,7 @@ type ChannelStatus struct {
 	// +optional
 	Target string `json:"target,omitempty"`
 
-	// rollout is the name of the ModuleRollout that is under way. Empty: none.
+	// rollout is the name of the ModuleRollout that is under way. If rollout is empty, no rollout is under way.
 	// +optional
 	Rollout string `json:"rollout,omitempty"`
 
@@ -168,7 +168,7 @@ type ChannelPromotion struct {
 	// from is the channel in which the version proves itself.
 	From string `json:"from"`
 
-	// version is the version that is promoted. Empty: there is none.
+	// version is the version that is promoted. If version is empty, no version is promoted.
 	// +optional
 	Version string `json:"version,omitempty"`
 
@@ -232,7 +232,7 @@ type PromotionHold struct {
 	// version is the version that the channel was moved to.
 	Version string `json:"version"`
 
-	// by is the field manager that has moved the channel. Empty: not known.
+	// by is the field manager that has moved the channel. If the field "by" is empty, the field manager is not known.
 	// +optional
 	By string `json:"by,omitempty"`
 
@@ -249,18 +249,20 @@ type ChannelMove struct {
 	// version is the version that the channel was moved to.
 	Version string `json:"version"`
 
-	// direction is Back if the channel went back to a lower version. Empty: Forward.
+	// direction is Back if the channel went back to a lower version. An empty direction means Forward, to a higher
+	// version.
 	// +optional
 	Direction RolloutDirection `json:"direction,omitempty"`
 
-	// by is the field manager that changed the version, for example klm or argocd-controller. Empty: not known.
+	// by is the field manager that changed the version, for example klm or argocd-controller. If the field "by" is
+	// empty, the field manager is not known.
 	// +optional
 	By string `json:"by,omitempty"`
 
 	// at is the time of the move.
 	At metav1.Time `json:"at"`
 
-	// urgency is Hotfix or Emergency. Empty: Normal.
+	// urgency is Hotfix or Emergency. An empty urgency means Normal.
 	// +optional
 	Urgency RolloutUrgency `json:"urgency,omitempty"`
 
@@ -307,15 +309,15 @@ type ModuleReleaseMetaSpec struct {
 	// +kubebuilder:default:=false
 	Beta bool `json:"beta,omitempty"`
 
-	// internal is kept so that old objects stay valid. Deprecated: it has no effect; the label
-	// operator.kyma-project.io/internal of the ModuleTemplate is used instead.
+	// internal is kept so that old objects stay valid. Deprecated: the field internal has no effect; the label
+	// operator.kyma-project.io/internal of the ModuleTemplate marks an internal module.
 	// +optional
 	// +kubebuilder:default:=false
 	Internal bool `json:"internal,omitempty"`
 
 	// kymaSelector restricts the module to Kymas in the control plane whose labels match. The selector applies to
 	// modules in --restricted-default-modules. A module that is not in --restricted-default-modules and has a selector
-	// is not allowed on any runtime. Empty: not restricted.
+	// is not allowed on any runtime. If kymaSelector is empty, the module is not restricted.
 	// +optional
 	KymaSelector *Selector `json:"kymaSelector,omitempty"`
 }

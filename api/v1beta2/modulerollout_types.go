@@ -4,7 +4,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // ModuleRollout is one move of a channel of a module from one version to another. Lifecycle Manager creates the
 // ModuleRollout when the version of the channel changes in the ModuleReleaseMeta. The name of a ModuleRollout is
-// <module>-<channel>-r<revision>. Not in Kyma's own API.
+// <module>-<channel>-r<revision>. The original Kyma API does not have ModuleRollout.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -109,7 +109,7 @@ type ModuleRolloutSpec struct {
 
 	// direction is Back if the rollout takes runtimes back from the version in the field "from" to the lower version in
 	// the field "to". Only runtimes that have the version in the field "from" take part in a rollout with direction
-	// Back. Empty: Forward.
+	// Back. An empty direction means Forward, to a higher version.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="direction cannot be changed"
 	Direction RolloutDirection `json:"direction,omitempty"`
@@ -120,12 +120,13 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="onlyFailed cannot be changed"
 	OnlyFailed bool `json:"onlyFailed,omitempty"`
 
-	// onHalt is copied from the policy. Empty: Hold.
+	// onHalt is copied from the policy. An empty onHalt means Hold.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="onHalt cannot be changed"
 	OnHalt HaltAction `json:"onHalt,omitempty"`
 
-	// urgency is Normal, Hotfix or Emergency, from the annotation urgency of the ModuleReleaseMeta. Empty: Normal.
+	// urgency is Normal, Hotfix or Emergency, from the annotation urgency of the ModuleReleaseMeta. An empty urgency
+	// means Normal.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="urgency cannot be changed"
 	Urgency RolloutUrgency `json:"urgency,omitempty"`
@@ -137,7 +138,8 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="urgencyReason cannot be changed"
 	UrgencyReason string `json:"urgencyReason,omitempty"`
 
-	// ignoreWindows means that updates with a downtime do not wait for maintenance windows. It needs urgency Emergency.
+	// ignoreWindows means that updates with a downtime do not wait for maintenance windows. ignoreWindows is allowed
+	// only with urgency Emergency.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="ignoreWindows cannot be changed"
 	IgnoreWindows bool `json:"ignoreWindows,omitempty"`
@@ -329,8 +331,9 @@ type ModuleRolloutStatus struct {
 	Content string `json:"content,omitempty"`
 
 	// template is the digest of the fields of the ModuleTemplate that decide what a runtime gets, as they were when the
-	// content was verified. If these fields change, the content is verified again, and no runtime is admitted
-	// meanwhile. If the field template is absent, the content has not been verified yet.
+	// content was verified. If these fields of the ModuleTemplate change, the manager verifies the content again, and
+	// admits no runtime until the content is verified. If the field template is absent, the content has not been
+	// verified yet.
 	// +optional
 	Template string `json:"template,omitempty"`
 
@@ -339,7 +342,7 @@ type ModuleRolloutStatus struct {
 	Stage RolloutStageStatus `json:"stage,omitzero"`
 
 	// admitted are the runtimes that may begin and have not begun yet, at most 800. Each entry is eight characters of a
-	// hash of the name of the Kyma. Empty: none.
+	// hash of the name of the Kyma. If admitted is empty, no further runtime may begin now.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=6400
 	Admitted string `json:"admitted,omitempty"`
@@ -392,7 +395,7 @@ type ModuleRolloutStatus struct {
 	// +optional
 	ETA metav1.Time `json:"eta,omitzero"`
 
-	// endedAt is the time at which the rollout ended. Absent: it has not ended.
+	// endedAt is the time at which the rollout ended. If endedAt is absent, the rollout has not ended.
 	// +optional
 	EndedAt metav1.Time `json:"endedAt,omitzero"`
 
@@ -410,8 +413,8 @@ type RolloutWayBack struct {
 	Declared bool `json:"declared"`
 
 	// verified means that going back is declared as safe, that the former version can still be installed, and that its
-	// CRDs have the versions in which custom resources are stored. Before a runtime goes back to the former version,
-	// the manager checks the CRDs in the API server of this runtime, too.
+	// CRDs have the versions in which custom resources are stored. When a runtime goes back to the former version, its
+	// API server also checks the CRDs: the API server refuses a CRD without a version in which objects are stored.
 	// +optional
 	Verified bool `json:"verified"`
 
@@ -436,7 +439,8 @@ type RolloutStageStatus struct {
 	// +optional
 	StartedAt metav1.Time `json:"startedAt,omitzero"`
 
-	// provenAt is the time at which enough runtimes of the stage were Ready with the new version. Absent: not yet.
+	// provenAt is the time at which enough runtimes of the stage were Ready with the new version. If provenAt is
+	// absent, too few runtimes are Ready with the new version.
 	// +optional
 	ProvenAt metav1.Time `json:"provenAt,omitzero"`
 
@@ -520,7 +524,8 @@ type RolloutStageResult struct {
 
 	RolloutCounts `json:",inline"`
 
-	// provenAt is the time at which enough runtimes of the stage were Ready with the new version. Absent: not yet.
+	// provenAt is the time at which enough runtimes of the stage were Ready with the new version. If provenAt is
+	// absent, too few runtimes are Ready with the new version.
 	// +optional
 	ProvenAt metav1.Time `json:"provenAt,omitzero"`
 
@@ -553,7 +558,8 @@ type RolloutBlocker struct {
 	// code is the reason, for programs, for example ApprovalNeeded.
 	Code string `json:"code"`
 
-	// object is the object that a person has to change so that the rollout continues. Empty: none.
+	// object is the object that a person has to change so that the rollout continues. If object is empty, no object has
+	// to be changed.
 	// +optional
 	Object string `json:"object,omitempty"`
 
@@ -565,7 +571,8 @@ type RolloutBlocker struct {
 	// +optional
 	Remedy string `json:"remedy,omitempty"`
 
-	// runtimes is the number of runtimes that the blocker affects. Zero: the whole rollout.
+	// runtimes is the number of runtimes that the blocker affects. If runtimes is 0, the blocker affects the whole
+	// rollout.
 	// +optional
 	Runtimes int32 `json:"runtimes,omitempty"`
 }

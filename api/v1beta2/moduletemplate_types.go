@@ -29,9 +29,9 @@ type ModuleTemplate struct {
 
 // ModuleTemplateSpec describes one version of a module.
 type ModuleTemplateSpec struct {
-	// channel is the release channel of this version, for modules that have no ModuleReleaseMeta. Empty: none.
-	// Deprecated: if the module has a ModuleReleaseMeta, the ModuleReleaseMeta maps channels to versions, and this
-	// field has no effect.
+	// channel is the release channel of this version, for modules that have no ModuleReleaseMeta. If channel is empty,
+	// the version is in no channel. Deprecated: if the module has a ModuleReleaseMeta, the ModuleReleaseMeta maps
+	// channels to versions, and this field has no effect.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^$|^[a-z]{3,}$`
 	// +kubebuilder:validation:MaxLength:=32
@@ -50,19 +50,20 @@ type ModuleTemplateSpec struct {
 	ModuleName string `json:"moduleName,omitempty"`
 
 	// mandatory marks a version of a module that is installed on every runtime. A mandatory version is not part of the
-	// catalog copy of a runtime, and users cannot request it. Empty: false.
+	// catalog copy of a runtime, and users cannot request it. The default of mandatory is false.
 	// +optional
 	Mandatory bool `json:"mandatory,omitempty"`
 
 	// data is the default custom resource of the module. An empty name of the custom resource becomes the name of the
-	// Manifest, and an empty namespace becomes kyma-system. Empty: the module has none.
+	// Manifest, and an empty namespace becomes kyma-system. If data is empty, the module has no default custom
+	// resource.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:EmbeddedResource
 	Data *unstructured.Unstructured `json:"data,omitempty"`
 
 	// descriptor is kept for clients that display it. Lifecycle Manager reads the OCM component descriptor from the
-	// registry. Empty: {}.
+	// registry. The default of descriptor is {}.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:default:={}
@@ -77,7 +78,8 @@ type ModuleTemplateSpec struct {
 
 	// stateExpression computes the state of the module's custom resource in CEL, where "self" is the custom resource.
 	// The result of the expression is a bool (true is Ready, false Processing) or one of the words Ready, Processing,
-	// Warning and Error. The field stateExpression takes precedence over customStateCheck. Not in Kyma's own API.
+	// Warning and Error. The field stateExpression takes precedence over customStateCheck. The original Kyma API does
+	// not have the field stateExpression.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
@@ -85,7 +87,7 @@ type ModuleTemplateSpec struct {
 	// target is the cluster on which this version is installed: remote is the runtime, control-plane is the cluster of
 	// the manager. In the control plane, the manager installs the version once for each Kyma, with the rights that the
 	// administrator of the control plane has granted. The target of an installed module cannot be changed between
-	// remote and control-plane. Empty: remote. In-cluster mode ignores the field target.
+	// remote and control-plane. The default of target is remote. In-cluster mode ignores the field target.
 	// +optional
 	Target Target `json:"target,omitempty"`
 
@@ -105,17 +107,19 @@ type ModuleTemplateSpec struct {
 	// +optional
 	AssociatedResources []AssociatedResource `json:"associatedResources,omitempty"`
 
-	// manager names the workload that runs the operator of the module. Empty: not known.
+	// manager names the workload that runs the operator of the module. If manager is empty, the workload is not known.
 	// +optional
 	Manager *Manager `json:"manager,omitempty"`
 
-	// requiresDowntime is true if an update to this version has to wait for a maintenance window. Empty: false.
+	// requiresDowntime is true if an update to this version has to wait for a maintenance window. The default of
+	// requiresDowntime is false.
 	// +optional
 	RequiresDowntime bool `json:"requiresDowntime,omitempty"`
 
 	// upgrade declares which versions can be updated to this version, to which lower versions a runtime can safely go
 	// back, and which runtimes should not get this version. If upgrade is empty, every lower version can be updated to
-	// this version, and a downgrade from this version is not safe. Not in Kyma's own API.
+	// this version, and a downgrade from this version is not safe. The original Kyma API does not have the field
+	// upgrade.
 	// +optional
 	Upgrade *ModuleUpgrade `json:"upgrade,omitempty"`
 }
@@ -124,13 +128,15 @@ type ModuleTemplateSpec struct {
 // for example ">=1.3.0 <2.0.0" or "1.4.x || 1.5.x"; pre-releases are compared by precedence.
 type ModuleUpgrade struct {
 	// from is the range of the versions that can be updated to this version directly. A runtime whose version is
-	// outside this range is first updated to the versions in between, one after the other. Empty: every lower version.
+	// outside this range is first updated to the versions in between, one after the other. If the field "from" is
+	// empty, every lower version can be updated directly.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=256
 	From string `json:"from,omitempty"`
 
 	// back is the range of the lower versions to which a runtime with this version can safely go back. Declare only
-	// versions for which going back was tested: the lower version must be able to read all stored objects. Empty: none.
+	// versions for which going back was tested: the lower version must be able to read all stored objects. If the field
+	// "back" is empty, going back is not safe.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=256
 	Back string `json:"back,omitempty"`
@@ -168,7 +174,7 @@ type UpgradeRisk struct {
 	// +kubebuilder:validation:MaxLength:=512
 	Message string `json:"message"`
 
-	// url is the address of a web page about the known problem. Empty: none.
+	// url is the address of a web page about the known problem. If url is empty, there is no such page.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=512
 	URL string `json:"url,omitempty"`

@@ -38,7 +38,8 @@ const (
 	ReasonCredentialExpires = "CredentialExpires"
 	// ReasonPullSecretNotFound: the image pull Secret for runtimes does not exist in the control plane. Create it.
 	ReasonPullSecretNotFound = "PullSecretNotFound"
-	// ReasonRuntimeForbidden: the credentials lack a permission in the runtime. Grant the permission in the message.
+	// ReasonRuntimeForbidden: the credentials lack a permission in the runtime. Grant the permission that the message
+	// names.
 	ReasonRuntimeForbidden = "RuntimeForbidden"
 	// ReasonThrottled: the API server of the runtime asks for a delay (429, or 503 with Retry-After). Wait for a retry;
 	// if the reason persists, check the load of the API server and its priority and fairness settings.
@@ -168,10 +169,11 @@ const (
 	ReasonInvalidValues = "InvalidValues"
 	// ReasonInvalidConfig: the config layer of the module is not valid. Correct the field that the message names.
 	ReasonInvalidConfig = "InvalidConfig"
-	// ReasonInvalidInfo: the description of a source is incomplete or not valid. Correct the field in the message.
+	// ReasonInvalidInfo: the description of a source is incomplete or not valid. Correct the field that the message
+	// names.
 	ReasonInvalidInfo = "InvalidInfo"
 	// ReasonInvalidInventory: the stored inventory of an installation cannot be read; only operators that use package
-	// manifest report it. Restore the object in the message from a backup.
+	// manifest report it. Restore the object that the message names from a backup.
 	ReasonInvalidInventory = "InvalidInventory"
 	// ReasonKubernetesTooOld: the chart does not support the Kubernetes version of the runtime. Update Kubernetes in
 	// the runtime, or request a version of the module that supports its Kubernetes version.
@@ -183,7 +185,8 @@ const (
 	// templates smaller. The content whose rendering was stopped is not rendered again until a retry is requested.
 	ReasonRenderMemory = "RenderMemory"
 	// ReasonRenderCrashed: the process that rendered the module crashed, for example because a template or a value
-	// contains itself. Correct the templates. The same content is not rendered again until a retry is requested.
+	// contains itself. Correct the templates. The content whose rendering crashed is not rendered again until a retry
+	// is requested.
 	ReasonRenderCrashed = "RenderCrashed"
 	// ReasonStateRuleInvalid: a rule of the ModuleTemplate that reads the state of the custom resource is not valid.
 	// Correct the rule of the ModuleTemplate that the message names.
@@ -194,7 +197,7 @@ const (
 const (
 	// ReasonInvalidModuleRequest: the fields of an entry of spec.modules contradict each other. Correct the entry.
 	ReasonInvalidModuleRequest = "InvalidModuleRequest"
-	// ReasonModuleNotFound: no ModuleReleaseMeta has this name. Correct the name of the module.
+	// ReasonModuleNotFound: no ModuleReleaseMeta has the name of the requested module. Correct the name of the module.
 	ReasonModuleNotFound = "ModuleNotFound"
 	// ReasonChannelNotFound: the module has no such release channel. Choose one of the channels that the message lists.
 	ReasonChannelNotFound = "ChannelNotFound"
@@ -249,8 +252,8 @@ const (
 	// window, or set spec.skipMaintenanceWindows.
 	ReasonWaitingForWindow = "WaitingForWindow"
 	// ReasonUpdateDeferred: the admin of the runtime has deferred the update with the annotation
-	// operator.kyma-project.io/not-before, which the RolloutPolicy allows until the time in the message. Wait, or
-	// remove the annotation: klm module defer MODULE --clear.
+	// operator.kyma-project.io/not-before, which the RolloutPolicy allows until the time that the message states. Wait,
+	// or remove the annotation: klm module defer MODULE --clear.
 	ReasonUpdateDeferred = "UpdateDeferred"
 	// ReasonDeferralInvalid: the annotation operator.kyma-project.io/not-before is neither a date nor a time. The
 	// update is deferred as long as the RolloutPolicy allows. Correct the annotation: klm module defer MODULE
@@ -263,7 +266,7 @@ const (
 	// maintenance policy.
 	ReasonWindowUnknown = "WindowUnknown"
 	// ReasonInvalidPolicy: the maintenance policy cannot be parsed. The previous policy stays in force, if there was
-	// one. Correct the field in the message.
+	// one. Correct the field that the message names.
 	ReasonInvalidPolicy = "InvalidPolicy"
 )
 
@@ -307,14 +310,15 @@ const (
 	ReasonNoEvidence = "NoEvidence"
 	// ReasonApprovalNeeded: a person has to approve the stage. Approve the stage: klm rollout approve.
 	ReasonApprovalNeeded = "ApprovalNeeded"
-	// ReasonGateNotPassed: the condition of a gate is not met yet, or could not be read. Check the gate in the message.
+	// ReasonGateNotPassed: the condition of a gate is not met yet, or could not be read. Check the gate that the
+	// message names.
 	ReasonGateNotPassed = "GateNotPassed"
-	// ReasonGateFailed: the condition of a gate has failed, so no further runtime begins to update. Check the gate in
-	// the message; then abort the rollout, or resume it with a reason.
+	// ReasonGateFailed: the condition of a gate has failed, so no further runtime begins to update. Check the gate that
+	// the message names; then abort the rollout, or resume it with a reason.
 	ReasonGateFailed = "GateFailed"
 	// ReasonPreflightPending: it is not known yet whether the version can be installed: either the version is being
 	// verified and rendered, or it cannot be read. No runtime begins to update. If the reason persists, check the
-	// registry in the message.
+	// registry that the message names.
 	ReasonPreflightPending = "PreflightPending"
 	// ReasonPreflightFailed: the version cannot be installed in any runtime, so no runtime begins to update. The
 	// message has the cause.
@@ -338,7 +342,7 @@ const (
 	ReasonChannelMoving = "ChannelMoving"
 	// ReasonControlPlaneFailing: runtimes cannot be updated because the control plane or a registry fails, which is not
 	// the fault of the version. Wait: the rollout continues when the component that the message names works again. If
-	// this component does not recover, check why it fails.
+	// the component does not recover, check why it fails.
 	ReasonControlPlaneFailing = "ControlPlaneFailing"
 	// ReasonRolloutRemade: the ModuleRollout, or the status of the ModuleReleaseMeta, was deleted during the rollout,
 	// so the manager has created the ModuleRollout again, paused. Resume it: klm rollout resume.
@@ -359,7 +363,7 @@ const (
 	// ReasonObjectNotFound: an object that is needed does not exist. Create it if it is wanted.
 	ReasonObjectNotFound = "ObjectNotFound"
 	// ReasonAdmissionRefused: an admission webhook or policy of the runtime rejects an object. Correct the object in
-	// the module, or the webhook or policy in the message; the manager retries.
+	// the module, or the webhook or policy that the message names; the manager retries.
 	ReasonAdmissionRefused = "AdmissionRefused"
 	// ReasonFieldImmutable: the new version changes a field of an object that cannot be changed. Keep the field as it
 	// was, or allow the module to delete and create the object again with the annotation
@@ -401,8 +405,8 @@ const (
 	ReasonTakenOver = "TakenOver"
 	// ReasonLeftOut, of an event: the artefact contains documents that are not applied, such as hooks.
 	ReasonLeftOut = "LeftOut"
-	// ReasonCRDNotEstablished: a CRD of the module is not served yet. Wait; if the reason persists, check the
-	// conditions of the CRD.
+	// ReasonCRDNotEstablished: a CRD of the module is not served yet. Wait; if the CRD is not served within a few
+	// minutes, check the conditions of the CRD.
 	ReasonCRDNotEstablished = "CRDNotEstablished"
 	// ReasonKindUnknown: the runtime does not serve the kind of an object. Install the CRD of the kind, or correct the
 	// object.
@@ -428,14 +432,14 @@ const (
 
 // Reasons about deletion.
 const (
-	// ReasonCustomResourceBlocksDeletion: custom resources of the module still exist. Delete the custom resources in
-	// the message.
+	// ReasonCustomResourceBlocksDeletion: custom resources of the module still exist. Delete the custom resources that
+	// the message names.
 	ReasonCustomResourceBlocksDeletion = "CustomResourceBlocksDeletion"
 	// ReasonObjectsRemaining: objects of the module are being deleted but still exist. Wait; if the objects still exist
 	// after a few minutes, check the finalizers of the objects.
 	ReasonObjectsRemaining = "ObjectsRemaining"
 	// ReasonNamespaceNotEmpty: a namespace of the module contains objects that do not belong to the module. Move or
-	// delete the objects in the message, or delete the namespace.
+	// delete the objects that the message names, or delete the namespace.
 	ReasonNamespaceNotEmpty = "NamespaceNotEmpty"
 	// ReasonObjectReleased, of an event: an object was released and not deleted, because it existed before the module.
 	// The released object stays, without the fields of the module.
@@ -473,10 +477,10 @@ const (
 	// delete it: a manager that still has the roots writes them again.
 	ReasonAuthorityBroken = "AuthorityBroken"
 	// ReasonAuthorityNotReady: the root certificates of the certificate authority are not loaded yet. Wait; if the
-	// reason persists, check the Secret in the message.
+	// certificates are not loaded within a few minutes, check the Secret that the message names.
 	ReasonAuthorityNotReady = "AuthorityNotReady"
-	// ReasonCertificateNotReady: cert-manager has not issued or renewed a certificate yet. Wait; if the reason
-	// persists, check the Certificate in the message.
+	// ReasonCertificateNotReady: cert-manager has not issued or renewed a certificate yet. Wait; if the certificate is
+	// not issued within a few minutes, check the Certificate that the message names.
 	ReasonCertificateNotReady = "CertificateNotReady"
 	// ReasonCertificateRefused: no certificate may be issued for these names. Correct the runtime ID, or the annotation
 	// skr-domain, of the Kyma.
@@ -485,8 +489,8 @@ const (
 
 // Reasons about objects and fields that have no effect in their namespace or cluster.
 const (
-	// ReasonNamespaceNotServed: the object is in a namespace that the manager does not serve, so nothing is done for
-	// it. Delete the object, and create it in the namespace in the message.
+	// ReasonNamespaceNotServed: the object is in a namespace that the manager does not serve, so the manager ignores
+	// the object. Delete the object, and create it again in the namespace that the message names.
 	ReasonNamespaceNotServed = "NamespaceNotServed"
 	// ReasonFieldIgnored: a field of the Kyma in the runtime only has an effect in the control plane. Remove the field
 	// that the message names from the Kyma in the runtime.
@@ -549,8 +553,8 @@ const (
 	ReasonRouteConflict = "RouteConflict"
 	// ReasonRouteRefused: the API server rejects the VirtualService or HTTPRoute. The message states the cause.
 	ReasonRouteRefused = "RouteRefused"
-	// ReasonControlPlaneForbidden: Lifecycle Manager lacks a permission in the control plane. Grant the permission in
-	// the message.
+	// ReasonControlPlaneForbidden: Lifecycle Manager lacks a permission in the control plane. Grant the permission that
+	// the message names.
 	ReasonControlPlaneForbidden = "ControlPlaneForbidden"
 	// ReasonStatusNotSaved: the API server of the control plane refuses the new status of the object, so the object
 	// shows an earlier status. Check with the refusal in the message whether the CRDs in the control plane are those of

@@ -8,8 +8,8 @@ import (
 )
 
 // RolloutPolicy defines the stages in which a new version of a channel reaches the fleet, and the conditions that stop
-// a rollout. Without a RolloutPolicy for a module and channel, a new version takes effect on all runtimes at once. Not
-// in Kyma's own API.
+// a rollout. Without a RolloutPolicy for a module and channel, a new version takes effect on all runtimes at once. The
+// original Kyma API does not have RolloutPolicy.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -44,7 +44,7 @@ type RolloutPolicySpec struct {
 	Modules RolloutModules `json:"modules"`
 
 	// channels are the channels that the policy is for; "mandatory" stands for mandatory modules, and "*" for all
-	// channels. Empty: all.
+	// channels. If channels is empty, the policy is for all channels.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems:=32
@@ -81,14 +81,15 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:validation:Minimum:=1
 	MaxUpdating int32 `json:"maxUpdating,omitempty"`
 
-	// exclusive means that at most one rollout at a time updates a runtime. Default: true.
+	// exclusive means that at most one rollout at a time updates a runtime. The default of exclusive is true.
 	// +optional
 	// +kubebuilder:default:=true
 	Exclusive *bool `json:"exclusive,omitempty"`
 
 	// newInstallations defines which version a runtime without the module gets when it requests the module during a
 	// rollout. With Target, the runtime gets the former version until the first stage has passed, and then the new
-	// version. With Proven, the runtime gets the former version until the rollout is completed. Default: Target.
+	// version. With Proven, the runtime gets the former version until the rollout is completed. The default of
+	// newInstallations is Target.
 	// +optional
 	// +kubebuilder:default:=Target
 	// +kubebuilder:validation:Enum=Target;Proven
@@ -99,7 +100,7 @@ type RolloutPolicySpec struct {
 	// taken back to the former version. TakeBack means that the version is withdrawn, and all runtimes that have it are
 	// taken back to the former version. Runtimes are taken back only if the version declares that this is safe
 	// (spec.upgrade.back). If the version does not declare that going back is safe, the rollout is held with
-	// DowngradeUnsafe. Default: Hold.
+	// DowngradeUnsafe. The default of onHalt is Hold.
 	// +optional
 	// +kubebuilder:default:=Hold
 	OnHalt HaltAction `json:"onHalt,omitempty"`
@@ -160,12 +161,12 @@ type RolloutPromotion struct {
 	// +kubebuilder:validation:MaxLength:=32
 	To string `json:"to"`
 
-	// after is the time for which the version must have been the proven version of the channel in from. Default: 7 days
-	// (168h).
+	// after is the time for which the version must have been the proven version of the channel in from. The default of
+	// the field "after" is 7 days (168h).
 	// +optional
 	After *metav1.Duration `json:"after,omitempty"`
 
-	// mode is Propose or Apply. Default: Propose.
+	// mode is Propose or Apply. The default of mode is Propose.
 	// +optional
 	// +kubebuilder:default:=Propose
 	Mode PromotionMode `json:"mode,omitempty"`
@@ -182,14 +183,14 @@ type RolloutPromotion struct {
 
 // PromotionConditions are conditions on the runtimes that have a version.
 type PromotionConditions struct {
-	// minRuntimes is the number of runtimes in which the version must be Ready. Default: 1.
+	// minRuntimes is the number of runtimes in which the version must be Ready. The default of minRuntimes is 1.
 	// +optional
 	// +kubebuilder:default:=1
 	// +kubebuilder:validation:Minimum:=1
 	MinRuntimes int32 `json:"minRuntimes,omitempty"`
 
 	// maxFailures is the number of runtimes in which the version may be in state Error. The value is a number, or a
-	// percent of the runtimes that have the version, rounded down. Default: 0.
+	// percent of the runtimes that have the version, rounded down. The default of maxFailures is 0.
 	// +optional
 	// +kubebuilder:default:=0
 	// +kubebuilder:validation:XIntOrString
@@ -218,8 +219,8 @@ type RolloutHotfix struct {
 	Soak *metav1.Duration `json:"soak,omitempty"`
 
 	// stages are the names, in any order, of the policy's stages that a hotfix keeps; the last stage must be among
-	// them. A runtime of an omitted stage belongs to the first of the remaining stages that matches the runtime. Empty:
-	// all stages.
+	// them. A runtime of an omitted stage belongs to the first of the remaining stages that matches the runtime. If
+	// stages is empty, a hotfix keeps all stages.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems:=1
@@ -290,7 +291,8 @@ type RolloutStage struct {
 	// +kubebuilder:validation:MaxLength:=32
 	Name string `json:"name"`
 
-	// selector selects the Kymas of the stage by their labels in the control plane. It must have a condition.
+	// selector selects the Kymas of the stage by their labels in the control plane. The selector must have at least one
+	// condition.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="has(self.matchLabels) && size(self.matchLabels) > 0 || has(self.matchExpressions) && size(self.matchExpressions) > 0",message="a selector without a condition would select the whole fleet"
 	Selector *StageSelector `json:"selector,omitempty"`
@@ -316,7 +318,7 @@ type RolloutStage struct {
 	Spread *RolloutSpread `json:"spread,omitempty"`
 
 	// maxConcurrency is the largest number of runtimes of the stage that are updated at the same time. The value is a
-	// number, or a percent of the runtimes of the stage, rounded up. Default: 10%.
+	// number, or a percent of the runtimes of the stage, rounded up. The default of maxConcurrency is 10%.
 	// +optional
 	// +kubebuilder:default:="10%"
 	// +kubebuilder:validation:XIntOrString
@@ -324,14 +326,14 @@ type RolloutStage struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) != int || int(self) >= 1",message="maxConcurrency must be a number from 1, or a percent from 1% to 100%"
 	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
 
-	// maxStartsPerMinute is the largest number of runtimes of the stage whose update begins within a minute. Empty: not
-	// limited.
+	// maxStartsPerMinute is the largest number of runtimes of the stage whose update begins within a minute. If
+	// maxStartsPerMinute is empty, this number is not limited.
 	// +optional
 	// +kubebuilder:validation:Minimum:=1
 	MaxStartsPerMinute int32 `json:"maxStartsPerMinute,omitempty"`
 
 	// maxFailures is the number of runtimes that may fail because of the version before the rollout is halted. The
-	// value is a number, or a percent of the runtimes of the stage, rounded down. Default: 0.
+	// value is a number, or a percent of the runtimes of the stage, rounded down. The default of maxFailures is 0.
 	// +optional
 	// +kubebuilder:default:=0
 	// +kubebuilder:validation:XIntOrString
@@ -340,7 +342,8 @@ type RolloutStage struct {
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 
 	// soak is the time for which the updated runtimes are observed before the next stage begins. The soak begins when
-	// enough runtimes of this stage are Ready with the new version (minProven). Empty: none.
+	// enough runtimes of this stage are Ready with the new version (minProven). If soak is empty, the next stage begins
+	// without a soak.
 	// +optional
 	// +kubebuilder:validation:Type:=string
 	// +kubebuilder:validation:MaxLength:=20
@@ -355,7 +358,7 @@ type RolloutStage struct {
 
 	// progressDeadline is the time after which the rollout is completed even if some runtimes of the last stage could
 	// not be updated, for example because they are unreachable. Runtimes that were not updated before the
-	// progressDeadline are updated later, when this is possible. Default: 14 days.
+	// progressDeadline are updated later, when this is possible. The default of progressDeadline is 14 days.
 	// +optional
 	// +kubebuilder:validation:Type:=string
 	// +kubebuilder:validation:MaxLength:=20
@@ -457,7 +460,7 @@ type RolloutGate struct {
 
 // ApprovalGate requires approvals.
 type ApprovalGate struct {
-	// count is the number of persons that have to approve the stage. Default: 1.
+	// count is the number of persons that have to approve the stage. The default of count is 1.
 	// +optional
 	// +kubebuilder:default:=1
 	// +kubebuilder:validation:Minimum:=1
@@ -478,7 +481,8 @@ type PromQLGate struct {
 	// +kubebuilder:validation:MaxLength:=1024
 	URL string `json:"url"`
 
-	// failFor is the time for which the query has to fail before the rollout is halted. Empty: at once.
+	// failFor is the time for which the query has to fail before the rollout is halted. If failFor is empty, the first
+	// failure of the query halts the rollout.
 	// +optional
 	// +kubebuilder:validation:Type:=string
 	// +kubebuilder:validation:MaxLength:=20
@@ -499,18 +503,20 @@ type WebhookGate struct {
 // RolloutDefaults are the values for all stages.
 type RolloutDefaults struct {
 	// minProven is the share of runtimes that have to be Ready with the new version before the soak of a stage begins.
-	// Only those runtimes of the stage count for minProven that can be updated now. Default: 95%.
+	// Only those runtimes of the stage count for minProven that can be updated now. The default of minProven is 95%.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(100|[1-9][0-9]?)%$`
 	MinProven string `json:"minProven,omitempty"`
 
 	// maxLost is the largest share of the fleet's runtimes that may become unreachable after their update has begun. If
-	// more runtimes become unreachable, the rollout is halted. One runtime is always allowed. Default: 2%.
+	// more runtimes become unreachable, the rollout is halted. One runtime is always allowed. The default of maxLost is
+	// 2%.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(100|[0-9][0-9]?)%$`
 	MaxLost string `json:"maxLost,omitempty"`
 
-	// runtimeDeadline is the time within which a runtime has to become Ready with the new version. Default: 30 minutes.
+	// runtimeDeadline is the time within which a runtime has to become Ready with the new version. The default of
+	// runtimeDeadline is 30 minutes.
 	// +optional
 	// +kubebuilder:validation:Type:=string
 	// +kubebuilder:validation:MaxLength:=20
@@ -525,7 +531,7 @@ type RolloutPolicyStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// fleetMaxUpdating is the number of runtimes that the rollouts of all policies may update at the same time: the
-	// flag --rollout-max-updating of the manager. Zero: there is no such limit.
+	// flag --rollout-max-updating of the manager. If fleetMaxUpdating is 0, there is no such limit.
 	// +optional
 	FleetMaxUpdating int32 `json:"fleetMaxUpdating,omitempty"`
 
@@ -552,8 +558,8 @@ const AllNames = "*"
 // MandatoryChannel is used in place of the name of a channel for mandatory modules.
 const MandatoryChannel = "mandatory"
 
-// Matches returns how exactly the policy matches a module and channel. The result 0 means that the policy does not
-// match, 1 a match by "*", and 2 a match by the name of the module.
+// Matches returns how exactly the policy matches a module and channel: 0 if the policy does not match, 1 if it matches
+// by "*", and 2 if it matches by the name of the module.
 func (p *RolloutPolicy) Matches(module, channel string) int {
 	s := &p.Spec
 	if slices.Contains(s.Modules.Except, module) ||

@@ -54,19 +54,21 @@ type WatcherSpec struct {
 	// field is the watched part of the object: its spec, or its status subresource.
 	Field FieldName `json:"field"`
 
-	// gateway selects the Istio gateways through which events arrive. Empty: none. The field gateway has no effect
-	// where Istio is not installed. If a Watcher has neither gateway nor route, events arrive at the address of the
-	// listener.
+	// gateway selects the Istio gateways through which events arrive. If gateway is empty, no Istio gateway is used.
+	// The field gateway has no effect where Istio is not installed. If a Watcher has neither gateway nor route, events
+	// arrive at the address of the listener.
 	// +optional
 	Gateway *Gateway `json:"gateway,omitempty"`
 
 	// mode defines how the agent in a runtime detects changes: by a watch, or by an admission webhook of the runtime.
-	// Empty: watch. The lifecycle-manager of the Kyma project always uses a webhook, and does not have the field mode.
+	// The default of mode is watch. The lifecycle-manager of the Kyma project always uses a webhook, and does not have
+	// the field mode.
 	// +optional
 	Mode WatcherMode `json:"mode,omitempty"`
 
-	// route requests an HTTPRoute of Gateway API through which events arrive. Empty: none. The field route has no
-	// effect where Gateway API is not installed. Not in Kyma's own API.
+	// route requests an HTTPRoute of Gateway API through which events arrive. If route is empty, no HTTPRoute is
+	// created. The field route has no effect where Gateway API is not installed. The original Kyma API does not have
+	// the field route.
 	// +optional
 	Route *Route `json:"route,omitempty"`
 }
@@ -112,13 +114,14 @@ type RouteParent struct {
 	// +kubebuilder:validation:MaxLength:=253
 	Name string `json:"name"`
 
-	// namespace is the namespace of the Gateway. Empty: that of the Watcher.
+	// namespace is the namespace of the Gateway. If namespace is empty, the Gateway is in the namespace of the Watcher.
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=63
 	Namespace string `json:"namespace,omitempty"`
 
-	// sectionName is the name of the listener of the Gateway. Empty: all its listeners.
+	// sectionName is the name of the listener of the Gateway. If sectionName is empty, the route uses all listeners of
+	// the Gateway.
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=253
@@ -174,7 +177,8 @@ type Gateway struct {
 
 // WatcherStatus is the observed state of a Watcher.
 type WatcherStatus struct {
-	// observedGeneration is the metadata.generation of the Watcher that this status belongs to. Zero: not known.
+	// observedGeneration is the metadata.generation of the Watcher that this status belongs to. If observedGeneration
+	// is 0, the generation is not known.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 

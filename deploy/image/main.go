@@ -12,8 +12,8 @@
 // in each program (sbom.go). The bill of materials refers to its image by the subject field of OCI 1.1. The result is
 // an OCI layout on disk, which the tools skopeo, crane and oras can read, too.
 //
-// Why not ko: ko always reads its base image from a registry, so it needs a network connection. // What it does not do:
-// it does not sign images. The program keeps only the images of the last run.
+// The program does not use ko, because ko always reads its base image from a registry, and so needs a network
+// connection. The program does not sign images. The program keeps only the images of the last run.
 package main
 
 import (
