@@ -173,7 +173,7 @@ func overNetwork(b *testing.B, f *Fleet, method string, requests []request) {
 // and for an open connection with a watch.
 func TestMemory(t *testing.T) {
 	const many, n = 3000, 200
-	// creates the values that are created once in a process
+	// This call creates the values that a process creates only once, so that they are not measured.
 	installModules(t, open(t, Options{Clusters: 1}).clusters[0], 5)
 	start := heapBytes()
 	open(t, Options{Clusters: 1})

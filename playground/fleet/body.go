@@ -17,7 +17,7 @@ import (
 )
 
 // body is the part of an object that equal objects of all clusters share: the JSON of the object, with gaps for the
-// values that differ. A body never changes.
+// values that differ. A gap is a place in the JSON where each object has a value of its own. A body never changes.
 type body struct {
 	text string // JSON without the values of the gaps
 	gaps []gap  // by offset
@@ -40,7 +40,7 @@ type body struct {
 // span is a part of a text.
 type span struct{ from, to int }
 
-// gap is a place in the text of a body. A gap is a place in a body where each object has a value of its own.
+// gap is a place in the text of a body where each object has a value of its own, for example its UID.
 type gap struct {
 	at     int
 	kind   gapKind
@@ -57,15 +57,16 @@ const (
 	gapVersion
 )
 
-// label is a label of an object. If gap is -1, value is the value of the label. If gap is not -1, the value of the
-// label is the object's vars[gap].
+// label is a label of an object. The field gap is -1 if all objects with the body have the same label value, which is
+// then in the field value. If the objects have different values, gap is the index of the label value in values.vars of
+// an object.
 type label struct {
 	key, value string
 	gap        int
 }
 
-// owner is an owner of an object. If gap is -1, uid is the UID of the owner. If gap is not -1, the UID of the owner is
-// the object's vars[gap].
+// owner is an owner of an object. The field gap is -1 if the owner of all objects with the body has the same UID, which
+// is then in the field uid. If the UIDs differ, gap is the index of the owner's UID in values.vars of an object.
 type owner struct {
 	uid  string
 	gap  int
@@ -73,9 +74,9 @@ type owner struct {
 	name string
 }
 
-// Tokens replace the values of gaps while JSON passes through the handlers of the API server. All var tokens have the
-// same length, and no token is the prefix of another token. Tokens are valid as label values. Time tokens have the same
-// order as the times that they replace.
+// A token is a fixed text that stands for a value of one cluster, such as a UID or a time, while JSON passes through
+// the handlers of the API server. All var tokens have the same length, and no token is the prefix of another token.
+// Tokens are valid as label values. The tokens for times are in the same order as the times that they replace.
 const (
 	varToken     = "fleet-gap-"
 	timeToken    = "1971-01-01T"
@@ -91,8 +92,8 @@ func timeTokenOf(i int) string {
 	return time.Date(1971, 1, 1, 0, 0, i, 0, time.UTC).Format(time.RFC3339)
 }
 
-// shape is an object as a request produced it: the body, and for each gap the index of its value in the sources of the
-// request.
+// shape is an object that a request has produced. A shape consists of the body that all clusters share and, for each
+// gap of the body, of the place in the sources of the request where the cluster's value for this gap is found.
 type shape struct {
 	body  *body
 	times []int // index in the times of the sources; the present time if negative
@@ -192,9 +193,10 @@ func unquote(raw []byte) string {
 	return s
 }
 
-// parseShape makes a shape from an object that a handler returned. Most gaps of the other object have tokens, but a new
-// UID and new times are plain values. If versioned is set, parseShape adds a resourceVersion if there is none. now is
-// the token of the present time.
+// parseShape converts an object that a handler of the API server returned into a shape: the shared body, and the places
+// of this cluster's values. Most values of the cluster are still replaced by tokens in the returned object, but the
+// handler has set a new UID and new times as plain values. If the parameter versioned is true, parseShape adds a
+// missing resourceVersion. The parameter now is the token that stands for the present time.
 func (f *Fleet) parseShape(data []byte, versioned bool, now string) *shape {
 	var b bytes.Buffer
 	b.Grow(len(data) + 64)
@@ -238,9 +240,9 @@ func writeMember(b *bytes.Buffer, key string, value []byte) {
 	b.Write(value)
 }
 
-// tokenizeMetadata replaces each UID, resourceVersion and time that a handler has set by a token. tokenizeMetadata
-// always puts the resourceVersion after the UID. An object from storage therefore looks the same as an object from an
-// answer.
+// tokenizeMetadata puts tokens in place of the UID, the resourceVersion and the times that a handler of the API server
+// has set in the metadata of an object. tokenizeMetadata always puts the resourceVersion after the UID, so that a
+// stored object has the same text as the same object in an answer.
 func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -270,8 +272,9 @@ func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 	return b.Bytes()
 }
 
-// tokenizeFields sets the time of new entries of managedFields to the token of the present time. The entries of
-// managedFields are sorted as an API server does: by operation and time, and within a second by manager.
+// tokenizeFields sets the time of new entries of managedFields to the token that stands for the present time.
+// tokenizeFields sorts the entries of managedFields as an API server does: by operation and time, and within a second
+// by manager.
 func tokenizeFields(data []byte, isTime func([]byte) bool, now string) []byte {
 	type entry struct{ order, text string }
 	var all []entry
@@ -311,7 +314,8 @@ func tokenizeFields(data []byte, isTime func([]byte) bool, now string) []byte {
 	return []byte("[" + strings.Join(texts, ",") + "]")
 }
 
-// extractGaps removes the tokens from a text, records their places as gaps, and sets the other fields of the body.
+// extractGaps removes the tokens for a cluster's values from the JSON of an object, and records their places as gaps.
+// extractGaps also sets the fields of the body that describe the object, such as name and labels.
 func (f *Fleet) extractGaps(v *body, text []byte, headed int) *shape {
 	s := &shape{}
 	var b strings.Builder
@@ -340,7 +344,8 @@ func (f *Fleet) extractGaps(v *body, text []byte, headed int) *shape {
 	return s
 }
 
-// nextToken returns the offset and the length of the next token. The offset is -1 if there is no token.
+// nextToken returns the offset and the length of the first token (varToken, timeToken, nowToken or versionToken) in
+// data. The offset is -1 if data contains no token.
 func nextToken(data []byte) (at, length int) {
 	at = -1
 	for _, one := range []struct {
@@ -357,7 +362,8 @@ func nextToken(data []byte) (at, length int) {
 	return at, length
 }
 
-// gapOf returns the gap for a token, and adds the source of the gap's value to the shape.
+// gapOf returns the gap that replaces a token in a body. gapOf also records in the shape where the cluster's value for
+// this gap is found.
 func (s *shape) gapOf(token string) (gap, bool) {
 	switch {
 	case token == versionToken:
@@ -386,8 +392,8 @@ func indexOrAdd(list *[]int, value int) int {
 	return len(*list) - 1
 }
 
-// readFields copies the fields that are often needed from the text to the body. The text still contains tokens in place
-// of the values of one cluster.
+// readFields copies the fields that are often needed from the text to the body. The parameter text still contains
+// tokens where the object has values of its cluster, such as the UID.
 func (f *Fleet) readFields(v *body, text []byte, s *shape) {
 	if at := strings.Index(v.text, `"metadata":{`); at >= 0 {
 		v.meta.from = at + len(`"metadata":`)
@@ -457,7 +463,7 @@ func (s *bodies) shareEqual(v *body) *body {
 	return v
 }
 
-// len returns the number of different bodies in the set.
+// len returns the number of different bodies that the objects of the fleet use.
 func (s *bodies) len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,8 +28,9 @@ var verbose = flag.Bool("answers", false, "print the answers of the real API ser
 // step is a request that the test sends to a simulated cluster and to a real API server.
 type step struct {
 	name string
-	// The field do has the method and the path of the request, as METHOD PATH. In do and in send, {uid NAME} and
-	// {version NAME} are replaced by the UID and the resourceVersion in the answer to an earlier step that keeps NAME.
+	// The field do has the method and the path of the request, as METHOD PATH. The test replaces {uid NAME} and
+	// {version NAME} in the fields do and send by the UID and the resourceVersion from the answer to an earlier step
+	// whose field keep is NAME.
 	do string
 	// The field send is the body of the request, and kind is its format: "apply", "merge", "json-patch", "strategic",
 	// or a content type. An empty kind is JSON.
@@ -37,7 +38,7 @@ type step struct {
 	// accept is the requested format. "" is JSON, and "metadata" is metadata only.
 	accept string
 	keep   string
-	// until is a text that the final answer contains. The test repeats the request until the answer contains this text.
+	// until holds a text: the test repeats the request until the answer contains this text.
 	until string
 	// raw limits the comparison to status and content type. why gives the reason.
 	raw bool
@@ -111,7 +112,7 @@ type answer struct {
 	Body        any
 }
 
-// run repeats the request until the answer contains the text until.
+// run sends the request of a step, and repeats it until the answer contains the text in the field step.until.
 func (s *server) run(ctx context.Context, one step) (answer, error) {
 	for {
 		a, data, err := s.ask(ctx, one)
@@ -164,8 +165,9 @@ func readEvents(data []byte) any {
 	return all
 }
 
-// Intended differences, which are not compared. The simulator creates no ReplicaSets and pods for a Deployment, and
-// lacks the objects that controllers of a real cluster create by themselves.
+// The following values may differ between the simulator and a real API server, so the test does not compare them. The
+// simulator creates no ReplicaSets and pods for a Deployment, and lacks the objects that controllers of a real cluster
+// create by themselves.
 var (
 	times      = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$`)
 	uids       = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)

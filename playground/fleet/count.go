@@ -17,13 +17,15 @@ type counters struct {
 	markIn, markOut int64
 }
 
-// tally is the number of requests with the same verb and resource. A sort is a pair of verb and resource.
+// tally is the number of requests with the same verb and resource. A pair of a verb and a resource is called a sort of
+// requests.
 type tally struct {
 	sort  uint32 // a number of sorts
 	count uint32
 }
 
-// sorts assigns a number to each pair of verb and resource, so that the clusters need not keep the names.
+// sorts is a table that assigns a number to each pair of a verb and a resource. A cluster stores only the number of the
+// pair, which saves memory.
 type sorts struct {
 	mu    sync.RWMutex
 	known map[[2]string]uint32 // verb and resource; guarded by mu
@@ -56,11 +58,10 @@ func (s *sorts) numberOf(verb, resource string) uint32 {
 type Counts struct {
 	// Requests is the number of requests by verb and resource. The keys of the result have the form "apply
 	// deployments.apps" or "get discovery". The verbs are the verbs of Kubernetes, and apply for server-side apply.
-	// Requests that were not served have a key of one word. The key of other requests is "unauthorized", "unknown" for
-	// a path that does not exist, or the effect of a Fault: "cut", "throttled" or "failed".
+	// Requests that were not served are counted under one of the following words: "unauthorized", "unknown" for a path
+	// that does not exist, or the effect of a Fault: "cut", "throttled" or "failed".
 	Requests map[string]int
-	// In and Out are the bytes that the cluster received and sent. The received and sent bytes are counted on the wire,
-	// with TLS.
+	// In and Out are the numbers of bytes that the cluster received and sent on the wire, including TLS.
 	In, Out int64
 }
 
@@ -97,7 +98,8 @@ func (c *counters) add(sort uint32) {
 	c.requests = append(c.requests, tally{sort, 1})
 }
 
-// totalExcept returns the number of requests of all sorts, except for the sort but.
+// totalExcept returns the number of all requests, without those whose verb and resource have the number in the
+// parameter but.
 func (c *counters) totalExcept(but uint32) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +165,8 @@ func (c *Cluster) Since() Counts { return c.counts.countsSince(&c.fleet.sorts, t
 // Counts returns the counts of all clusters since the fleet was opened.
 func (f *Fleet) Counts() Counts { return f.total.countsSince(&f.sorts, false) }
 
-// Mark starts a new period for Since of the fleet. The periods of the clusters do not change.
+// Mark starts a new period for Fleet.Since. The counts that Cluster.Since returns for the single clusters do not
+// change.
 func (f *Fleet) Mark() { f.total.setMark() }
 
 // Since returns the counts of all clusters since the last call of Mark of the fleet.

@@ -33,7 +33,7 @@ type document struct {
 	etag string // only for aggregated discovery
 }
 
-// documents is a cache of discovery answers. Each document is made when it is first requested.
+// documents is a cache of discovery answers. A discovery document is made when a client first requests it.
 type documents struct {
 	mu  sync.Mutex
 	all map[string]*document // by path, with a star for aggregated discovery; guarded by mu

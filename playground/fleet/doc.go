@@ -15,16 +15,19 @@
 // # How it works
 //
 // The API server's own code decides the result of a request: defaults, validation, server-side apply with
-// managedFields, patches, preconditions, finalizers, status, and CRDs with schemas, pruning and CEL. The code of the
-// API server runs in the handlers of k8s.io/kubernetes (builtin.go) and of the API extensions (kind.go). The storage of
-// the handlers holds one object, for the duration of one request (storage.go). A request is therefore a function: its
-// inputs are the present object and the request, and its results are the new object and the answer.
+// managedFields, patches, preconditions, finalizers, status, and CRDs with schemas, pruning and CEL. Package fleet runs
+// the request handlers of k8s.io/kubernetes (builtin.go) and of the API extensions (kind.go). These handlers read from
+// and write to a storage that holds one object, for the duration of one request (storage.go). A request is therefore a
+// function: its inputs are the present object and the request, and its results are the new object and the answer.
 //
 // Thousands of clusters send requests that differ only in a few values. Clusters differ in UIDs, times, versions, and
-// the names that [Options].Varying lists. Before objects and requests reach the handlers, tokens replace the values of
-// a cluster; after the handlers, gaps replace the tokens (body.go). Equal objects of all clusters share one body with
-// gaps. A cluster keeps only a reference to the body and the values for the gaps (store.go). The results of requests
-// are cached (write.go): the same request for the same body costs a look-up instead of a millisecond in the handlers.
+// the names that [Options].Varying lists. Package fleet replaces such values by tokens, which are fixed texts, before
+// an object and a request reach the handlers of the API server (body.go). In the resulting object, the places of the
+// tokens become gaps: places where each object has a value of its own. The JSON without the values of the gaps is
+// called the body, and equal objects of all clusters share one body. For each object, a cluster stores only a reference
+// to the shared body and the object's own values (store.go). The results of requests are cached (write.go). If a
+// request and the body of its object are in the cache, the request costs a look-up instead of a millisecond in the
+// handlers.
 //
 // Package fleet itself implements reads: lists with pages and selectors, metadata only, and other versions (read.go).
 // The package also implements watches, each of which reads the log of the cluster's newest changes at its own pace

@@ -44,7 +44,7 @@ type Fault struct {
 	Errors float64
 	Code   int
 	// Cut is the share of requests whose connection is closed without an answer, from 0 to 1. All other requests on the
-	// cut connection end, too.
+	// closed connection end, too.
 	Cut float64
 	// Expired makes the cluster answer every request with 401, even with valid credentials.
 	Expired bool
@@ -175,8 +175,8 @@ func (t *activeFault) applyTo(c *Cluster, w http.ResponseWriter, r *http.Request
 	return false
 }
 
-// randomShare returns a pseudo-random number from 0 to 1. The random number depends only on the seed, the cluster and
-// n.
+// randomShare returns a pseudo-random number from 0 to 1, which depends only on the seed of the fleet, the index of the
+// cluster and n.
 func (f *Fleet) randomShare(cluster int, n uint64) float64 {
 	var b [24]byte
 	binary.BigEndian.PutUint64(b[:], f.seed)
@@ -186,9 +186,9 @@ func (f *Fleet) randomShare(cluster int, n uint64) float64 {
 	return float64(binary.BigEndian.Uint64(sum[:])) / math.MaxUint64
 }
 
-// Afflict starts a fault in a share of all clusters, from 0 to 1, and returns these clusters. With equal seeds and
-// equal kinds of faults, Afflict chooses the same clusters. Different kinds choose different clusters, if there are
-// enough.
+// Afflict starts a fault in a share of all clusters, from 0 to 1, and returns these clusters. The seed of the fleet and
+// the parameter kind decide which clusters Afflict chooses: the same seed and kind result in the same clusters. Calls
+// with different values of kind choose different clusters, if there are enough.
 func (f *Fleet) Afflict(share float64, kind int, fault Fault) []*Cluster {
 	var hit []*Cluster
 	for _, c := range f.clusters {

@@ -278,7 +278,8 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// watchEvents reads events until it has want events or no more events arrive.
+// watchEvents reads events of a watch until it has received the number in the parameter want, or until no more events
+// arrive.
 func watchEvents(t *testing.T, c *Cluster, query string, want int) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

@@ -23,19 +23,19 @@ import (
 type Options struct {
 	// Clusters is the number of clusters, at most 1,000,000.
 	Clusters int
-	// Seed decides the tokens, the UIDs, and the requests that a fault hits. Fleets with equal seeds are equal.
+	// Seed decides the bearer tokens of the clusters, the UIDs of objects, and the requests that a fault hits. Fleets
+	// with equal seeds are equal.
 	Seed uint64
 	// Ready is the time from the creation or change of a workload until it is available. 0 means 100 ms.
 	Ready time.Duration
-	// Operators simulate the operators of modules. Each of the Operators sets the status of custom resources of one
-	// kind.
+	// Operators simulate the operators of modules. Each Operator sets the status of custom resources of one kind.
 	Operators []Operator
-	// Varying lists the keys of strings that differ between clusters in otherwise equal objects, such as labels. The
-	// list Varying only saves memory and time. nil means the label and the annotation in which the manager writes the
-	// name of a Manifest.
+	// Varying lists the keys of strings that differ between clusters in otherwise equal objects, such as labels.
+	// Varying changes no answer: objects that differ only in these strings share memory and cached results. If Varying
+	// is nil, its value is the label and the annotation in which the manager writes the name of a Manifest.
 	Varying []string
-	// History is the number of changes that a cluster keeps for watches. 0 means 1,000. A cluster drops all of them
-	// after five minutes without a change.
+	// History is the number of changes that a cluster keeps for watches. 0 means 1,000. A cluster drops all kept
+	// changes after five minutes without a new change.
 	History int
 	// Bookmarks is the time between two bookmarks of a watch. 0 means one minute.
 	Bookmarks time.Duration
@@ -57,7 +57,8 @@ type Change struct {
 	Namespace, Name string
 	// Deleted is true if the object was deleted.
 	Deleted bool
-	// Last is set for a deleted object: its last metadata as the JSON of a PartialObjectMetadata.
+	// Last is the last metadata of a deleted object, as the JSON of a PartialObjectMetadata. Last is nil if the object
+	// still exists.
 	Last []byte
 	// Version is the resourceVersion of the change.
 	Version int
@@ -67,8 +68,8 @@ type Change struct {
 type Operator struct {
 	// Kind is the kind of the custom resources, in all versions.
 	Kind schema.GroupKind
-	// Namespace and Deployment name a Deployment that must be available before State is set. If both fields are empty,
-	// no Deployment is required.
+	// Namespace and Deployment name a Deployment that must be available before State is set. If Namespace and
+	// Deployment are empty, no Deployment is required.
 	Namespace, Deployment string
 	// After is the time from the creation or change of the custom resource until State is set.
 	After time.Duration
@@ -187,7 +188,7 @@ type Stats struct {
 	// Connections is the number of open connections. Watches is the number of running watches.
 	Connections, Watches int
 	// Remembered is the number of write requests whose result came from the cache. Computed is the number of write
-	// requests that the handlers answered.
+	// requests that were not in the cache, so that the handlers of the API server answered them.
 	Remembered, Computed int
 }
 

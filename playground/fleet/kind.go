@@ -21,7 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 )
 
-// kind is a resource in one version. All clusters of a fleet that serve a resource share its kind.
+// kind describes a resource in one version, and has the handler for its requests. All clusters of a fleet that serve a
+// resource in this version share one value of kind.
 type kind struct {
 	resource         resourceID           // the same for all versions
 	storage          schema.GroupResource // the resource's name in the handlers
@@ -132,7 +133,7 @@ func (d *definition) areNamesAccepted() bool {
 		slices.Equal(names.Categories, d.crd.Spec.Names.Categories)
 }
 
-// surface is the set of custom kinds that a cluster serves. Clusters with the same CRDs share one surface.
+// surface is the set of custom kinds that a cluster serves. Clusters with the same CRDs share one such set in memory.
 type surface struct {
 	definitions []*definition // by name
 	kinds       map[kindKey]*kind
@@ -140,7 +141,7 @@ type surface struct {
 	documents   documents
 }
 
-// surfaces holds all surfaces of a fleet, and the kinds in them.
+// surfaces holds the sets of custom kinds that the clusters of a fleet serve, each set once.
 type surfaces struct {
 	fleet *Fleet
 	mu    sync.Mutex
@@ -148,7 +149,8 @@ type surfaces struct {
 	kinds map[string][]*kind  // by the key of the definition; guarded by mu
 }
 
-// surfaceFor returns the surface for a list of CustomResourceDefinitions. The list of CRDs must be sorted by name.
+// surfaceFor returns the set of custom kinds for a list of CustomResourceDefinitions. The list of CRDs must be sorted
+// by name.
 func (s *surfaces) surfaceFor(definitions []*definition) (*surface, error) {
 	var b strings.Builder
 	for _, d := range definitions {
@@ -285,7 +287,7 @@ func (c *Cluster) kindFor(v *body) *kind {
 	return c.surface.Load().byKind[key]
 }
 
-// updateSurfaceLocked replaces the cluster's surface by the surface of its present CRDs.
+// updateSurfaceLocked makes the cluster serve the custom kinds of its present CRDs.
 func (c *Cluster) updateSurfaceLocked() {
 	var definitions []*definition
 	for _, o := range c.rangeLocked(c.fleet.definitionResource, "") {

@@ -101,7 +101,7 @@ func (f *Fleet) listenEach() error {
 	return nil
 }
 
-// listen opens the port. The listener always uses the same port.
+// listen opens the port. A cluster listens on the same port each time it is opened.
 func (p *ownPort) listen() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

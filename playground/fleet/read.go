@@ -45,13 +45,14 @@ func (c *Cluster) get(ctx context.Context, k *kind, p place) *reply {
 	return &reply{code: http.StatusOK, object: shown}
 }
 
-// convert returns an object in the version of k. In most cases k has the stored version, and convert returns the object
-// unchanged.
+// convert returns an object in the API version of the kind k. In most cases the object is stored in this version, and
+// convert returns the object unchanged.
 func (c *Cluster) convert(ctx context.Context, o *object, k *kind) (*object, error) {
 	if o.body.apiVersion == k.apiVersion() {
 		return o, nil
 	}
-	// Conversion does not depend on the values, so each gap gets a token of its own.
+	// Conversion does not depend on the values of the cluster, so each gap of the body is filled with a token instead
+	// of a value.
 	from := &sources{times: make([]uint32, len(o.values.times)), vars: make([]string, len(o.values.vars)+1)}
 	stand := *o
 	stand.values = &values{times: from.times, vars: from.vars[1:]}
@@ -293,7 +294,7 @@ func (c *Cluster) appendList(dst []byte, k *kind, l list, metadata bool) []byte 
 }
 
 // serveDeleteCollection deletes the selected objects one after the other. The answer to a deletion of several objects
-// lists them as they were before.
+// contains the objects as they were before the deletion.
 func (c *Cluster) serveDeleteCollection(w http.ResponseWriter, r *http.Request, k *kind, p place) {
 	s, refusal := selectionOf(k, p, r.URL.Query())
 	if refusal != nil {

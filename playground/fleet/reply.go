@@ -19,7 +19,7 @@ func failureReply(s metav1.Status) *reply {
 	return &reply{code: int(s.Code), raw: data}
 }
 
-// editStatus calls change with the Status of a failure and encodes the result.
+// editStatus decodes the Status in a failure reply, lets the function change() modify the Status, and encodes it again.
 func (r *reply) editStatus(change func(*metav1.Status)) {
 	var s metav1.Status
 	if json.Unmarshal(r.raw, &s) == nil {

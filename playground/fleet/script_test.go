@@ -796,9 +796,11 @@ var script = []step{
 		send: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"orphan","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner2","uid":"{uid owner2}"}]}}`,
 	},
 	{
-		// The garbage collector receives the second Secret after the first one. Therefore the garbage collector has
-		// received both Secrets when it has deleted the second one. If the garbage collector has not received a
-		// dependent yet when the owner is deleted with policy Orphan, it deletes the dependent.
+		// The next steps make sure that the garbage collector of the real API server knows the dependents of owner2. If
+		// an owner is deleted with the policy Orphan, the garbage collector deletes each dependent that it has not
+		// received by its watch yet. The Secret nobodys has an owner that does not exist, so the garbage collector
+		// deletes it. When nobodys is deleted, the garbage collector has received all Secrets that were created before
+		// nobodys.
 		name: "dependent of nobody",
 		do:   "POST " + ns + "/secrets",
 		send: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"nobodys","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"nobody","uid":"00000000-0000-0000-0000-000000000000"}]}}`,

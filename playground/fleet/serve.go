@@ -91,8 +91,8 @@ func hasSubresource(k *kind, subresource string) bool {
 	return slices.Contains(k.subresources, subresource)
 }
 
-// notServed answers a request for an unknown path as an API server does. The answer depends on whether the API group is
-// known.
+// notServed answers a request for an unknown path as an API server does. The body of the answer is a Status if the API
+// group is a built-in one, and plain text if not.
 func (f *Fleet) notServed(w http.ResponseWriter, group string) {
 	if slices.ContainsFunc(f.builtinVersions, func(v builtinVersion) bool { return v.group == group }) {
 		w.Header()["Content-Type"] = []string{jsonType}
@@ -299,7 +299,7 @@ func (c *Cluster) sendRequest(ctx context.Context, method, uri, contentType, age
 	return answer, nil
 }
 
-// Refusal is the error for an answer of a cluster that is a failure.
+// Refusal is the error that a request returns if the cluster answered it with a failure status.
 type Refusal struct {
 	// Code is the HTTP status of the answer.
 	Code int

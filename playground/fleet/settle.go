@@ -33,7 +33,7 @@ type dueTask struct {
 	key  objectKey
 }
 
-// Delays of the controllers. Options.Ready replaces soon for the status of workloads.
+// The simulated controllers act after a delay: the constant soon, or Options.Ready for the status of workloads.
 const (
 	soon         = 10 * time.Millisecond
 	logRetention = 5 * time.Minute // the log of a cluster is dropped after this time without a change
@@ -46,8 +46,8 @@ const (
 	finalizerInstances  = "customresourcecleanup.apiextensions.k8s.io"
 )
 
-// readNeeds sets v.needs, the tasks that controllers have to do for an object. text is the JSON of the object, with
-// tokens.
+// readNeeds sets the field needs of a body: the tasks that the simulated controllers have to do for the object. The
+// parameter text is the JSON of the object, with tokens in place of the values of its cluster.
 func (f *Fleet) readNeeds(v *body, text []byte) {
 	group, _, _ := strings.Cut(v.apiVersion, "/")
 	if group == v.apiVersion {
@@ -154,7 +154,7 @@ func (c *Cluster) planAfterRemovalLocked(gone *object) {
 			}
 			c.planLocked(needOwners, o.key(), soon)
 		}
-		// The deletion of the checked object may have waited for the removed object.
+		// The object o may be waiting for its own deletion until the removed object no longer exists.
 		if o.body.needs&needEnd != 0 {
 			c.planLocked(needEnd, o.key(), soon)
 		}
@@ -359,7 +359,7 @@ func (c *Cluster) endDefinitionLocked(o *object) {
 }
 
 // endNamespaceLocked deletes the objects in a namespace. When no object is left, endNamespaceLocked deletes the
-// namespace. Until then, the status of the namespace lists the remaining objects.
+// namespace. As long as objects are left, the status of the namespace lists them.
 func (c *Cluster) endNamespaceLocked(o *object) {
 	inside := func() (all []*object) {
 		for _, one := range c.objects {
@@ -452,8 +452,8 @@ func (c *Cluster) setStateLocked(o *object, operator *Operator) {
 	}
 }
 
-// Operate makes the operator of a kind set another state from now on, and at once for the custom resources that exist.
-// An empty state means the state of the Operator again.
+// Operate makes the simulated operator of a kind set another state from now on, and at once for the custom resources
+// that exist. If the parameter state is empty, the operator sets the state in Operator.State again.
 func (c *Cluster) Operate(kind schema.GroupKind, state string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,15 +5,15 @@ import (
 	"reflect"
 )
 
-// newCondition returns a condition of a status. The last transition of the newCondition is the present time.
+// newCondition returns a condition of a status. The lastTransitionTime of the condition is the present time.
 func newCondition(kind, status, reason, message string) map[string]any {
 	return map[string]any{"type": kind, "status": status, "reason": reason, "message": message,
 		"lastTransitionTime": nowToken}
 }
 
 // settledStatus returns a merge patch with the final status of an object, which the controllers of a real cluster would
-// set in the end. settledStatus returns nil if the object already has the final status. The text and the patch have
-// tokens.
+// set in the end. settledStatus returns nil if the object already has the final status. The parameter text and the
+// returned patch contain tokens in place of the values of the cluster, such as times.
 func settledStatus(group string, v *body, text []byte) []byte {
 	make := statuses[group+"/"+v.kind]
 	if make == nil {
@@ -45,8 +45,8 @@ func settledStatus(group string, v *body, text []byte) []byte {
 	return data
 }
 
-// hasFields reports whether the value now has all fields of want. Times need only be set, and fields with a zero value
-// may be absent.
+// hasFields reports whether the JSON value now has all fields of the JSON value want. Any value counts as equal for a
+// field with the present time, and a field with a zero value may be absent.
 func hasFields(now, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

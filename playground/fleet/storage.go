@@ -23,7 +23,8 @@ import (
 
 // The following constants are resource versions of the objects that a handler reads and writes. versionBefore is the
 // version of the object before the request, versionAfter the version that the request writes, and versionOther any
-// other version that the request names. The numbers are unusual, so that they can be found in messages.
+// other version that the request names. The resource versions are unusual numbers, so that Package fleet can find them
+// in error messages and replace them.
 const (
 	versionBefore = 7_000_000_000_001
 	versionAfter  = 7_000_000_000_002
@@ -104,8 +105,8 @@ type oneObject struct {
 
 var errOneObject = errors.New("this storage has one object and cannot do that")
 
-// transactionOf returns the transaction in ctx if it is for the resource of s. If ctx has no such transaction,
-// transactionOf returns an empty transaction.
+// transactionOf returns the transaction in ctx if the transaction is for the resource that the storage s serves. If ctx
+// contains no such transaction, transactionOf returns an empty one.
 func (s *oneObject) transactionOf(ctx context.Context) *transaction {
 	if t, ok := ctx.Value(transactionKey{}).(*transaction); ok && t.resource == s.resource {
 		return t

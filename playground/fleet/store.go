@@ -17,7 +17,8 @@ type object struct {
 	resource resourceID
 }
 
-// values are the values for the gaps of an object's body. Objects of one cluster with equal values share them.
+// values are the values that an object has in the gaps of its body: places where each object has a value of its own.
+// Objects of one cluster with equal values share one struct values.
 type values struct {
 	times []uint32 // Unix, in seconds
 	vars  []string
@@ -55,7 +56,7 @@ type objectKey struct {
 func (o *object) key() objectKey { return objectKey{o.resource, o.body.namespace, o.body.name} }
 
 // searchLocked returns the index of an object in c.objects and true. If the object does not exist, searchLocked returns
-// the index for an insertion and false.
+// false and the index at which the object must be inserted.
 func (c *Cluster) searchLocked(resource resourceID, namespace, name string) (int, bool) {
 	return slices.BinarySearchFunc(c.objects, objectKey{resource, namespace, name}, func(o *object, k objectKey) int {
 		return o.compare(k.resource, k.namespace, k.name)
@@ -150,8 +151,9 @@ func (c *Cluster) trimLocked(n int) {
 	c.log = append([]event(nil), c.log[n:]...)
 }
 
-// reuseValuesLocked returns the values of a recently changed object if they are equal to v, and v otherwise. The
-// objects of a module therefore share one list of values.
+// reuseValuesLocked returns the values of a recently changed object if they are equal to v, and v if no recently
+// changed object has equal values. The objects of a module are written one after the other with the same values, so
+// they share one struct values.
 func (c *Cluster) reuseValuesLocked(v *values) *values {
 	for i := len(c.log) - 1; i >= max(0, len(c.log)-8); i-- {
 		if o := c.log[i].after; o != nil && slices.Equal(o.values.times, v.times) &&
@@ -165,7 +167,7 @@ func (c *Cluster) reuseValuesLocked(v *values) *values {
 // uid returns the UID of an object. The UID contains the index of the cluster and the resourceVersion at creation.
 func (c *Cluster) uid(o *object) string { return string(c.appendUID(nil, o.born)) }
 
-// appendUID appends the UID of an object that was created at the resourceVersion born.
+// appendUID appends the UID of an object. The parameter born is the resourceVersion at which the object was created.
 func (c *Cluster) appendUID(dst []byte, born uint32) []byte {
 	seed := c.fleet.seed
 	dst = append(appendHex(dst, uint64(c.index), 8), '-') //nolint:gosec // an index is never negative
@@ -187,7 +189,7 @@ func (c *Cluster) appendObject(dst []byte, o *object) []byte {
 	return c.appendSpan(dst, o, 0, len(o.body.text))
 }
 
-// appendItem appends the JSON of an object without kind and apiVersion. Items in lists of built-in kinds have no
+// appendItem appends the JSON of an object without kind and apiVersion. In a list of a built-in kind, the items have no
 // apiVersion and no kind.
 func (c *Cluster) appendItem(dst []byte, o *object) []byte {
 	return c.appendSpan(append(dst, '{'), o, o.body.rest+1, len(o.body.text))
@@ -199,7 +201,8 @@ func (c *Cluster) appendMetadata(dst []byte, o *object) []byte {
 	return append(c.appendSpan(dst, o, o.body.meta.from, o.body.meta.to), '}')
 }
 
-// appendSpan appends a part of the text of an object and fills its gaps with the object's values.
+// appendSpan appends the part of an object's JSON that begins at the offset from and ends at the offset to. appendSpan
+// inserts the object's own values into the gaps of the shared body.
 func (c *Cluster) appendSpan(dst []byte, o *object, from, to int) []byte {
 	v := o.body
 	for _, g := range v.gaps {
@@ -272,7 +275,7 @@ func (l labelled) Get(key string) string {
 	return value
 }
 
-// ownerUID returns the UID of the owner w of an object.
+// ownerUID returns the UID of an owner, which is in the body or among the values of the object.
 func (o *object) ownerUID(w *owner) string {
 	if w.gap >= 0 {
 		return o.values.vars[w.gap]

@@ -28,8 +28,9 @@ type request struct {
 	body                         []byte
 }
 
-// sources are the values of a request and of its object. The values from the sources fill the gaps of the object and
-// the answer that the request produces.
+// sources are the values of one cluster that occur in a request and in the object before the request: times, the UID,
+// the resourceVersion and other strings. The results of a request are shared by all clusters and have gaps in place of
+// these values. The sources of a request fill these gaps.
 type sources struct {
 	now   uint32
 	times []uint32 // the times of the object before the request, each once, in ascending order
@@ -39,19 +40,19 @@ type sources struct {
 	tie                   bool   // the object was last changed in the present second
 }
 
-// outcome is the result of a request, without the values of one cluster. Equal requests to equal objects have equal
-// outcomes, so clusters share them.
+// outcome is the result of a request, with gaps or tokens in place of the values of one cluster. Equal requests to
+// equal objects have equal outcomes, so clusters share outcomes.
 type outcome struct {
 	code     int
 	warnings []string
 	stored   *shape // the object that the request has written; nil if it wrote nothing
 	deleted  bool
 	response *shape // the object in the answer; nil if the answer is the stored object
-	raw      []byte // an answer that is not an object, with tokens
+	raw      []byte // an answer that is not an object, with tokens in place of values of the cluster
 	header   http.Header
 }
 
-// valuesFor returns the values for the gaps of a shape.
+// valuesFor returns the cluster's values for the gaps in the object that a request has produced.
 func (s *sources) valuesFor(made *shape) *values {
 	v := &values{}
 	for _, i := range made.times {
@@ -71,8 +72,8 @@ func (s *sources) valuesFor(made *shape) *values {
 	return v
 }
 
-// timeIndex returns the index of a time in s.times. varIndex returns the index of a string in s.vars, and adds the
-// string if it is new.
+// timeIndex returns the index of a time in the field times, or -1. varIndex returns the index of a string in the field
+// vars, and appends the string if the field does not contain it.
 func (s *sources) timeIndex(at uint32) int { return slices.Index(s.times, at) }
 
 func (s *sources) varIndex(value string) int { return indexOrAddString(&s.vars, value) }
@@ -85,7 +86,8 @@ func indexOrAddString(list *[]string, value string) int {
 	return len(*list) - 1
 }
 
-// sourcesOf returns new sources with the values of the present object.
+// sourcesOf returns the values that an object has before a request: its times, UID, resourceVersion and other strings.
+// The parameter live is nil if the object does not exist.
 func (c *Cluster) sourcesOf(live *object) *sources {
 	s := &sources{now: uint32(c.fleet.now().Unix()), vars: []string{""}} //nolint:gosec // until 2106
 	if live == nil {
@@ -103,7 +105,8 @@ func (c *Cluster) sourcesOf(live *object) *sources {
 	return s
 }
 
-// equalityPattern describes which gaps of the object hold equal values, and the order of the object's times.
+// equalityPattern returns a text that states which values of the object are equal to each other, and in which order its
+// times are. Two objects with the same body and the same pattern are equal for the handlers of the API server.
 func (s *sources) equalityPattern(live *object) string {
 	if live == nil {
 		return ""
@@ -121,7 +124,8 @@ func (s *sources) equalityPattern(live *object) string {
 	return string(b)
 }
 
-// appendTokens appends the JSON of an object with tokens in its gaps. The handlers receive objects with tokens.
+// appendTokens appends the JSON of an object, with tokens in place of the values of its cluster. The handlers of the
+// API server receive objects with tokens, so that their results are valid for all clusters.
 func (s *sources) appendTokens(dst []byte, o *object) []byte {
 	v, from := o.body, 0
 	for _, g := range v.gaps {
@@ -141,7 +145,8 @@ func (s *sources) appendTokens(dst []byte, o *object) []byte {
 	return append(dst, v.text[from:]...)
 }
 
-// memo is a cache of outcomes. memo has two generations: the newer outcomes, and older outcomes that were used again.
+// memo is a cache of the results of requests. When the map young is full, it becomes the map old, and the former old
+// results are dropped. A result in the map old that is used again is copied to the map young.
 type memo struct {
 	mu           sync.Mutex
 	young, old   map[memoKey]*outcome // guarded by mu
@@ -156,7 +161,7 @@ type memoKey struct {
 	body                            [sha256.Size]byte
 }
 
-// memoSize is the capacity of each generation of the memo, in outcomes.
+// memoSize is the number of results that each of the two maps in the cache of request results can hold.
 const memoSize = 8192
 
 func (m *memo) get(key memoKey) *outcome {
@@ -211,8 +216,9 @@ func (c *Cluster) writeLocked(ctx context.Context, r *request) (*reply, error) {
 	return c.commitLocked(r, live, from, o), nil
 }
 
-// outcomeOf returns the outcome of a request from the memo, or from the handlers. body has tokens in place of the
-// values in from.
+// outcomeOf returns the result of a request: from the cache memo, or from the handlers of the API server if the cache
+// does not contain it. The parameter body is the body of the request, with tokens in place of the values of the
+// cluster, which are in the parameter from.
 func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from *sources,
 	body []byte) (*outcome, error) {
 	key := memoKey{kind: r.kind, method: r.method, uri: r.uri, contentType: r.contentType, agent: r.agent,
@@ -327,8 +333,8 @@ func (s *sources) replace(data []byte) []byte {
 	return data
 }
 
-// tokenize returns the body of a request. Tokens replace the values that differ between clusters, so that equal
-// requests have equal bodies.
+// tokenize returns the body of a request with tokens in place of the values that differ between clusters. Requests of
+// different clusters that differ only in these values then have equal bodies.
 func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 	body := r.body
 	if i := skipSpace(body, 0); strings.HasSuffix(r.contentType, "yaml") && (i == len(body) || body[i] != '{') {
@@ -341,7 +347,7 @@ func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 		body = alignVersions(body, live, from)
 	}
 	body = c.fleet.tokenizeStrings(body, from)
-	// The client may have read managedFields with this key and sent them back.
+	// A client that has read an object may send its managedFields back, whose keys for owner references contain UIDs.
 	if nested := []byte(`k:{\"uid\":\"`); bytes.Contains(body, nested) {
 		for i, value := range from.vars {
 			body = bytes.ReplaceAll(body, append(bytes.Clone(nested), value...),
@@ -351,7 +357,7 @@ func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 	return body
 }
 
-// tokenizeStrings replaces UIDs and the strings of Options.Varying by tokens.
+// tokenizeStrings puts tokens in place of UIDs, and in place of the strings that Options.Varying lists.
 func (f *Fleet) tokenizeStrings(body []byte, from *sources) []byte {
 	var out []byte
 	done, next := 0, make([]int, len(f.varying))
@@ -401,8 +407,9 @@ func (f *Fleet) tokenizeStrings(body []byte, from *sources) []byte {
 	return append(out, body[done:]...)
 }
 
-// alignVersions replaces the resourceVersion in a request by a constant that has the same meaning for the handlers.
-// alignVersions also replaces those times by tokens that the object contains.
+// alignVersions changes the body of a request so that it is the same for all clusters. alignVersions replaces the
+// resourceVersion by versionBefore if the version is the present one, and by versionOther if not. If the object
+// contains a time that is also in the request, alignVersions replaces the time by its token.
 func alignVersions(body []byte, live *object, from *sources) []byte {
 	var content any
 	if utiljson.Unmarshal(body, &content) != nil {
@@ -430,7 +437,8 @@ func alignVersions(body []byte, live *object, from *sources) []byte {
 	return data
 }
 
-// alignObject replaces versions and times, as alignVersions does, in an object or in the options of a deletion.
+// alignObject replaces the resourceVersion and the times in one object, or in the options of a deletion, by the same
+// constants and tokens for all clusters.
 func alignObject(content map[string]any, live *object, from *sources) {
 	for _, place := range []string{"metadata", "preconditions"} {
 		m, ok := content[place].(map[string]any)
