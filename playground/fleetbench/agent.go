@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// Timing of a simulated agent. The real agent has the same limits and intervals.
+// Intervals and limits of a simulated agent. They are equal to those of the real agent.
 const (
 	spacing   = 500 * time.Millisecond // minimum time between two events for one object
 	beatGap   = time.Second            // between two heartbeats
@@ -58,7 +58,7 @@ type agent struct {
 
 	beaten atomic.Int64 // time of the last answered heartbeat, in Unix nanoseconds
 
-	// Only the goroutine that runs turn uses the following fields.
+	// The following fields are used only by the goroutine that runs processDue, so they need no lock.
 	running   bool // the agent has a certificate and a watch list, and its Deployment is available
 	boot      string
 	identity  uint64 // hash of the Secret with the present certificate
@@ -178,7 +178,8 @@ func (a *agent) processChanges(heard []fleet.Change) {
 }
 
 // setUp reads the certificate and the watch list from the cluster. A real agent mounts the certificate and watches the
-// watch list. The agent does not run if one of them is missing or if its Deployment is not available.
+// watch list. The agent does not run if its certificate or its watch list is missing, or if its Deployment is not
+// available.
 func (a *agent) setUp() {
 	get := func(resource schema.GroupVersionResource, name string) map[string]any {
 		u, err := a.cluster.Get(resource, v1beta2.RuntimeNamespace, name)
@@ -320,8 +321,9 @@ func (a *agent) sendHeartbeat(ctx context.Context) bool {
 	return true
 }
 
-// send sends a request to the listener. If there is no connection, send opens one. send reports whether the listener
-// has accepted the request. If the listener has not accepted the request, retryAt is the time of the next attempt.
+// send sends a request to the manager's listener, and opens a connection if none is open. send reports whether the
+// listener has accepted the request. If the listener has not accepted the request, retryAt is the time of the next
+// attempt.
 func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	got, err := answer{}, error(nil)
 	for range 2 { // the other side may have closed an open connection, so try again once

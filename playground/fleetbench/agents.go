@@ -9,16 +9,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// posting is the number of simulated agents that send at the same time.
+// posting is the number of simulated agents that may send requests to the manager at the same time.
 const posting = 64
 
 // agents simulates the agents of all clusters, because simulated clusters have no pods. Each agent has the certificate
 // and the watch list that the manager delivered to its cluster, and one connection to the listener. agents sends
-// heartbeats, and events for the objects on its watch list. An agent receives changes in memory. An idle agent has a
-// timer and no goroutine.
+// heartbeats, and events for the objects on its watch list. An agent learns of changes in its simulated cluster by a
+// function call, without a watch. An idle agent has a timer and no goroutine.
 //
-// Limits of the simulation: the agents have none of the limits of the real agent, and watch no Kyma of other owners.
-// The simulated agents detect changes of fields (spec, status) only by generation and labels.
+// A simulated agent differs from the real agent: it does not limit the size or the rate of its requests, and ignores
+// Kymas of other owners. The simulated agents detect changes of fields (spec, status) only by generation and labels.
 type agents struct {
 	fleet  *fleet.Fleet
 	memory time.Duration // younger events are repeated when another process answers
@@ -80,8 +80,9 @@ func (a *agents) countHeartbeatsAfter(since time.Time) int {
 	return n
 }
 
-// isQuiet reports whether the agents have delivered no event within the time for which they keep events. If isQuiet
-// returns true, another process of the manager receives no repeated events.
+// isQuiet reports whether the agents have delivered no event within the time for which they keep delivered events. If
+// another manager process takes over, each agent repeats the events that it has kept. When isQuiet returns true, no
+// such events are left.
 func (a *agents) isQuiet() bool { return time.Since(time.Unix(0, a.lastDelivery.Load())) > a.memory }
 
 // close stops all agents.

@@ -43,7 +43,7 @@ type aim struct {
 	value func(r *Run) (float64, bool)
 }
 
-// figureOf returns a function that reads one figure of the scenario with this name.
+// figureOf returns a function that reads one figure of the scenario whose name is in the parameter name.
 func figureOf(name string, figure func(s *Scenario) float64) func(r *Run) (float64, bool) {
 	return func(r *Run) (float64, bool) {
 		s := r.scenario(name)
@@ -66,7 +66,8 @@ func valueOf(name, key string) func(r *Run) (float64, bool) {
 	}
 }
 
-// aims lists the aims for a single size. judge has the aims that compare sizes.
+// aims lists the performance targets that a run with one number of clusters must reach. The variable growing lists the
+// targets for the growth from one number of clusters to another.
 var aims = []aim{
 	{"resident memory of the manager during install", 1536, "MiB", full,
 		figureOf("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
@@ -101,7 +102,8 @@ var growing = []aim{
 	{"live heap for one runtime at 10,000 clusters", 1.2, "times that at 1,000", 0, valueOf("idle", heapPerRuntime)},
 }
 
-// judgeAims compares each aim with the run of the largest size that measured its figure.
+// judgeAims compares the figure of each performance target with the target. If several runs measured the figure,
+// judgeAims uses the run with the most clusters.
 func judgeAims(runs []Run) []Aim {
 	if len(runs) == 0 {
 		return nil

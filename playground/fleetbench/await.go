@@ -40,8 +40,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// inParallel calls work with 0 to n-1, from as many goroutines as creating says. inParallel returns the first
-// error. After an error, inParallel starts no new call.
+// inParallel calls the function work() with each number from 0 to n-1. The constant creating is the number of calls
+// that run at the same time. inParallel returns the first error of a call, and starts no new call after an error.
 func inParallel(ctx context.Context, n int, work func(i int) error) error {
 	var (
 		next  atomic.Int64

@@ -88,8 +88,8 @@ func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched 
 	return r.orderOfBack(ctx, s, m, name, bad)
 }
 
-// countBack counts the requests to the runtimes that went back to the former version, and the requests to all other
-// runtimes.
+// countBack counts the requests to the runtimes that were rolled back to the former version, and the requests to all
+// other runtimes.
 func (r *rig) countBack(s *Scenario, bad badVersion, touched map[int]bool) {
 	holders, others := map[string]int{}, map[string]int{}
 	for i := range r.clusters {
@@ -115,9 +115,10 @@ func (r *rig) countBack(s *Scenario, bad badVersion, touched map[int]bool) {
 	}
 }
 
-// orderOfBack counts the runtimes in which the module worked and that began to go back before one in which it failed.
-// The runtimes of one group are admitted by the same write and begin in any order, so those of the first group do not
-// count if the group has room for all runtimes in which the module failed.
+// orderOfBack counts the runtimes that were rolled back too early. A rollback must begin with the runtimes in which the
+// module failed. A runtime in which the module worked is too early if its rollback began before that of a failing
+// runtime. The runtimes of one group are admitted together and begin in any order. The first group may have room for
+// more than the failing runtimes, so orderOfBack subtracts this number of runtimes from the result.
 func (r *rig) orderOfBack(ctx context.Context, s *Scenario, m *module, name string, bad badVersion) error {
 	failing := map[string]bool{}
 	for i := range bad.failing {

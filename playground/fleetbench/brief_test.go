@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// limit is the maximum of a figure in the run of TestBrief.
+// limit is the highest value that TestBrief allows for one measured figure.
 type limit struct {
 	figure string
 	// usual is the measured figure, which does not depend on other load on the machine. margin is the permitted
@@ -37,11 +37,12 @@ type limit struct {
 }
 
 // limits covers counts and ratios, but no times. usual is measured with 100 clusters × 1 module × 10 objects. In this
-// short run, a large part of the work does not depend on modules (catalog, agent). A figure of 0 is always 0. Counts of
-// work have a margin, because a busy machine may split a reconcile in two. Processor time has a margin, because other
-// programs use the same processor caches. A change that reduces a figure should also reduce its usual. The writes
-// include the Events about each change of a module: two in the control plane, one in the runtime. The requests of a
-// deletion include the reads of the owner of an object.
+// short run, a large part of the work does not depend on modules (catalog, agent). A figure of 0 is always 0. A count
+// may exceed its usual value by the margin, because a busy machine may split a reconcile in two. Processor time may
+// exceed its usual value by the margin, because other programs on the machine use the same processor caches. A change
+// of the code that reduces a figure should also reduce the value of usual in this list. The writes include the Events
+// about each change of a module: two in the control plane, one in the runtime. During a deletion, the manager also
+// reads the owner of each object, and these requests are counted.
 var limits = []limit{
 	{"install: requests to runtimes for a module", 49.3, 0.2,
 		figureOf("install", func(s *Scenario) float64 { return perInstall(s, float64(sumOfCounts(s.Runtimes))) })},

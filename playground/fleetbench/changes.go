@@ -60,7 +60,8 @@ func (c *changes) notifyListeners(queue []fleet.Change) {
 	}
 }
 
-// onChange calls f for each change, in order, until stop is called. f may call methods of the clusters, but not of c.
+// onChange calls f for each change, in order, until stop is called. The function f() may call methods of a cluster. f()
+// must not call methods of the changes value, because these wait for the lock that onChange holds during a call.
 func (c *changes) onChange(f func(fleet.Change)) (stop func()) {
 	c.passing.Lock()
 	defer c.passing.Unlock()

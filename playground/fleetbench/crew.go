@@ -57,8 +57,8 @@ func (o *options) sharded() bool {
 	return o.Replicas > 1 || slices.Contains(o.ManagerArgs, fmt.Sprintf("--shards=%d", allShards))
 }
 
-// waitUntilWorking waits until every replica is ready and all waitUntilWorking is assigned: to the leader, or each
-// shard to a replica.
+// waitUntilWorking waits until every replica of the manager is ready. With shards, it also waits until each shard is
+// assigned to a replica. Without shards, it waits until one replica is the leader.
 func (c crew) waitUntilWorking(ctx context.Context, sharded bool) error {
 	for _, m := range c {
 		if err := m.ready(ctx); err != nil {

@@ -10,13 +10,13 @@
 //
 // There are three processes, so the processor time of each is known separately. The first process is the control plane:
 // a real kube-apiserver and etcd (package cluster). The control plane is this program, started with a subcommand. The
-// second process is the manager, with the rights of its own service account. The third is the benchmark, with the fleet
-// (package fleet), the registry of modules, and the agents. Each simulated cluster has an access Secret and a Kyma with
-// all modules. One extra module is used for edits (module.go).
+// second process is the manager, with the rights of its own service account. The third process is the benchmark, with
+// the fleet (package fleet), the registry of modules, and the simulated agents. Each simulated cluster has an access
+// Secret and a Kyma with all modules. One extra module is used for edits (module.go).
 //
 // The agents are simulated (agents.go), because a simulated cluster has no pods. Each agent has the certificate and the
-// watch list that the manager delivered to its cluster. Each agent receives changes in memory, and sends requests to
-// the manager's listener over its own connection (wire.go).
+// watch list that the manager delivered to its cluster. Each agent learns of changes by a function call instead of a
+// watch, and sends requests to the manager's listener over its own connection (wire.go).
 //
 // Scenarios run one after the other on one fleet:
 //
@@ -33,10 +33,10 @@
 //
 // The fleet counts requests to runtimes. The API server's own metrics count requests to the control plane; the requests
 // of the benchmark are subtracted, and Leases are left out. Processor time is also given as a ratio to the time of a
-// reference work that runs at the same time (reference.go). This ratio does not depend on the speed of the machine, or
-// on other load. A module is "applied" when its Deployment in the cluster has the new version, and "ready" when the
-// Kyma in the control plane shows it as Ready. Live heap is the memory after the manager's last garbage collection,
-// minus the same figure without a fleet.
+// reference work that runs at the same time (reference.go). The ratio of processor time to the reference work does not
+// depend on the speed of the machine, or on other load. A module is "applied" when its Deployment in the cluster has
+// the new version, and "ready" when the Kyma in the control plane shows it as Ready. Live heap is the memory after the
+// manager's last garbage collection, minus the same figure without a fleet.
 //
 // --brief shortens the fixed waiting times. TestBrief runs with --brief and a few clusters, and compares the figures
 // with limits.
@@ -47,6 +47,7 @@
 // # What it does not do
 //
 // The benchmark does not profile the manager: --profile is for the control plane and the benchmark. The benchmark fails
-// only if something does not become Ready, never because of a figure. The agents have no limits and no webhooks. On a
-// machine that also does other work, times change much; requests, writes and memory hardly change.
+// only if something does not become Ready, never because of a figure. The simulated agents do not limit their requests,
+// and have no webhooks, which the real agent has. On a machine that also does other work, times change much; requests,
+// writes and memory hardly change.
 package main

@@ -90,7 +90,7 @@ const (
 )
 
 // moduleWrites returns the number of writes to objects of modules. Objects of the kinds of this project, objects of the
-// agent, and Events about the Kyma in the runtime do not count.
+// agent, and Events are not objects of modules.
 func moduleWrites(counts map[string]int) int {
 	ofModules := map[string]int{}
 	for name, n := range counts {
@@ -103,8 +103,8 @@ func moduleWrites(counts map[string]int) int {
 }
 
 // editMany adds the extra module in some clusters, spread over the fleet. Each edit begins when the module of the
-// previous edit is applied, until over returns true. editMany then waits until the module is Ready in all these
-// clusters.
+// previous edit is applied. No further edit begins when the function over() returns true. editMany then waits until the
+// module is Ready in all these clusters.
 func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rollout, error) {
 	n := min(r.Edits, r.clusters)
 	o := &rollout{module: r.extra, version: first, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
@@ -131,7 +131,7 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,
 			func(u *unstructured.Unstructured) {
 				modules, _, _ := unstructured.NestedSlice(u.Object, "spec", "modules")
-				// In this YAML document, a list of maps is always valid.
+				// SetNestedSlice cannot fail here, because the Kyma has a spec, and a list of maps is valid JSON.
 				_ = unstructured.SetNestedSlice(u.Object, append(modules, map[string]any{"name": r.extra.name}), "spec",
 					"modules")
 			})
@@ -154,7 +154,8 @@ func spreadIndex(k, n, all int) int {
 	return int(math.Floor(float64(k) * float64(all) / float64(n)))
 }
 
-// takeBack removes the extra module again, and waits until it is removed from the cluster and the Kyma.
+// takeBack disables the module that the edits have added, in the Kymas of the same clusters. takeBack waits until the
+// module is removed from the clusters and from the status of the Kymas.
 func (r *rig) takeBack(ctx context.Context, o *rollout) error {
 	gone := newRace(r.clusters)
 	r.stage.setText(func() string {

@@ -23,7 +23,7 @@ const (
 	probesPerDead = "connections to a dead cluster a minute"
 )
 
-// measureFaults makes some clusters dead and some slow. All faulty clusters that are not dead refuse some requests.
+// measureFaults makes some clusters dead and some slow. All clusters that are not dead answer some requests with 429.
 // During the faults, the channel of a module points to a new version. When the faults end, the affected clusters get
 // the new version.
 func measureFaults(ctx context.Context, r *rig, s *Scenario) error {
@@ -82,7 +82,7 @@ const (
 	swallowing
 )
 
-// startFaults starts the faults, and returns the sickness of each cluster.
+// startFaults starts the faults, and returns for each cluster whether it is healthy, slow or dead.
 func (r *rig) startFaults() []sickness {
 	sick := make([]sickness, r.clusters)
 	for n, i := range r.chooseClusters(deadShare, 0) {
@@ -110,8 +110,8 @@ func (r *rig) startFaults() []sickness {
 	return sick
 }
 
-// chooseClusters returns a share of all clusters, at least one cluster, spread evenly. Different kinds have no cluster
-// in common.
+// chooseClusters returns a share of all clusters, at least one cluster, spread evenly. Calls with different values of
+// the parameter kind return different clusters.
 func (r *rig) chooseClusters(share float64, kind int) []int {
 	n := max(1, int(share*float64(r.clusters)))
 	var all []int

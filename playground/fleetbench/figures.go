@@ -12,14 +12,15 @@ type figure struct {
 	value       func(r *Run) (float64, bool)
 }
 
-// lead is a figure of the chart that matters first, and its aim.
+// lead is one of the most important figures, which the chart shows first. The field aim is the performance target for
+// this figure.
 type lead struct {
 	title string
 	aim   float64
 }
 
-// leading lists the figures of the first panels of the chart, with their aims. Each figure is the cost of one runtime
-// or module, so a flat line is good.
+// leading lists the figures of the first panels of the chart, with their performance targets. Each figure is the cost
+// of one runtime or module, so a flat line is good.
 var leading = []lead{
 	{"install: manager's CPU for a module, by the reference work", 0.6},
 	{"install: requests to runtimes for a module", 19},
@@ -29,8 +30,8 @@ var leading = []lead{
 	{"idle: manager's live heap for a runtime", 60},
 }
 
-// shared lists the figures of the whole fleet. The chart shows the share of one runtime: the unit, and the factor from
-// the unit of the figure.
+// shared lists the figures that are measured for the whole fleet. The chart divides such a figure by the number of
+// clusters, multiplies it by the field factor, and shows the result in the field unit.
 var shared = map[string]struct {
 	unit   string
 	factor float64

@@ -61,7 +61,8 @@ func measureIdle(ctx context.Context, r *rig, s *Scenario) error {
 
 // disconnect waits until the manager has closed its connections to runtimes. The manager needs no connection to a
 // runtime whose agent reports changes. A connection takes twice the memory of an idle runtime. One connection per
-// hundred runtimes may remain, because an audit may just have opened it.
+// hundred runtimes may remain, because the manager may just have opened it for an audit (a periodic check of the
+// objects in a runtime).
 func (r *rig) disconnect(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
@@ -109,8 +110,9 @@ const (
 	heardShare = 0.00001 // of a core for each cluster, for its heartbeats
 )
 
-// settle waits until the manager is quiet: for three seconds, or half of that with --brief, the manager uses less than
-// a tenth of a core, plus the share for heartbeats. settle records the time until then.
+// settle waits until the manager is quiet, and records how long this takes. The manager is quiet if it has used less
+// than a tenth of a core for three seconds, or for 1.5 seconds with --brief. A larger fleet sends more heartbeats, so
+// the allowed share of a core grows with the number of clusters.
 func (r *rig) settle(ctx context.Context, s *Scenario) error {
 	begin := time.Now()
 	r.stage.setText(func() string { return "waiting until the manager is quiet" })

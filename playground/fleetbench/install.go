@@ -66,8 +66,8 @@ func (r *rig) allReady(k *shown) bool {
 	return true
 }
 
-// await waits until all clusters of a race have reached their goal. The error of await describes what blocks some of
-// the late clusters.
+// await waits until all clusters of a race have reached their goal. If a cluster does not reach the goal in time, the
+// error of await describes the states of up to three such clusters.
 func (r *rig) await(ctx context.Context, all *race, what string) error {
 	err := all.waitForAll(ctx)
 	if err == nil {

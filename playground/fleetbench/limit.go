@@ -4,8 +4,8 @@ import "syscall"
 
 // raiseFiles raises the limit of open files for this process and its children. A fleet may need a connection to each
 // cluster and a connection of each agent. The manager keeps connections only to clusters without an agent, and agents
-// keep their connections only for a short time. If raising is not allowed, raiseFiles prints a warning, because a small
-// fleet may still work.
+// keep their connections only for a short time. If the system does not allow a higher limit, raiseFiles only prints a
+// warning, because a small fleet may still work.
 func (o *options) raiseFiles(clusters int) {
 	need := uint64(clusters + 2000) //nolint:gosec // positive
 	var limit syscall.Rlimit

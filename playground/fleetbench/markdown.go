@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Marker lines in a page. This program replaces the text between the marker lines, and leaves the rest of the page
-// unchanged.
+// pageBegin and pageEnd are marker lines in a Markdown page. The report replaces the text between the two marker lines,
+// and leaves the rest of the page unchanged.
 const (
 	pageBegin = "<!-- Written by `make fleet-report`, from here -->"
 	pageEnd   = "<!-- to here -->"
@@ -120,7 +120,8 @@ func scenarioPosition(name string) int {
 	return slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
 }
 
-// withOneReplica returns the runs with one replica. Only runs with one manager process are compared by size.
+// withOneReplica returns the runs with one replica of the manager. Figures of different fleet sizes are compared only
+// between such runs.
 func withOneReplica(runs []Run) []Run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r Run) bool { return r.Replicas > 1 })
 }
@@ -218,8 +219,8 @@ func (r *Result) replicaTable(w io.Writer) {
 	}
 }
 
-// replicaFigures lists the figures of the table of replicas: figures that more replicas should change, and figures that
-// they should not change.
+// replicaFigures lists the figures in the table that compares runs with different numbers of replicas. More replicas
+// should improve some of these figures, and should leave the other figures unchanged.
 var replicaFigures = []figure{
 	{"install", "modules/s", figureOf("install", func(s *Scenario) float64 { return s.InstallsPerSecond })},
 	{"install: CPU of all replicas for a module", "ms",

@@ -136,7 +136,8 @@ func TestReference(t *testing.T) {
 	}
 	runtime.LockOSThread() // whose time is looked at
 	defer runtime.UnlockOSThread()
-	// If the system does not measure this time, the test ends with its deadline.
+	// The reference work must increase the measured processor time of this thread. If the system does not measure that
+	// time, the loop runs until the test exceeds its deadline.
 	for begin := threadTime(); threadTime() == begin; {
 		w.runOnce()
 	}

@@ -57,7 +57,8 @@ func parseLabels(text string, into map[string]string) string {
 	return strings.TrimPrefix(text, "}")
 }
 
-// sumOfSeries returns the sum of the series for which which returns true. A nil which selects all series.
+// sumOfSeries returns the sum of the selected series of a metric. The function which() reports whether a series is
+// selected by its labels. If the parameter which is nil, all series are selected.
 func sumOfSeries(all []series, which func(labels map[string]string) bool) float64 {
 	total := 0.0
 	for _, s := range all {
@@ -74,7 +75,8 @@ func readMetrics(ctx context.Context, address string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking for metrics: %w", err)
 	}
-	// Without this header, the manager would spend processor time on compressing metrics for the benchmark.
+	// Without the header Accept-Encoding, the manager would spend processor time on compressing metrics for the
+	// benchmark.
 	req.Header.Set("Accept-Encoding", "identity")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

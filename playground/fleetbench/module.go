@@ -26,7 +26,8 @@ const benchChannel = "regular"
 // versionLabel is on every object of a module.
 const versionLabel = "app.kubernetes.io/version"
 
-// minObjects is the minimum number of objects of a module: CRD, service account, and workload.
+// minObjects is the minimum number of objects of a module, because each module has a CRD, a service account and a
+// Deployment.
 const minObjects = 3
 
 // operatorDelay is the time from an available Deployment until the simulated operator of a module reports Ready.
@@ -40,7 +41,7 @@ type module struct {
 	back    string // the lower versions to which the next published version declares that going back is safe
 }
 
-// newModules returns n modules. The last module is the extra module, which no Kyma has at the beginning.
+// newModules returns n modules. The last of the n modules is the extra module, which no Kyma requests at the beginning.
 func newModules(n, objects int) []*module {
 	all := make([]*module, n)
 	for i := range all {
@@ -69,8 +70,8 @@ func (m *module) customResourceYAML() []byte {
 }
 
 // manifestYAML returns the objects of a version as YAML. manifestYAML always contains the CRD, the service account and
-// the Deployment. The manifest gets further parts as long as the number of objects allows, and ConfigMaps fill the
-// rest.
+// the Deployment. If the module has more objects, the manifest also contains up to seven objects of other kinds, such
+// as a ClusterRole. All further objects are ConfigMaps.
 func (m *module) manifestYAML(version string) []byte {
 	parts := []string{definitionPart, accountPart, deploymentPart, clusterRolePart, clusterRoleBindingPart, servicePart,
 		rolePart, roleBindingPart, policyPart, budgetPart}

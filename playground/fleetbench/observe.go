@@ -33,7 +33,7 @@ type shownModule struct {
 	message string
 }
 
-// ready reports whether a module is Ready in this version.
+// ready reports whether the Kyma shows a module as Ready in the given version.
 func (s *shown) ready(module, version string) bool {
 	m := s.modules[module]
 	return m.version == version && m.state == v1beta2.StateReady
@@ -79,14 +79,14 @@ func (o *observer) onKymaChange(f func(i int, s shown)) (stop func()) {
 	}
 }
 
-// statusOf returns the latest observed state of the Kyma of a cluster.
+// statusOf returns the latest status that the observer has received for the Kyma of a cluster.
 func (o *observer) statusOf(i int) shown {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.shown[i]
 }
 
-// countKymas returns the number of Kymas for which the function is returns true.
+// countKymas returns the number of Kymas for which the function is() returns true.
 func (o *observer) countKymas(is func(s *shown) bool) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -55,8 +55,8 @@ const (
 	checkEvery  = 30 * 24 * time.Hour // longer than any run
 )
 
-// servePlane runs the process of the control plane until its input ends. Each line of the standard input is the path of
-// a file. For each path, servePlane writes a processor profile to this file. An empty line ends the profile.
+// servePlane runs the process of the control plane until its input ends. A line of the standard input that contains a
+// path starts a processor profile, which is written to the file with this path. An empty line ends the profile.
 func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (err error) {
 	debug.SetGCPercent(collectAt)
 	debug.SetMemoryLimit(max(collectFrom, thisMachine(time.Now()).Memory/100*planeShare))
@@ -91,7 +91,8 @@ func profileInto(path string) error {
 	if err != nil {
 		return fmt.Errorf("opening a profile: %w", err)
 	}
-	// The garbage collector closes the file, after the profile was written.
+	// The file is never closed explicitly. The garbage collector closes it when the profile is complete and nothing
+	// refers to the file any more.
 	if err := pprof.StartCPUProfile(file); err != nil {
 		return fmt.Errorf("beginning a profile: %w", err)
 	}

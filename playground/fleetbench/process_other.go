@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// diesWithUs returns attributes that keep the signals of our terminal away from a child.
+// diesWithUs returns attributes for a child process, which then does not receive the signals of our terminal. On this
+// system, a child cannot be made to end when this process is killed.
 func diesWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 // threadTime returns the processor time of this process, because this system does not provide the time of a thread.

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// race measures, for each cluster, the time from a start to a finish. Several goroutines may call the methods of a race
-// at the same time.
+// race measures the time that each cluster needs for a task, such as the installation of a module. Several goroutines
+// may call the methods of a race at the same time.
 type race struct {
 	mu    sync.Mutex
-	began []time.Time // zero: the cluster does not take part; guarded by mu, as all following fields
+	began []time.Time // zero: the cluster was not started; guarded by mu, as all following fields
 	ended []time.Time // zero: the cluster has not finished
 	left  int
 	over  chan struct{} // receives a value when a cluster has finished
@@ -65,7 +65,7 @@ func (r *race) startedAndFinished() (started, finished int) {
 	return started, started - r.left
 }
 
-// unfinished returns up to n clusters that are still running.
+// unfinished returns up to n clusters that have started and have not finished.
 func (r *race) unfinished(n int) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *race) waitForAll(ctx context.Context) error {
 	}
 }
 
-// started reports whether a cluster takes part.
+// started reports whether the time of a cluster is measured.
 func (r *race) started(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,10 +17,10 @@ import (
 // pulseGap is the time between two measurements of the reference work.
 const pulseGap = 250 * time.Millisecond
 
-// reference is a fixed piece of work that takes a few milliseconds. reference consists of the main operations of a
-// manager: JSON, encryption, digests, and access to memory that is in no cache. The time of the reference work during a
-// scenario shows how fast the processor was. A ratio to the time of the reference work can be compared between
-// machines, even if one of them is busy.
+// reference is the reference work: a fixed piece of work that takes a few milliseconds. The reference work consists of
+// the main operations of a manager: it processes JSON, encrypts, computes digests, and reads memory that is in no
+// processor cache. The duration of the reference work shows how fast the processor is during a scenario. The ratio of
+// another processor time to this duration can be compared between machines, even if one of them is busy.
 type reference struct {
 	text   bytes.Buffer
 	packed bytes.Buffer
@@ -54,7 +54,8 @@ func newReference() (*reference, error) {
 	return w, nil
 }
 
-// runOnce does the reference work once. runOnce allocates no memory, so that no garbage collection adds to its time.
+// runOnce does the reference work once. runOnce allocates no memory, because garbage collection would add to the
+// measured time.
 func (w *reference) runOnce() {
 	nonce := make([]byte, w.sealer.NonceSize())
 	for range 4 {

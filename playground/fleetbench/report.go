@@ -62,7 +62,8 @@ func (s *Scenario) print(w io.Writer) {
 	}
 }
 
-// formatCounts formats at most most of the counts, the largest first.
+// formatCounts lists the largest counts, beginning with the largest. The parameter most is the maximum number of counts
+// in the list.
 func formatCounts(counts map[string]int, most int) string {
 	if len(counts) == 0 {
 		return "none"

@@ -40,8 +40,8 @@ func measureRestart(ctx context.Context, r *rig, s *Scenario) error {
 	return r.calmDown(ctx, s, begin, before.Requests)
 }
 
-// waitUntilNothingToRepeat waits until the agents have no recent events to repeat to another process. Otherwise,
-// repeated events would add to the measured cost of a restart.
+// waitUntilNothingToRepeat waits until the agents have delivered no event for a while. Agents repeat their recent
+// events to a new manager process, and repeated events would add to the measured cost of a restart.
 func (r *rig) waitUntilNothingToRepeat(ctx context.Context) error {
 	if r.agents == nil {
 		return nil

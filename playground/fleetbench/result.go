@@ -54,7 +54,8 @@ type Scenario struct {
 	// Elapsed is the time of the whole scenario, including the time before and after the measured part. CPU and
 	// requests are measured over the same time.
 	Elapsed float64 `json:"elapsedSeconds"`
-	// Failed is the error that ended the scenario early. If Failed is set, all other fields are empty.
+	// Failed is the error that ended the scenario early. If a Scenario has an error in Failed, its other results are
+	// empty.
 	Failed string `json:"failed,omitempty"`
 	// Clusters is the number of changed clusters. Installs is the number of modules that were installed, upgraded or
 	// removed in these clusters.
@@ -70,8 +71,8 @@ type Scenario struct {
 	// CPUPerInstall is the manager's processor time per module, in milliseconds.
 	CPUPerInstall float64 `json:"managerMsPerInstall,omitempty"`
 	// Reference is the processor time of the reference work during the scenario, in milliseconds. RatioPerInstall is
-	// CPUPerInstall divided by Reference. A faster or quieter machine reduces both times, but does not change the
-	// ratio.
+	// CPUPerInstall divided by Reference. On a faster or less busy machine, CPUPerInstall and Reference are smaller,
+	// but RatioPerInstall is the same.
 	Reference       float64 `json:"referenceMs"`
 	RatioPerInstall float64 `json:"referencesPerInstall,omitempty"`
 	// Inside holds figures from the manager's own metrics, at the end of the scenario.
@@ -121,7 +122,7 @@ func latencyOf(times []time.Duration) Latency {
 	return Latency{N: len(sorted), P50: at(0.5), P90: at(0.9), P99: at(0.99), Most: at(1)}
 }
 
-// percentile returns the smallest of the sorted values that is not below this share of them.
+// percentile returns the smallest value for which the given share of all values is less than or equal to this value.
 func percentile(sorted []time.Duration, share float64) time.Duration {
 	rank := int(math.Ceil(share * float64(len(sorted))))
 	return sorted[min(max(rank, 1), len(sorted))-1]

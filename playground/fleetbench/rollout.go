@@ -14,8 +14,8 @@ type rollout struct {
 	stop               func()
 }
 
-// publishNext publishes the next version of a module and makes the channel of all runtimes point to it. Only
-// clusters for which counts returns true are measured.
+// publishNext publishes the next version of a module and makes the channel of all runtimes point to it. Only the
+// clusters for which the function counts() returns true are measured.
 func (r *rig) publishNext(ctx context.Context, m *module, version string, counts func(i int) bool) (*rollout, error) {
 	if err := m.publish(ctx, r.artefacts, r.plane.client, version); err != nil {
 		return nil, err

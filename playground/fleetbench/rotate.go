@@ -8,8 +8,8 @@ import (
 
 const memoryGrowth = "live heap afterwards, % of before"
 
-// idleTimeout is the time for which the manager keeps idle connections to runtimes with agents. Until this time is
-// over, a timer keeps a closed connection and its buffers in memory.
+// idleTimeout is the time for which the manager keeps idle connections to runtimes with agents. Also if a connection is
+// closed earlier, its timer keeps the connection and its buffers in memory for this time.
 const idleTimeout = 10 * time.Second
 
 // metricsWithoutConnections waits until no connection uses memory any more, and returns the manager's metrics.

@@ -42,8 +42,9 @@ const (
 )
 
 // measureStagedRollout moves the channel of a module twice through stages. The first version works. Some clusters fail
-// for other reasons before and during the rollout, and some are dead; the rollout must reach all other clusters. The
-// second version fails in some clusters. The rollout must halt, and the clusters with this version must go back.
+// for other reasons before and during the rollout, and some clusters are dead. The rollout of the first version must
+// upgrade all other clusters. The second version fails in some clusters, so its rollout must halt. The clusters that
+// have the second version must then be rolled back.
 func measureStagedRollout(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.prepareStages(ctx); err != nil {
 		return err
@@ -452,8 +453,8 @@ func (f *rollouts) recordState(o *v1beta2.ModuleRollout) {
 	f.states[o.Name] = s
 }
 
-// reconcileTime returns the upper end of the histogram bucket with a percentile of the reconcile times of a controller,
-// in milliseconds.
+// reconcileTime returns a percentile of the reconcile times of a controller, in milliseconds. The times come from the
+// buckets of a histogram, so the result is the upper bound of a bucket.
 func (r *rig) reconcileTime(ctx context.Context, controller string, share float64) (float64, error) {
 	counts := map[float64]float64{}
 	most := 0.0

@@ -35,8 +35,8 @@ type record struct {
 	labels     uint64 // hash of labels, annotations, finalizers and deletionTimestamp
 }
 
-// useWatchlist activates a watch list. For each resource whose watches have changed, it reports that any object of the
-// resource may have changed.
+// useWatchlist activates a watch list. If the watches of a resource have changed, the agent reports to the manager that
+// the state of all objects of this resource is unknown.
 func (a *agent) useWatchlist(list protocol.Watchlist) {
 	before := a.watches
 	a.watches = map[schema.GroupResource][]watchFor{}
@@ -147,8 +147,8 @@ func (a *agent) enqueueEvent(about subject, whole, deleted bool) {
 	a.pending[about] = e
 }
 
-// watchedObjects returns the metadata of all watched objects of a resource. complete is false if they do not fit into
-// an event.
+// watchedObjects returns the metadata of all watched objects of a resource. The result complete is false if there are
+// too many objects for one event, or if an object cannot be read.
 func (a *agent) watchedObjects(resource schema.GroupResource) (all []metav1.ObjectMeta, complete bool) {
 	const most = 60
 	for about := range a.known {
@@ -166,8 +166,8 @@ func (a *agent) watchedObjects(resource schema.GroupResource) (all []metav1.Obje
 	return all, true
 }
 
-// objectState returns the state of an object if a watch requests it. The real agent reads the object from its API
-// server.
+// objectState returns the state of an object, such as its status, if a watch in the watch list requests the state of
+// such objects. The real agent reads the object from its API server.
 func (a *agent) objectState(resource schema.GroupResource, watches []watchFor, namespace, name string) json.RawMessage {
 	at := slices.IndexFunc(watches, func(w watchFor) bool {
 		return w.State && (w.Namespace == "" || w.Namespace == namespace) && (w.Name == "" || w.Name == name)

@@ -23,7 +23,8 @@ type wire struct {
 	answers *bufio.Reader
 }
 
-// pieceSize is the maximum size of a TLS record that a wire sends, in bytes. The real agent uses the same piece size.
+// pieceSize is the maximum size of a TLS record that a wire sends, in bytes. The real agent sends TLS records of the
+// same maximum size.
 const pieceSize = 1 << 10
 
 // answerTimeout is the timeout of one request, and of a handshake.
@@ -80,7 +81,7 @@ func (w *wire) post(path string, body []byte) (a answer, err error) {
 	return a, nil
 }
 
-// readHeaders reads the headers into a, and returns the length of the body.
+// readHeaders reads the headers of an answer into the struct a, and returns the length of the body.
 func (w *wire) readHeaders(a *answer) (length int, err error) {
 	for {
 		line, err := w.answers.ReadSlice('\n')
