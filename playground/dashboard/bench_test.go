@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// The size of the fleet of the benchmark, and the number of viewers.
+// The benchmark uses a fleet of this size and this number of viewers.
 const (
 	fleetSize    = 10_000
 	fleetModules = 7

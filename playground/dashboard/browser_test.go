@@ -63,7 +63,8 @@ const (
 	module = "mod"
 )
 
-// versions are the contents of the module by version. API servers refuse a Service of that type.
+// versions are the contents of the module by version. API servers refuse version 2.0.0, because its Service has an
+// invalid type.
 var versions = map[string]string{
 	"1.0.0": "data: {version: one}",
 	"2.0.0": "data: {version: bad}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: mod, namespace: kyma-system}\n" +
@@ -237,7 +238,7 @@ func (b *tab) listen(event any) {
 	case *runtime.EventExceptionThrown:
 		b.problems = append(b.problems, fmt.Sprint(e.ExceptionDetails.Text, " ", e.ExceptionDetails.Exception))
 	case *log.EventEntryAdded:
-		// For the browser, a page about a problem is a network error, because of its status.
+		// Pages that report a problem have an HTTP error status, which the browser logs as a network error.
 		if e.Entry.Level == log.EntryLevelError && e.Entry.Source != log.EntrySourceNetwork {
 			b.problems = append(b.problems, e.Entry.Text+" "+e.Entry.URL)
 		}
@@ -291,8 +292,8 @@ func (b *tab) to(path string) {
 	b.do(chromedp.Navigate(b.base + path))
 }
 
-// until waits until the page has a text, in which any space is one blank. The test does not load the page again,
-// because the page must update itself. While a page is being replaced, it has no text.
+// until waits until the page contains a text. Each run of white space in the page counts as one space. The test does
+// not load the page again, because the page must update itself. While a page is being replaced, it has no text.
 func (b *tab) until(text string) {
 	b.t.Helper()
 	b.untilTrue(text, fmt.Sprintf(
@@ -312,7 +313,8 @@ func (b *tab) click(xpath string) {
 	})()`, xpath))
 }
 
-// untilTrue waits until a script returns true. The parameter what describes the condition.
+// untilTrue waits until a script returns true. The failure message contains the parameter named what, which describes
+// the awaited condition.
 func (b *tab) untilTrue(what, script string) {
 	b.t.Helper()
 	ctx, stop := context.WithTimeout(b.Context, deadline)

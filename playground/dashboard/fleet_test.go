@@ -28,7 +28,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// plane is a control plane without a manager. Its objects are as a test makes them, and nothing changes them.
+// plane is a control plane without a manager. Only the test changes its objects, because no controller runs.
 type plane struct {
 	*cluster.Cluster
 	client.Client

@@ -32,8 +32,8 @@ const account = "system:serviceaccount:kcp-system:" + deploy.Release + "-dashboa
 
 // TestTeam runs the dashboard in a cluster with the rights of the chart, on a real API server. A person without rights
 // sees nothing, and a person who may list Kymas sees the fleet. A person who may patch rollouts can pause but not
-// approve, and a person with the verb approve approves a stage. The API server records that person, and the requests of
-// the dashboard need exactly the rights of its Role.
+// approve, and a person with the verb approve approves a stage. The audit log of the API server names the person who
+// approved. The requests of the dashboard need exactly the rights of its Role.
 func TestTeam(t *testing.T) {
 	l := up(t)
 	policy(t, l)
@@ -177,8 +177,8 @@ func grantPeople(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// serveTeam starts klm dashboard --in-cluster with the token of its service account, behind a proxy as an ingress is
-// one. serveTeam returns the address of the proxy.
+// serveTeam starts klm dashboard --in-cluster with the token of its service account, behind a proxy that acts as an
+// ingress. serveTeam returns the address of the proxy.
 func serveTeam(t *testing.T, l *landscape.Landscape, p *provider) string {
 	t.Helper()
 	kubeconfig, err := l.Clusters[landscape.ControlPlane].TokenKubeconfig(t.Context(), l.Namespace(),
@@ -290,7 +290,7 @@ func send(t *testing.T, browser *http.Client, r *http.Request) (int, string) {
 	return answer.StatusCode, string(body)
 }
 
-// waitFor waits until is returns true.
+// waitFor waits until the function is() returns true.
 func waitFor(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(100 * time.Millisecond)

@@ -32,7 +32,8 @@ var views = []struct{ name, path, text string }{
 	{"nowhere", "/nowhere", "There is no such page"},
 }
 
-// policy is a RolloutPolicy that lets the runtimes with a label begin, and the other runtimes after an approval.
+// policy creates a RolloutPolicy with two stages: the runtimes with a label are upgraded first, and the other runtimes
+// after an approval.
 func policy(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	own := &v1beta2.StageSelector{MatchLabels: map[string]string{"stage": "own"}}

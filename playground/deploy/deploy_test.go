@@ -115,7 +115,7 @@ func install(t *testing.T, l *landscape.Landscape, args ...string) {
 	}
 }
 
-// await waits until look returns true. The failure contains the last text that look returned.
+// await waits until the function look() returns true. The failure message contains the text of the last call of look().
 func await(t *testing.T, what string, look func(context.Context) (bool, string)) {
 	t.Helper()
 	ticker := time.NewTicker(50 * time.Millisecond)
@@ -203,7 +203,7 @@ func TestDeploy(t *testing.T) {
 	})
 	t.Run("Approvals", func(t *testing.T) { testApprovals(t, l) })
 	t.Run("Emergencies", func(t *testing.T) { testEmergencies(t, l) })
-	// to two replicas with shards, and with the conversion webhook behind its Service
+	// The upgrade adds a second replica, shards, and the conversion webhook behind its Service.
 	t.Run("Upgrade", func(t *testing.T) {
 		install(t, l, "--set=replicas=2,shards=64,webhooks.enabled=true")
 		old := &unstructured.Unstructured{}
@@ -228,7 +228,8 @@ func TestDeploy(t *testing.T) {
 	t.Run("Asked", func(t *testing.T) { testConfirmation(t, l) })
 	t.Run("Less", func(t *testing.T) { testSmallerInstallation(t, l) })
 	t.Run("Guides", func(t *testing.T) { followGuides(t, l) })
-	// onto an empty cluster; the uninstallation finds the objects without an inventory
+	// The cluster is empty at first. Without an inventory, klm uninstall must find the objects that kustomize has
+	// installed.
 	t.Run("Kustomize", func(t *testing.T) {
 		createRegistrySecret(t, l)
 		runStep(t, l, "kubectl apply --server-side --force-conflicts -k "+writeOverlay(t))
@@ -512,7 +513,7 @@ func testConfirmation(t *testing.T, l *landscape.Landscape) {
 }
 
 // testSmallerInstallation installs with values that need fewer objects. Only the objects that are no longer needed are
-// deleted. A dry run before that changes nothing.
+// deleted. The preceding dry run changes nothing.
 func testSmallerInstallation(t *testing.T, l *landscape.Landscape) {
 	kcp := l.Clients[landscape.ControlPlane]
 	configMap := func(name string, labels map[string]string) *corev1.ConfigMap {
@@ -525,7 +526,7 @@ func testSmallerInstallation(t *testing.T, l *landscape.Landscape) {
 		kcp.Get(t.Context(), client.ObjectKeyFromObject(inventory), inventory)); err != nil {
 		t.Fatal(err)
 	}
-	// objects of a former version, and objects that somebody has added to the inventory so that klm deletes them
+	// The inventory lists objects of a former version, and objects that somebody has added to make klm delete them.
 	for _, more := range []string{
 		`{"version":"v1","kind":"ConfigMap","namespace":"kcp-system","name":"of-before"}`,
 		`{"version":"v1","kind":"ConfigMap","namespace":"kcp-system","name":"of-somebody"}`,

@@ -1,5 +1,6 @@
 // Package deploy tests the folder deploy: it installs the chart and the kustomize base into a landscape, as users do.
-// The manager then runs there from its Deployment with its service account, and a module has to become Ready.
+// The Deployment then starts the manager in the control plane with its service account, and a module has to become
+// Ready.
 //
 // # Use
 //

@@ -13,9 +13,10 @@ import (
 // guides is the folder of the pages.
 const guides = "../../docs/guide/"
 
-// aids are shell functions that replace programs which a test cannot run: helm, which must accept the chart with these
-// values, and kubectl apply -k deploy, which only asks the API server, because no registry has the image in the base.
-// Another function answers the questions of klm.
+// aids are shell functions that replace programs in the commands of the guides. helm is not installed, so klm checks
+// that the chart accepts the values. kubectl apply -k deploy becomes a dry run at the API server, because no registry
+// has the image that the kustomize base names. The function for klm adds --yes, because nobody answers the questions of
+// klm.
 const aids = `
 helm() { command klm install --print "${@:7}" > /dev/null; }
 klm() { case "$1" in install|restore|uninstall) set -- "$@" --yes ;; esac; command klm "$@"; }
@@ -28,7 +29,8 @@ func followInstall(t *testing.T, l *landscape.Landscape) {
 	followGuide(t, l, page, 0, len(page.Blocks)-1)
 }
 
-// followGuides follows the pages for a manager that is installed, and then the end of install.md.
+// followGuides runs the commands of upgrade.md and registry.md, which need an installed manager, and then those at the
+// end of install.md.
 func followGuides(t *testing.T, l *landscape.Landscape) {
 	for _, name := range []string{"upgrade.md", "registry.md"} {
 		page := read(t, name)
@@ -54,7 +56,8 @@ func read(t *testing.T, page string) docs.Page {
 }
 
 // followGuide runs the blocks of a page between two blocks, as a reader does. The working folder is like a clone, and
-// has the kubeconfig of runtime-a and values of an installation. The registry of the page is that of the landscape.
+// has the kubeconfig of runtime-a and values of an installation. The address of the registry in the page is replaced by
+// that of the landscape's registry.
 func followGuide(t *testing.T, l *landscape.Landscape, page docs.Page, from, to int) {
 	t.Helper()
 	root, err := filepath.Abs("../..")

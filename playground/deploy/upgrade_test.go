@@ -78,7 +78,7 @@ func TestUpgrade(t *testing.T) {
 			&corev1.ConfigMap{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
-	// its Manifest has new sources, so the module is in state Processing for a short time
+	// The new manager writes new sources into the Manifest, so the module is in state Processing for a short time.
 	await(t, "nothing in the way", func(ctx context.Context) (bool, string) {
 		out, err := inShell(ctx, t.TempDir(), l, watch)
 		return err == nil, fmt.Sprintf("%v:\n%s", err, out)
@@ -228,7 +228,7 @@ func readPrevious(t *testing.T, file string) []*unstructured.Unstructured {
 func applyAll(t *testing.T, c client.WithWatch, owner string, objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, o := range objects {
-		// its CRD may have been created shortly before
+		// The test retries, because the API server may not serve a CRD yet that was created shortly before.
 		await(t, o.GetKind()+" "+o.GetName(), func(ctx context.Context) (bool, string) {
 			err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
 				client.FieldOwner(owner), client.ForceOwnership)
@@ -263,8 +263,8 @@ func installModule(t *testing.T, c client.WithWatch) {
 	applyAll(t, c, previousManager, objects)
 }
 
-// pushModule pushes the layers and the component version of the module. The objects of the module in the catalog exist
-// already.
+// pushModule pushes the layers and the component version of the module. The ModuleTemplate and the ModuleReleaseMeta of
+// the module already exist.
 func pushModule(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	v := sample.Versions()[0]
@@ -292,7 +292,7 @@ func newObject(apiVersion, kind, namespace, name string) *unstructured.Unstructu
 	return o
 }
 
-// readAll reads the current content of the same objects.
+// readAll reads the current content of the given objects from the API server.
 func readAll(t *testing.T, c client.Client, objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	t.Helper()
 	var all []*unstructured.Unstructured

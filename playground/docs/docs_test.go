@@ -159,7 +159,7 @@ var tour = []stop{
 	{"releases.md", "", nil},
 }
 
-// tourAgain restores the runtime that deletion.md has removed, and the shorthands of landscape.md.
+// tourAgain restores the runtime that deletion.md has removed, and defines the shell functions of landscape.md again.
 const tourAgain = `
 bin/kubectl --kubeconfig .landscape/runtime-a.kubeconfig config view --raw --flatten --minify > runtime-a.yaml
 bin/klm runtime add runtime-a --kubeconfig-file=runtime-a.yaml --kubeconfig .landscape/control-plane.kubeconfig

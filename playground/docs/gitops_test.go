@@ -57,7 +57,7 @@ func readHealthChecks(t *testing.T) healthChecks {
 			if e.APIVersion != "operator.kyma-project.io/v1beta2" || e.Kind != "Kyma" {
 				t.Errorf("Flux has an expression for %s %s", e.APIVersion, e.Kind)
 			}
-			// in the order in which Flux evaluates them
+			// The expressions are in the order in which Flux evaluates them.
 			for _, one := range []struct {
 				status kstatus.Status
 				text   string
@@ -91,8 +91,8 @@ func readHealthChecks(t *testing.T) healthChecks {
 	return all
 }
 
-// judge evaluates the checks as the two programs do. If an expression uses a field that does not exist, Flux treats the
-// object as Unknown and checks it again.
+// judge evaluates the health checks as Flux and Argo CD do. If an expression uses a field that does not exist, Flux
+// treats the object as Unknown and checks it again.
 func (c healthChecks) judge(t *testing.T, o *unstructured.Unstructured) (h health) {
 	t.Helper()
 	state := lua.NewState()

@@ -25,9 +25,10 @@ type Block struct {
 	Line int
 	// Text has the lines, without the indentation of the fence.
 	Text string
-	// NotRun is the reason of a comment above the block: <!-- not run: REASON -->
+	// NotRun is the REASON in a comment above the block, which has the form "not run: REASON". Such a block is not run.
 	NotRun string
-	// RunBy is the file of a comment above the block: <!-- run by: FILE -->. The path is relative to the repository.
+	// RunBy is the FILE in a comment above the block, which has the form "run by: FILE". The path is relative to the
+	// repository.
 	RunBy string
 }
 
@@ -83,7 +84,8 @@ type Shell struct {
 	Env []string
 	// Before has the shell commands that the reader has run before. Their output is not compared.
 	Before string
-	// Replace puts names of a test into commands. nil means that nothing is replaced.
+	// Replace replaces names in the commands of the page by names that the test uses. nil means that nothing is
+	// replaced.
 	Replace *strings.Replacer
 	// Update writes the output of the commands into the blocks of kind output.
 	Update bool
@@ -94,8 +96,8 @@ const end = "\x1eend of block "
 
 // Run runs blocks of a page in one shell, which ends at the first command that fails, and returns all output. If the
 // block after a block of commands has the kind output, the commands must print exactly the content of the second block.
-// In a block of output, a line "…" stands for any lines, and "…" within a line for any text. Times and the number of
-// spaces do not matter.
+// In a block of output, a line "…" stands for any lines, and "…" within a line for any text. Run ignores differences in
+// times and in the number of spaces.
 func (p Page) Run(ctx context.Context, s Shell, from, to int) (string, error) {
 	script := "set -euo pipefail\n" + s.Before + "\ntrap 'echo \"failed: $BASH_COMMAND\"' ERR\necho '" + end + "-1'\n"
 	for i := from; i < to; i++ {

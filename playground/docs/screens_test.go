@@ -89,7 +89,7 @@ func textOf(t *testing.T, data []byte) string {
 	return text
 }
 
-// colours are the colours of words.
+// colours are the colours in which the screenshots show certain words of the output.
 var colours = []struct {
 	word   *regexp.Regexp
 	colour string

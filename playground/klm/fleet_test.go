@@ -184,9 +184,9 @@ func measure(t testing.TB, kubeconfig string, args ...string) cost {
 	return cost{took, cpu.Seconds(), <-peak, out.String()}
 }
 
-// peakOf returns the peak memory of a process in bytes. peakOf measures until done is closed, because the value that
-// the system reports after the end of the process would include the memory of this test, from which the process was
-// forked.
+// peakOf returns the peak memory of a process in bytes. peakOf reads the value from /proc again and again until the
+// channel done is closed. The system also reports a value when the process has ended, but this value includes memory of
+// the test, from which the process was forked.
 func peakOf(pid int, done <-chan struct{}) (most int64) {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -205,8 +205,8 @@ func peakOf(pid int, done <-chan struct{}) (most int64) {
 	}
 }
 
-// TestLargeFleet checks the memory and the output of klm status for a large fleet. BenchmarkStatus measures its
-// duration with a real API server.
+// TestLargeFleet checks the memory and the output of klm status for a large fleet. BenchmarkStatus measures how long
+// klm status takes with a real API server.
 func TestLargeFleet(t *testing.T) {
 	kubeconfig := fakeControlPlane(t, size)
 	c := measure(t, kubeconfig, "status")

@@ -318,7 +318,7 @@ func codeOf(ts *testscript.TestScript, err error) int {
 	return 0
 }
 
-// klmOutput runs klm and returns its output and its exit code. The script does not get the output.
+// klmOutput runs klm and returns its output and its exit code. The stdout and stderr of the script do not change.
 func klmOutput(ts *testscript.TestScript, args []string) (string, int) {
 	c := exec.Command(filepath.Join(bin, "klm"), args...)
 	c.Dir = ts.MkAbs(".")

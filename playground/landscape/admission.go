@@ -32,8 +32,8 @@ const (
 	Hang Admission = "hang"
 )
 
-// Admit configures a webhook in a cluster for ConfigMaps whose name begins with "guarded". The argument says is the
-// behaviour of the webhook. "" removes the webhook.
+// Admit configures a webhook in a cluster for ConfigMaps whose name begins with "guarded". The parameter named says is
+// the behaviour of the webhook. An empty value removes the webhook.
 func (l *Landscape) Admit(ctx context.Context, cluster string, says Admission) error {
 	config := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: AdmissionWebhook}}

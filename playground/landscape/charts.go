@@ -44,8 +44,8 @@ func (s *chartRepository) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 }
 
-// startCharts serves a chart repository on loopback. One path is public. The second path of the chart repository
-// requires the login.
+// startCharts serves a chart repository on loopback. The path /open/ is public. The path /locked/ serves the same
+// charts, and requires a user name and a password.
 func (l *Landscape) startCharts() {
 	l.charts = &chartRepository{entries: map[string][]chartVersion{}, files: map[string][]byte{}}
 	mux := http.NewServeMux()

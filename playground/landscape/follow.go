@@ -49,8 +49,8 @@ func (l *Landscape) Rows(ctx context.Context) ([]Row, error) {
 	return rows, nil
 }
 
-// lostLead is in the last message of a manager that ends because it lost its lead. In a cluster, its Deployment starts
-// it again.
+// lostLead is a part of the last message of a manager that ends because it is no longer the leader. In a cluster, the
+// Deployment of such a manager starts a new process.
 const lostLead = "leader election lost"
 
 // Follow prints the table of rows each time it changes, until done returns true. If the context ends first, Follow

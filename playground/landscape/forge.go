@@ -14,8 +14,9 @@ type forgery struct {
 	edit func(object map[string]any)
 }
 
-// Forge changes the objects in the answers to all requests whose METHOD PATH matches like, until the gate is opened.
-// The API server behind the gate does not know about it.
+// Forge makes the gate change objects in the answers of the API server, until the gate is opened. A request is affected
+// if its "METHOD PATH" matches the regular expression in the parameter like. The objects in the API server do not
+// change.
 func (g *Gate) Forge(like *regexp.Regexp, edit func(object map[string]any)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -33,7 +33,8 @@ const (
 	Cut Fault = "cut"
 	// Lose forwards the request to the API server, and then closes the connection instead of responding.
 	Lose Fault = "lose"
-	// Hold delays the request until the gate is opened. The request is then forwarded or dropped.
+	// Hold delays the request until the gate is opened. The caller who opens the gate decides whether the held request
+	// is forwarded or dropped.
 	Hold Fault = "hold"
 )
 
@@ -125,8 +126,8 @@ func (g *Gate) Kubeconfig() ([]byte, error) {
 	return data, nil
 }
 
-// Inject injects a fault into the next requests whose METHOD PATH matches like. times is the number of these requests.
-// 0 means all.
+// Inject injects a fault into requests whose "METHOD PATH" matches the regular expression in the parameter like. The
+// parameter times is the number of requests that fail, and 0 means all requests.
 func (g *Gate) Inject(what Fault, like *regexp.Regexp, times int) {
 	if times == 0 {
 		times = -1
@@ -136,8 +137,9 @@ func (g *Gate) Inject(what Fault, like *regexp.Regexp, times int) {
 	g.faults = append(g.faults, &fault{like: like, what: what, left: times})
 }
 
-// Intercept lets answer respond to requests in place of the API server. If the function answer returns false, it has
-// not responded, and the gate forwards the request. nil ends the interception.
+// Intercept lets the function answer() respond to requests in place of the API server. If answer() returns false, it
+// has not responded, and the gate forwards the request. If the parameter answer is nil, the gate forwards all requests
+// again.
 func (g *Gate) Intercept(answer func(http.ResponseWriter, *http.Request) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -241,8 +243,7 @@ func (g *Gate) observe(w http.ResponseWriter, r *http.Request,
 	_, _ = w.Write(answer.Body.Bytes()) // the client may have gone
 }
 
-// breakConnection closes the connection of a request. A broken connection also ends all other requests on this
-// connection.
+// breakConnection closes the connection of a request. All other requests on the same HTTP/2 connection end, too.
 func breakConnection(r *http.Request) {
 	if c, ok := r.Context().Value(connection{}).(net.Conn); ok {
 		_ = c.Close()

@@ -123,7 +123,8 @@ func (g *ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "nobody is behind "+service, http.StatusServiceUnavailable)
 	default:
 		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.TLS.PeerCertificates[0].Raw})
-		// The gateway replaces the header if the client has sent one.
+		// If the client has sent a header with this name, the gateway replaces it, so that a client cannot name another
+		// certificate.
 		r.Header.Set(forwardedCertificate, `Cert="`+strings.ReplaceAll(url.QueryEscape(string(text)), "+", "%20")+`"`)
 		to.ServeHTTP(w, r)
 	}

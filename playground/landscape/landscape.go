@@ -11,10 +11,10 @@
 // # How it works
 //
 // Package cluster runs the clusters. The registry is that of go-containerregistry, in memory, over HTTP on loopback.
-// The manager has the roles of folder deploy, so tests show that these are sufficient. A chart repository of our own
-// serves charts. Faults can be injected: a registry or chart repository that fails, serves wrong data or requires a
-// login, and any access Secret. API servers can fail for a certain request, webhooks can refuse or hang, and the
-// manager can be killed. Close stops and removes everything.
+// The manager gets its RBAC roles from the folder deploy, so each test shows that these roles are sufficient. A chart
+// repository of our own serves charts. Faults can be injected: a registry or chart repository that fails, serves wrong
+// data or requires a login, and any access Secret. API servers can fail for a certain request, webhooks can refuse or
+// hang, and the manager can be killed. Close stops and removes everything.
 //
 // # What it does not do
 //
@@ -50,7 +50,7 @@ const ManagerImage = "registry.example.com/team/lifecycle-manager"
 
 // Options configure a Landscape.
 type Options struct {
-	// Dir is the folder for kubeconfigs, logs and data. Up creates it and Close removes it.
+	// Dir is the folder for kubeconfigs, logs and data. Up creates the folder, and Close removes it.
 	Dir string
 	// Bin is the folder with the binaries lifecycle-manager, runtime-watcher and sample-operator.
 	Bin string
@@ -70,8 +70,9 @@ type Options struct {
 	ManagerEnv []string
 	// Say is called with a message about each step. nil discards the messages.
 	Say func(format string, args ...any)
-	// Host runs the clusters. If Host is nil, Up opens a host in Dir, and Close closes this host. A host of the caller,
-	// from OpenHost, must have no clusters with changes; Close does not close it, and leaves its clusters as they are.
+	// Host runs the clusters. If Host is nil, Up opens a host in Dir, and Close closes this host. The caller can also
+	// open a host with OpenHost. Such a host must be new or reset. Close does not close a host that the caller opened,
+	// and does not change its clusters.
 	Host *cluster.Host
 }
 
@@ -246,7 +247,7 @@ func (l *Landscape) StartManager(ctx context.Context) error {
 	return err
 }
 
-// StartReplica starts another replica of the manager. StartReplica becomes the leader when the first replica ends.
+// StartReplica starts another replica of the manager. The new replica becomes the leader when the first replica ends.
 // Agents send their reports to the started replica immediately.
 func (l *Landscape) StartReplica(ctx context.Context) error {
 	health, err := cluster.FreeAddress()

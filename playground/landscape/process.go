@@ -58,7 +58,8 @@ func (p *Process) Err() error {
 	}
 }
 
-// Asked reports whether Stop or Kill was called for the process. The end of the process is then expected.
+// Asked reports whether Stop or Kill was called for the process. If Asked returns true, the end of the process is
+// expected and is not an error.
 func (p *Process) Asked() bool { return p.asked.Load() }
 
 // Stop terminates the process and kills it after 15 s. Stop does nothing if the process has ended already.

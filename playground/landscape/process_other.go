@@ -4,6 +4,6 @@ package landscape
 
 import "syscall"
 
-// endsWithParent returns attributes with which a child process does not receive the signals of our terminal. Close
-// stops the child process.
+// endsWithParent returns attributes for a child process, which then does not receive the signals of our terminal. On
+// this system, a child does not end when its parent is killed: only Close stops it.
 func endsWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -22,8 +22,8 @@ import (
 type Module struct {
 	// Name and Version identify the version of the module. Component is the name of the module in the registry.
 	Name, Version, Component string
-	// Manifest is the content to install. DefaultCR is the default custom resource. If the manifest or the custom
-	// resource is empty, the module has none.
+	// Manifest is the content to install. DefaultCR is the default custom resource. If DefaultCR is empty, the module
+	// has no default custom resource. If Manifest is empty, the module has no manifest.
 	Manifest, DefaultCR []byte
 	// Resources are further resources of the component descriptor, such as charts.
 	Resources []any
@@ -122,8 +122,8 @@ func (l *Landscape) Assign(ctx context.Context, module, component string, channe
 	return nil
 }
 
-// RequestKey returns the key of the Kyma whose spec is the desired state of a runtime. RequestKey also returns the name
-// of the cluster with this Kyma.
+// RequestKey returns the key of the Kyma whose spec is the desired state of a runtime. The result named cluster is the
+// name of the cluster that contains this Kyma.
 func (l *Landscape) RequestKey(name string) (cluster string, key client.ObjectKey) {
 	if l.InCluster {
 		return ControlPlane, client.ObjectKey{Namespace: l.Namespace(), Name: name}

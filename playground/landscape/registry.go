@@ -93,8 +93,8 @@ func requireLogin(next http.Handler) http.Handler {
 	})
 }
 
-// startRegistry serves a registry on loopback. One address is public. The second address of the registry requires the
-// login.
+// startRegistry serves a registry on loopback. The address RegistryHost is public. The address LockedRegistryHost
+// requires a user name and a password.
 func (l *Landscape) startRegistry() error {
 	l.images.next = ociregistry.New(ociregistry.Logger(discard))
 	open, login := httptest.NewServer(&l.images), httptest.NewServer(requireLogin(&l.images))
@@ -154,7 +154,8 @@ func (l *Landscape) pushLayer(ctx context.Context, repository, tag string, base 
 }
 
 // RegistryRequests returns all requests to the registry except the first n, as method and path. RegistryRequests
-// includes the requests of [Landscape.Publish]. RegistryRequests does not include requests without the login.
+// includes the requests of [Landscape.Publish]. Requests to LockedRegistryHost without a valid user name and password
+// are not included.
 func (l *Landscape) RegistryRequests(n int) []string { return l.images.requestsAfter(n) }
 
 // BreakRegistry makes the registry respond to every request with 503 Service Unavailable. BreakRegistry(false) repairs

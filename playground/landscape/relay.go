@@ -21,8 +21,8 @@ type relay struct {
 }
 
 // Relayed returns the number of bytes that were sent so far from agents to the listener (up) and from the listener to
-// agents (down). Relayed includes TLS and excludes TCP headers. The landscape needs agents and must have no ingress
-// gateway.
+// agents (down). The numbers include the overhead of TLS, but not the headers of TCP. The landscape needs agents and
+// must have no ingress gateway.
 func (l *Landscape) Relayed() (up, down int64) { return l.relay.up.Load(), l.relay.down.Load() }
 
 // counter counts written bytes.

@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 )
 
-// StartControlPlane starts another control plane with a manager of its own. The cluster has the given name in l. The
-// second control plane has the same runtimes and the same registry as the landscape l, but no registered runtime and no
-// catalog. The caller must stop the manager of the second control plane. All other parts of the second control plane
-// are closed with l.
+// StartControlPlane starts another control plane with a manager of its own. In the landscape l, the cluster of this
+// control plane has the given name. The runtimes and the registry of the landscape l can be used with both control
+// planes. In the second control plane, no runtime is registered and the catalog is empty at the beginning. The caller
+// must stop the manager of the second control plane. When the landscape l is closed, all other parts of the second
+// control plane are closed, too.
 func (l *Landscape) StartControlPlane(ctx context.Context, name string, args ...string) (*Landscape, error) {
 	if err := l.startCluster(ctx, name); err != nil {
 		return nil, err

@@ -186,8 +186,8 @@ func TestLifeCycle(t *testing.T) {
 		data.Data["kubernetes"] != strings.Split(api.Version(), ".")[1] {
 		t.Errorf("the chart did not see the cluster: %v, %v", data.Data, err)
 	}
-	// An installation writes each object once, and the inventory before and after the objects. The namespace is created
-	// first, because it contains the inventory.
+	// An installation writes each object once. It writes the inventory twice: before and after the objects. The
+	// namespace is created first, because it contains the inventory.
 	t.Logf("install: %q", writesSince("life", mark))
 	if writes := writesSince("life", mark); len(writes) > 7 {
 		t.Errorf("install of 4 objects wrote %d times: %q", len(writes), writes)
@@ -472,8 +472,9 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// cutAfter installs with a connection that breaks after a number of requests. Then cutAfter uninstalls with connections
-// that break after one more request each time. cutAfter reports whether the installation was completed.
+// cutAfter installs with a connection that breaks after a number of requests. Then cutAfter calls UninstallChart again
+// and again, until it succeeds. The connection of the first call breaks before the first request, and each further
+// connection breaks one request later. cutAfter reports whether the installation was completed.
 func cutAfter(t *testing.T, after int, own bool) (finished bool) {
 	try := func(info manifest.InstallInfo, requests int, operation func(context.Context, manifest.InstallInfo) (
 		manifest.Status, error)) bool {

@@ -7,12 +7,12 @@
 //
 // How it works: the custom resource [Sample] has a message and a number of replicas. The operator writes the message
 // into a ConfigMap and runs a Deployment that carries the message. The operator reports state Ready when all replicas
-// are available. Each of the five states of the module contract can be produced: spec.fail produces Error with that
-// text, spec.replicas 0 produces Warning, an image that cannot start (2.0.0) keeps the state Processing, and a deleted
-// Sample is in state Deleting until its workload is deleted.
+// are available. A user can produce each of the five states of the module contract. If spec.fail is set, the state is
+// Error. If spec.replicas is 0, the state is Warning. In version 2.0.0, an image that cannot start keeps the state
+// Processing. A deleted Sample is in state Deleting until its workload is deleted.
 //
-// 1.0.0 and 2.0.0 differ in two points that an upgrade has to handle. The ConfigMap sample-v1-only is only in the first
-// version, and sample-v2-only only in the second. spec.image is new in 2.0.0.
+// An upgrade from version 1.0.0 to 2.0.0 changes two things. The ConfigMap sample-v1-only is replaced by the ConfigMap
+// sample-v2-only. The field spec.image is new in version 2.0.0.
 //
 // The operator does no useful work, serves one version of its API, and has only the permissions that it needs.
 package sample

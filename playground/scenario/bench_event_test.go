@@ -25,10 +25,11 @@ const listened = time.Minute
 
 // BenchmarkEvent changes an annotation of the Kyma in a runtime 500 times, one after the other, while its agent reports
 // to the manager. BenchmarkEvent measures the time until the API server receives the manager's read of the Kyma, which
-// begins a reconcile. The time is measured from two moments: when this process gets the answer to the change, and when
-// the API server received the change. The second moment is from the audit log, and is a little too early. The measured
-// time includes the agent's watch, the event, the listener, and the queue. Between two changes the benchmark waits for
-// more than half a second, because an agent reports an object at most once in half a second.
+// begins a reconcile. The time is measured in two ways. One measurement begins when the benchmark gets the answer to
+// its change. The second measurement begins when the API server receives the change according to its audit log, which
+// is a little too early. The measured time includes the agent's watch, the event, the listener, and the queue. Between
+// two changes the benchmark waits for more than half a second, because an agent reports an object at most once in half
+// a second.
 //
 //	go test ./scenario -run '^$' -bench Event -benchtime 1x -timeout 30m
 func BenchmarkEvent(b *testing.B) {

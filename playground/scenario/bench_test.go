@@ -139,7 +139,8 @@ func (s *scenario) count(name string) (c counted) {
 	for _, r := range s.land.Clusters[name].Requests(s.marks[name]) {
 		switch {
 		case !strings.HasPrefix(r.UserAgent, agent) || strings.HasSuffix(r.Resource, "reviews"):
-			// Only the test causes access reviews, because it reads the metrics.
+			// TokenReviews and SubjectAccessReviews are not counted: only the test causes them, because it reads the
+			// metrics.
 		case r.Resource == "leases":
 			c.leases = append(c.leases, line(r))
 		case isWrite(r):
@@ -151,7 +152,8 @@ func (s *scenario) count(name string) (c counted) {
 	return c
 }
 
-// how returns a text that states whether a watch begins with a list or continues an earlier watch.
+// how returns the query of a watch request, which shows whether the watch begins with a list or continues an earlier
+// watch.
 func how(r cluster.Request) string {
 	if r.Verb != "watch" {
 		return ""
@@ -324,8 +326,8 @@ const changes = 100
 
 // BenchmarkChannelChange changes the channel of a module in the runtime's Kyma 100 times. For each change, the channel
 // gets a version that is new to the manager. The benchmark measures two times from the change: until the workload has
-// the new version (applied), and until the Kyma in the runtime shows that the version is Ready (ready). The workload is
-// rolled out between the times applied and ready.
+// the new version (applied), and until the Kyma in the runtime shows that the version is Ready (ready). Between the
+// moments applied and ready, the Deployment of the module rolls out its new pods.
 //
 //	go test ./scenario -run '^$' -bench ChannelChange -benchtime 1x
 func BenchmarkChannelChange(b *testing.B) {

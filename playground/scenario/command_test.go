@@ -64,8 +64,8 @@ func (s *scenario) close() error {
 }
 
 // commands are the commands of scripts, in addition to those of package testscript (cmp, stdout, cp, …). A line that
-// begins with # starts a phase. A failure shows the lines of its phase. A command with ! before it must fail, and
-// prints the reason.
+// begins with # starts a phase. If a command fails, the test prints the output of all commands in the same phase. A
+// command with ! before it must fail, and prints the reason.
 //
 // OBJECT is [CLUSTER:]KIND/[NAMESPACE/]NAME. The default of CLUSTER is the control plane. The default of NAMESPACE is
 // kcp-system in the control plane, and kyma-system in other clusters. object_test.go lists the values of KIND.
@@ -90,26 +90,30 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// empty, garbage, exec, file, bad-token and bad-ca. user=NAME is a valid kubeconfig of a new user. other=RUNTIME is
 	// the valid kubeconfig of another runtime. gate is a kubeconfig that leads through the runtime's gate.
 	"access": command((*scenario).access),
-	// withdraw CLUSTER USER removes all rights of a user that access has created. withdraw waits until the API server
-	// refuses the user's requests.
+	// withdraw CLUSTER USER removes all rights of a user that the command access has created. withdraw waits until the
+	// API server refuses the user's requests.
 	"withdraw": command((*scenario).withdraw),
 	// runtime stop|start|slow|mend NAME stops, starts, slows down or repairs a cluster. A slow cluster delays all data
 	// by 200 ms each way.
 	"runtime": command((*scenario).cluster),
-	// manager kill|stop kills the manager (SIGKILL) or asks it to end. manager start [FLAG…] starts it again. If there
-	// are flags, they replace the additional flags of the previous start. manager former starts the manager of the flag
-	// -former of the tests, which is this one by default.
+	// manager kill kills the manager with SIGKILL, and manager stop asks it to end. manager start [FLAG…] starts the
+	// manager again. If there are flags, they replace the additional flags of the previous start. manager former starts
+	// a former version of the manager, from the folder in the flag -former of the tests. Without the flag -former,
+	// manager former starts the present version.
 	"manager": command((*scenario).manager),
 	// backup NAME saves the Kymas and Manifests with their statuses, and the catalog. restore [-no-status=RUNTIME…]
-	// [-no-manifest=RUNTIME…] NAME deletes the present ones, and creates the saved ones: new objects without owner
-	// references. Options name the runtimes whose statuses or Manifests are not saved. The manager must not run.
+	// [-no-manifest=RUNTIME…] NAME deletes the present objects of these kinds, and creates the saved objects anew,
+	// without owner references. The options -no-status and -no-manifest name runtimes whose statuses or Manifests are
+	// not restored. During backup and restore, the manager must not run.
 	"backup":  command((*scenario).backup),
 	"restore": command((*scenario).restore),
 	// crds [-without=FILE] [-former] CLUSTER… installs the CRDs in clusters, as an upgrade or a rollback does. With
-	// -former, the CRDs of the flag -former of the tests are installed. FILE lists fields that a former version does
-	// not have, one a line: PLURAL PATH, such as "kymas status.modules[].history". CRDs that a cluster does not have
-	// are left out. rewrite OBJECT… writes objects back as they are read: fields that the CRD does not have are then
-	// lost.
+	// -former, the CRDs of the flag -former of the tests are installed. The flag -without removes fields from the CRDs,
+	// as in a former version. Each line of its FILE names a field as PLURAL PATH, such as "kymas
+	// status.modules[].history". crds only replaces CRDs that a cluster already has.
+	//
+	// rewrite OBJECT… reads objects and writes them back unchanged, so that the API server drops the fields that the
+	// CRD does not have.
 	"crds":    command((*scenario).crds),
 	"rewrite": command((*scenario).rewrite),
 	// replica start starts another replica of the manager. From then on, agents report to this replica, even though it
@@ -117,15 +121,17 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"replica": command((*scenario).replica),
 	// replicas controls several replicas that share the work (--shards); see replicas_test.go.
 	"replicas": command((*scenario).replicas),
-	// second up [FLAG…] starts a second control plane: the cluster second, with a manager of its own, and with the
-	// catalog of publish sample. second register NAME CHANNEL [RUNTIME] registers a runtime there under a name; the
-	// default of RUNTIME is NAME.
+	// second up [FLAG…] starts a second control plane in a cluster with the name second, and a manager of its own. Its
+	// catalog contains the versions of the sample module, as after the command publish sample. second register NAME
+	// CHANNEL [RUNTIME] registers a runtime under NAME in the second control plane. The default of RUNTIME is NAME.
 	"second": command((*scenario).secondControlPlane),
-	// agent RUNTIME kill kills the process of the agent in a runtime. The Deployment of the agent starts a new process.
+	// agent RUNTIME kill kills the process of the agent in a runtime. The Deployment of the agent then starts a new
+	// agent process.
 	"agent": command((*scenario).agent),
-	// receive SERVICE PORT starts a component of the control plane behind a Service in kcp-system to which the ingress
-	// gateway leads. `told SERVICE [TEXT]` prints the requests that this component has received since the last call,
-	// without duplicates, sorted. With TEXT, the command waits until one of the requests contains this text.
+	// receive SERVICE PORT creates a Service in kcp-system, with an HTTP server that records requests. The ingress
+	// gateway can route to this Service. `told SERVICE [TEXT]` prints the requests that the server behind the Service
+	// has received since the last call, without duplicates, sorted. With TEXT, the second command waits until one of
+	// the requests contains this text.
 	"receive": command((*scenario).receive),
 	"told":    command((*scenario).received),
 	// certificate NAME of=RUNTIME keeps the client certificate of a runtime's agent under a name. stranger=COMMON-NAME
@@ -133,37 +139,47 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// authority. nameless makes a certificate of the manager's authority that names no runtime.
 	"certificate": command((*scenario).certificate),
 	// post [-as=CERTIFICATE] [-forwarded=CERTIFICATE] [-to=MANAGER] FILE posts an event to the listener. post prints
-	// the status and the message of the answer. With -forwarded, a header of the request names the certificate as the
-	// client's.
+	// the status and the message of the answer. With -forwarded, the request has the header in which an ingress gateway
+	// names the client's certificate, with the certificate of the flag as the value.
 	"post": command((*scenario).post),
 	// flood -as=CERTIFICATE FILE posts the same event from 15 connections without a pause. flooded N ends the flood
 	// after N answers, and prints the number of answers with each status.
 	"flood":   command((*scenario).flood),
 	"flooded": command((*scenario).flooded),
-	// gate RUNTIME FAULT REGEXP [N] applies a fault to the next N requests through the gate whose "METHOD PATH"
-	// matches, or to all of them without N. The faults 429, 500, 502 and 503 are the status of the answer. cut closes
-	// the connection before the request is forwarded. lose closes it in place of the answer. hold delays the request
-	// until the gate is opened. gate RUNTIME met N waits until N requests have met a fault. gate RUNTIME open ends all
-	// faults, and forwards the held requests. gate RUNTIME drop ends all faults, and discards the held requests. gate
-	// RUNTIME forge REGEXP FORGERY changes the Kyma in the answers to matching requests: modules=N requests N modules,
-	// name=N a module whose name has N bytes, none=N no modules in N answers. channel=N has escape sequences and N more
-	// characters. status=N has N modules in the status.
+	// gate controls the gate of a runtime: a proxy in front of the runtime's API server that injects faults into
+	// requests.
+	//   - gate RUNTIME FAULT REGEXP [N] applies a fault to the next N requests whose "METHOD PATH" matches REGEXP.
+	//     Without N, the fault applies to all matching requests. The faults 429, 500, 502 and 503 are the status of the
+	//     answer. The fault cut closes the connection before the request is forwarded. The fault lose forwards the
+	//     request, but closes the connection without an answer. The fault hold delays the request until the gate is
+	//     opened.
+	//   - gate RUNTIME met N waits until faults have affected N requests.
+	//   - gate RUNTIME open ends all faults, and forwards the held requests.
+	//   - gate RUNTIME drop ends all faults, and discards the held requests.
+	//   - gate RUNTIME forge REGEXP FORGERY changes the Kyma in the answers to matching requests. With the FORGERY
+	//     modules=N, the spec of the Kyma requests N modules. With name=N, it requests a module whose name has N bytes.
+	//     With none=N, the spec in the first N answers requests no modules. With channel=N, the name of the channel has
+	//     escape sequences and N more characters. With status=N, the status has N modules.
 	"gate": command((*scenario).gate),
 	// webhook RUNTIME allow|refuse|hang installs an admission webhook in the runtime, for ConfigMaps that have the
-	// matching label and a name that begins with guarded. webhook RUNTIME none removes it.
+	// matching label and a name that begins with guarded. webhook RUNTIME none removes the webhook.
 	"webhook": command((*scenario).webhook),
-	// refuse [-reason=REASON] KIND EXPRESSION lets a policy of the control plane refuse the statuses of a kind of ours
-	// for which the CEL expression is false. REASON is Invalid by default. accept KIND removes the policy. Both
-	// commands return when the API server has begun to do so.
+	// refuse [-reason=REASON] KIND EXPRESSION creates a ValidatingAdmissionPolicy in the control plane for a kind of
+	// this project. The policy refuses a write of the status if the CEL expression is false. The refusal has the reason
+	// REASON, which is Invalid by default. refuse returns when the API server applies the policy.
+	//
+	// accept KIND removes the policy of a kind. accept returns when the API server does not apply the policy any more.
 	"refuse": command((*scenario).refuse),
 	"accept": command((*scenario).accept),
 
 	// The catalog.
 
-	// publish sample pushes all versions of the sample module. The channel regular of the module has the first version,
-	// and fast the last. publish [-tar] [-cr=FILE] [-resources=FILE] [-component=NAME] MODULE VERSION FILE pushes a
-	// module with the manifest FILE to the registry and creates its ModuleTemplate. The file of -resources has a list
-	// of resources for the component descriptor, in which variables of the script are replaced.
+	// publish sample pushes all versions of the sample module. The channel regular of the module points to the first
+	// version, and the channel fast to the last version.
+	//
+	// publish [-tar] [-cr=FILE] [-resources=FILE] [-component=NAME] MODULE VERSION FILE pushes a module with the
+	// manifest FILE to the registry and creates its ModuleTemplate. The flag -resources names a file with a list of
+	// resources for the component descriptor. Variables of the script are replaced in this list.
 	"publish": command((*scenario).publish),
 	// template [-cr=FILE] MODULE VERSION only creates a ModuleTemplate. push […] MODULE VERSION FILE only pushes a
 	// module.
@@ -175,8 +191,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// registry down|up makes the registry answer with 503, or work again. registry swap|restore MODULE:VERSION makes it
 	// serve other bytes for the module's manifest, or the original bytes again.
 	"registry": command((*scenario).playRegistry),
-	// archive FILE NAME=CONTENT… writes a tar archive. The entries of the archive have exactly these names, and the
-	// contents of the files CONTENT.
+	// archive FILE NAME=CONTENT… writes a tar archive. For each argument, the archive has an entry with exactly this
+	// NAME and with the content of the file CONTENT.
 	"archive": command((*scenario).archive),
 	// bomb FILE MIB writes a gzip file that unpacks to MIB MiB of YAML comments.
 	"bomb": command((*scenario).bomb),
@@ -184,8 +200,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"soon": command((*scenario).soon),
 	// expand FROM TO writes the content of FROM to TO, with the variables of the script replaced.
 	"expand": command((*scenario).expand),
-	// pack [-gzip] [-top=NAME] FILE FOLDER writes a tar archive of a folder. With -top, the files are in the folder
-	// NAME of the archive.
+	// pack [-gzip] [-top=NAME] FILE FOLDER writes a tar archive of a folder. With -top, all paths in the archive begin
+	// with the folder NAME.
 	"pack": command((*scenario).pack),
 	// sample VERSION FOLDER writes the manifest of the sample module into a folder, as manifest.yaml.
 	"sample": command((*scenario).sample),
@@ -207,8 +223,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"uninstall": command((*scenario).uninstall),
 	// guide CLUSTER PAGE creates or changes the objects in the YAML blocks of a page of docs/guide.
 	"guide": command((*scenario).guide),
-	// login NAME docker|basic [USER PASSWORD] creates a Secret with the label login=NAME and a login. The default is
-	// the correct login.
+	// login NAME docker|basic [USER PASSWORD] creates a Secret with the label login=NAME that contains a user name and
+	// a password. The default is the user name and the password that the registry accepts.
 	"login": command((*scenario).login),
 
 	// Actions of users.
@@ -248,11 +264,11 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"remember": command((*scenario).remember),
 	// event OBJECT REGEXP waits until an event of the object has a matching "TYPE REASON MESSAGE".
 	"event": command((*scenario).event),
-	// events OBJECT prints "TYPE REASON N" for each reason of an event of the object, sorted. N is how often it was
-	// recorded.
+	// events OBJECT prints "TYPE REASON N" for each type and reason of the object's Events, sorted. N is the number of
+	// times that such an Event was recorded.
 	"events": command((*scenario).printEvents),
-	// show OBJECT [PATH…] prints the object, or these parts of it, as YAML. Fields that differ from run to run are left
-	// out.
+	// show OBJECT [PATH…] prints the object, or the parts at these paths, as YAML. Fields that differ from run to run
+	// are left out.
 	"show": command((*scenario).show),
 	// ours [-unrecorded] [-catalog] CLUSTER prints every object of a cluster that has the manager's label. Objects of
 	// the catalog are only included with -catalog. With -unrecorded the command prints only objects that are in no
@@ -267,10 +283,13 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// and has no more work.
 	"passes": command((*scenario).awaitPasses),
 	// writes [-sort] [-rollouts] [-first] CLUSTER [AGENT] prints the requests since the mark that change an object, one
-	// per line, in the order of their answers. writes prints requests of the manager, or of the user agent AGENT. With
-	// -first, requests of the second control plane are left out. Leases, events and reviews of rights are left out, and
-	// without -rollouts the records of rollouts, too. requests also prints reads; with -reviews, it prints only
-	// reviews. users prints the names of the users.
+	// per line, in the order of their answers. writes prints requests of the manager, or of the user agent AGENT.
+	// writes does not print requests about Leases, events and access reviews. With -first, writes does not print
+	// requests that the manager of the second control plane sends to a runtime. With -rollouts, writes also prints the
+	// writes that record the progress of rollouts.
+	//
+	// requests has the same arguments, and also prints reads. With -reviews, requests prints only access reviews. users
+	// prints the names of the users of these requests.
 	"writes":   command((*scenario).writes),
 	"requests": command((*scenario).requests),
 	"users":    command((*scenario).users),
@@ -279,8 +298,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"underway": command((*scenario).underway),
 	// pulls [-charts] prints the requests to the registry, or to the chart repository, since the mark.
 	"pulls": command((*scenario).printPulls),
-	// order REGEXP… checks the last output. All lines that match an expression must come before all lines that match
-	// the next expression. Each expression must match at least one line.
+	// order REGEXP… checks the order of the lines in the output of the last command. All lines that match an expression
+	// must come before all lines that match the next expression. Each expression must match at least one line.
 	"order": command((*scenario).order),
 	// once REGEXP checks the lines of the last output that match. once fails if two of them are equal, or if there is
 	// none.
@@ -359,8 +378,9 @@ func command(do func(*scenario, *call) error) func(*testscript.TestScript, bool,
 	}
 }
 
-// poll calls look until look returns true, first every 20 ms, later every 150 ms: reads need processor time that the
-// manager could use. After waitTimeout it fails with the last text that look returned.
+// poll calls the function look() until it returns true. The interval between two calls grows from 20 ms to 150 ms,
+// because the reads take processor time from the manager. After waitTimeout, poll fails with the text that look()
+// returned last.
 func (s *scenario) poll(look func(context.Context) (bool, string)) error {
 	var last string
 	ctx, cancel := context.WithTimeout(s.ctx, waitTimeout)

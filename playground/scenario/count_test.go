@@ -27,8 +27,8 @@ const agent = "lifecycle-manager"
 // noKind reports whether an error means that a kind is not served.
 func noKind(err error) bool { return meta.IsNoMatchError(err) }
 
-// seen returns the requests of an agent to a cluster since the mark, without leases, events and reviews of rights. With
-// -reviews, seen returns only the access reviews.
+// seen returns the requests of a user agent to a cluster since the last command mark, without leases, events and access
+// reviews. With -reviews, seen returns only the access reviews.
 func (s *scenario) seen(c *call) ([]cluster.Request, error) {
 	if err := c.want(1, 2, "CLUSTER [AGENT]"); err != nil {
 		return nil, err
@@ -97,8 +97,8 @@ func (s *scenario) writes(c *call) error {
 	return nil
 }
 
-// isOfRollout reports whether a request records the progress of a channel in the fleet. A request of a rollout is sent
-// some seconds after the change, and concerns no single runtime.
+// isOfRollout reports whether a request records how far a version has reached the fleet. The manager sends such
+// requests some seconds after a change, and they do not belong to a single runtime.
 func isOfRollout(r cluster.Request) bool {
 	return r.Resource == "modulerollouts" || r.Resource == "modulereleasemetas" && r.Subresource == "status"
 }

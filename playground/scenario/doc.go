@@ -17,11 +17,11 @@
 //
 // A script checks results, counts and order: states and conditions from the clusters, requests from the audit logs of
 // the API servers, and requests from the registry. It never measures time. A script waits for results that take time.
-// The timeout is much longer than needed. When a scenario fails, the test prints the last observed state: Kymas,
-// Manifests and the end of the manager's log.
+// The timeout is much longer than needed. When a scenario fails, the test prints the Kymas, the Manifests and the end
+// of the manager's log.
 //
-// Two scenarios are Go tests. One enables and disables a module many times and looks for leaks (leak_test.go). The
-// other kills the manager after each of its steps (kill_test.go).
+// Two scenarios are Go tests. The leak test enables and disables a module many times, and looks for leaks in the
+// manager (leak_test.go). The kill test kills the manager after each of its steps (kill_test.go).
 //
 // # What it does not do
 //

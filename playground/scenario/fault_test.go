@@ -66,7 +66,8 @@ func (s *scenario) gate(c *call) error {
 	return nil
 }
 
-// forge returns the change of an answer with a Kyma.
+// forge returns a function that changes the Kyma in an answer of an API server, as the FORGERY in the parameter what
+// says.
 func forge(what string) (func(kyma map[string]any), error) {
 	what, size, _ := strings.Cut(what, "=")
 	n, err := strconv.Atoi(cmp.Or(size, "1"))
@@ -121,8 +122,8 @@ func (s *scenario) webhook(c *call) error {
 	if err := s.land.Admit(s.ctx, c.args[0], says); err != nil || says == landscape.Hang {
 		return err
 	}
-	// The API server receives the new configuration a moment later. Until the configuration is effective, the API
-	// server may or may not call the webhook.
+	// The API server learns of the new webhook configuration by a watch. A dry run of a ConfigMap shows when the API
+	// server uses the new configuration.
 	probe := &corev1.ConfigMap{}
 	probe.Name, probe.Namespace = "guarded-probe", "default"
 	return s.poll(func(ctx context.Context) (bool, string) {
@@ -190,8 +191,8 @@ func (s *scenario) accept(c *call) error {
 	return s.awaitRefusal(c.args[0], false)
 }
 
-// refusing returns the name of the policy that refuses statuses of a kind. The webhook also refuses the ConfigMap with
-// this name.
+// refusing returns the name of the admission policy that refuses statuses of a kind. The policy also refuses a
+// ConfigMap with the same name, so that awaitRefusal can find out whether the policy is applied.
 func refusing(kind string) string { return "refuse-" + kind }
 
 // awaitRefusal waits until the API server applies the policy of a kind, or does not apply it any more.

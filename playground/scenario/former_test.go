@@ -18,7 +18,8 @@ import (
 )
 
 // former is a folder with the program lifecycle-manager of a former version, and with its CRDs in the folder crds.
-// Without the flag -former, this version is its own former version. "make skew FORMER=COMMIT" makes such a folder.
+// Without the flag -former, the tests use the present version in place of a former one. "make skew FORMER=COMMIT" makes
+// the folder for the flag.
 var former = flag.String("former", "", "folder with a former manager and its CRDs, for the scenario skew")
 
 // formerCRDs returns the CRDs of the former version.

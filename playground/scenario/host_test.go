@@ -21,8 +21,8 @@ var hosts struct {
 }
 
 // takeHost returns a host for a scenario with these clusters: a free host, or a new host if no host is free. If several
-// hosts are free, takeHost takes the host that has most of the clusters. If several hosts have equally many of them,
-// takeHost takes the host with the fewest other clusters, which saves memory.
+// hosts are free, takeHost chooses the host that already runs the most of the requested clusters. If several hosts run
+// equally many requested clusters, takeHost chooses the host with the fewest other clusters, which saves memory.
 func takeHost(ctx context.Context, names []string) (*cluster.Host, error) {
 	hosts.Lock()
 	defer hosts.Unlock()

@@ -24,8 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// hostileEdits is the number of edits of the honest runtime in each phase of TestHostileRuntime. Use 100 or more to
-// measure latencies:
+// hostileEdits is the number of edits of the honest runtime in each phase of TestHostileRuntime. To measure latencies,
+// use 100 edits or more:
 //
 //	go test -count=1 ./scenario -run 'TestHostileRuntime$' -v -args -hostile-edits=100
 //
@@ -45,8 +45,8 @@ type attack struct {
 	name string
 	// answer answers a request, or returns false to pass it to the real API server.
 	answer func(w http.ResponseWriter, r *http.Request) bool
-	// says is part of the message by which the hostile runtime's Kyma shows the attack. An empty text means that the
-	// attack is on watches only, which the status does not show.
+	// The field says is a part of the message with which the status of the hostile runtime's Kyma reports the attack.
+	// The field is empty for an attack that affects only watches, because the status does not report such attacks.
 	says string
 }
 
@@ -54,7 +54,8 @@ type attack struct {
 func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
 func isList(r *http.Request) bool  { return !isWatch(r) && r.URL.Query().Get("limit") != "" }
 
-// write sends text as long as the client reads it, at most times.
+// write sends the same text repeatedly, as long as the client reads it. The parameter times is the maximum number of
+// repetitions.
 func write(w http.ResponseWriter, text string, times int) {
 	for ; times > 0; times-- {
 		if _, err := w.Write([]byte(text)); err != nil {
@@ -133,8 +134,8 @@ type measured struct {
 	peak     int // resident memory in MiB
 	answers  int64
 	p50, p99 time.Duration
-	// manager and rest are the processor time of the manager, and of this process with all API servers and the
-	// attacker, as a share of one core.
+	// The fields manager and rest are processor time, as a share of one core. manager is the time of the manager
+	// process. rest is the time of this process, which includes all API servers and the attacker.
 	manager, rest float64
 }
 
@@ -148,8 +149,8 @@ func (m measured) String() string {
 // attacks. After each attack, the hostile runtime has exactly the same objects as before.
 func TestHostileRuntime(t *testing.T) {
 	s := bringUpWith(t, landscape.Options{Runtimes: []string{"runtime-a", "runtime-b"},
-		// Below the target, garbage is collected less often: with the default, the measured memory would include
-		// garbage.
+		// The manager collects garbage less often while it uses less memory than --memory-target. With the default of
+		// this flag, the measured memory would include garbage.
 		ManagerArgs: []string{"--leader-elect=false", "--memory-target=402653184"},
 		ManagerEnv:  []string{"GOMEMLIMIT=1536MiB"}})
 	limit := &unix.Rlimit{Cur: dataLimit, Max: dataLimit}

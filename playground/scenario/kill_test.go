@@ -50,8 +50,8 @@ metadata: {name: fragile-VERSION, namespace: kyma-system}
 // fragileCR is the custom resource that activates the module fragile.
 const fragileCR = `{apiVersion: fragile.example.com/v1, kind: Fragile, metadata: {name: fragile, namespace: kyma-system}}`
 
-// Steps of the controllers in each part of the life cycle. The test compares these lists with the metric of steps, so
-// that no step is missing.
+// These lists name the steps of the Kyma and Manifest controllers during installation and deletion. The test compares
+// the lists with the steps in the manager's metrics, so that no step is missing.
 var (
 	kymaInstall = []string{"adopt", "assume", "connect", "sync", "version", "remember", "resolve", "install", "remove",
 		"catalog", "settle", "watchlist", "agent", "requeue", "publish"}
@@ -127,8 +127,9 @@ func TestKilledAtEveryStep(t *testing.T) {
 	rounds(enable, upgrade, disable)
 }
 
-// alive holds the flags of the manager. Only one manager runs at a time, so leader election is off and no manager waits
-// for the lease of a killed one. The check of the custom resource's state is off, because no operator sets it.
+// alive holds the flags with which the test starts each manager. Only one manager runs at a time, so leader election is
+// off, and no manager waits for the Lease of a killed manager. The manager does not check the state of the custom
+// resource, because no operator sets this state.
 var alive = []string{"--leader-elect=false", "--custom-state-check=false"}
 
 // bringUp starts a landscape with runtime-a. The landscape is removed when the test ends.
@@ -179,8 +180,9 @@ func (k *killing) prepare() error {
 	return k.land.SetAccess(k.ctx, "runtime-a", k.land.Clusters["runtime-a"].Kubeconfig())
 }
 
-// chapters returns the parts of the life cycle. Some steps have the same name in two controllers. For a step with the
-// same name in two controllers, the test does the work of the second controller, because no manager is running.
+// chapters returns the parts of the life cycle that the test runs. In the chapters that upgrade or disable a module,
+// the manager is killed after steps of the Manifest controller. The test itself changes or deletes the Manifest in
+// these chapters, because the Kyma controller is not running at that time.
 func (k *killing) chapters() (create, upgrade, disable, enable, remove chapter) {
 	want := func(modules ...v1beta2.Module) error {
 		return k.land.Edit(k.ctx, "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = modules })
@@ -225,8 +227,8 @@ func (k *killing) chapters() (create, upgrade, disable, enable, remove chapter) 
 
 func (k *killing) kcp() client.Client { return k.land.Clients[landscape.ControlPlane] }
 
-// order sets the version in the Manifest as the Kyma controller does. In the first run, the Kyma controller itself sets
-// the version.
+// order writes the desired version into the Manifest, in place of the Kyma controller. When a chapter runs for the
+// first time, the Kyma controller itself writes the Manifest, and order does nothing.
 func (k *killing) order(ctx context.Context, version string) error {
 	want := k.specs[version]
 	if want == nil {
@@ -273,8 +275,8 @@ func (k *killing) copies() map[string]client.ObjectKey {
 		"runtime-a": remote}
 }
 
-// play runs a chapter without a kill. The first picture of an end state is the expected picture of later chapters with
-// this end state.
+// play runs a chapter (a part of the life cycle) without killing the manager. The state after the first such chapter is
+// the expected state after all later chapters with the same end.
 func (k *killing) play(c chapter) error {
 	if err := c.do(k.ctx); err != nil {
 		return err
@@ -282,9 +284,9 @@ func (k *killing) play(c chapter) error {
 	return k.await(c)
 }
 
-// playKilled runs a chapter with a manager that is killed after a step, and then starts another manager. The step has
-// the form CONTROLLER/STEP. All objects that the first manager has installed must be in the inventory when it is
-// killed. If step is empty, no manager is killed.
+// playKilled runs a chapter with a manager that is killed after a step, and then starts another manager. The parameter
+// step has the form CONTROLLER/STEP. All objects that the first manager has installed must be in the inventory when it
+// is killed. If step is empty, no manager is killed.
 func (k *killing) playKilled(c chapter, step string) error {
 	if step == "" {
 		return k.play(c)
@@ -364,7 +366,8 @@ func (k *killing) await(c chapter) error {
 	})
 }
 
-// remember records the picture after a chapter as the expected picture of the end state of this chapter.
+// remember records the present state of the control plane and the runtime. All later chapters with the same end must
+// result in the same state.
 func (k *killing) remember(c chapter) error {
 	got, err := k.look(k.ctx)
 	if err != nil {
@@ -431,7 +434,7 @@ func (k *killing) look(ctx context.Context) (p picture, err error) {
 	return p, nil
 }
 
-// checkSteps fails if the manager's steps differ from the steps after which it will be killed.
+// checkSteps returns an error if the lists of steps in this test differ from the steps in the manager's metrics.
 func (k *killing) checkSteps() error {
 	metrics, err := k.land.Metrics(k.ctx)
 	if err != nil {

@@ -247,7 +247,7 @@ func (s *scenario) agent(c *call) error {
 		client.MatchingLabels{"app": "skr-webhook"}, client.GracePeriodSeconds(0))
 }
 
-// component is the name in the registry of the modules that scripts bring.
+// component returns the component name under which a module of a script is stored in the registry.
 func component(c *call, module string) string {
 	if module == sample.Module {
 		return sample.Component

@@ -64,7 +64,8 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// cycle enables and disables the module and compares.
+// cycle enables and disables a module many times. cycle compares the numbers of the manager's goroutines, files and
+// connections after some cycles with the numbers after all cycles. The objects in the runtime are compared, too.
 func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 	m := landscape.Module{Name: "small", Version: "1.0.0", Component: "kyma-project.io/module/small",
 		Manifest: []byte(small)}
@@ -113,8 +114,8 @@ func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 		return err
 	}
 	t.Logf("after %d cycles: %+v; after %d: %+v", warm, before, cycles, after)
-	// Requests and connections cause small differences in goroutines and files. A leak of one per cycle is a larger
-	// difference.
+	// Requests and connections cause small differences in the numbers of goroutines and files. A leak of one goroutine
+	// or file per cycle causes a larger difference.
 	const some = (cycles - warm) / 2
 	if after.Goroutines > before.Goroutines+some || after.Files > before.Files+some {
 		t.Errorf("the manager has %v goroutines and %v files, it had %v and %v", after.Goroutines, after.Files,

@@ -128,7 +128,7 @@ func (o object) empty() *unstructured.Unstructured {
 	return u
 }
 
-// claims parses an object and its claims.
+// claims parses the arguments of a command that checks an object: the object, and the CLAIMs about its fields.
 func (s *scenario) claims(c *call) (object, []claim, error) {
 	if err := c.want(1, 100, "OBJECT CLAIM…"); err != nil {
 		return object{}, nil, err

@@ -100,7 +100,8 @@ func (s *scenario) certificateOf(runtime string) (tls.Certificate, error) {
 	return tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"])
 }
 
-// poster returns a client of the listener that uses a certificate, and the header that names another certificate.
+// poster returns an HTTP client that uses the certificate of the flag -as, and the header of the request. With the flag
+// -forwarded, the header names a second certificate as the client's.
 func (s *scenario) poster(c *call) (*http.Client, http.Header, error) {
 	roots, err := s.land.Roots(s.ctx)
 	if err != nil {
@@ -112,7 +113,7 @@ func (s *scenario) poster(c *call) (*http.Client, http.Header, error) {
 		if !known {
 			return nil, nil, fmt.Errorf("there is no certificate %q: make it first", name)
 		}
-		// the certificate is sent whatever roots the listener requests
+		// The client sends its certificate even if the listener does not accept the certificate's root.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil }
 	}
 	header := http.Header{"Content-Type": {"application/json"}}

@@ -23,7 +23,7 @@ import (
 const usageReplicas = "replicas start NAME [FLAG…] | kill|stop|pause|resume NAME | ended NAME | shared N | holder " +
 	"VARIABLE RUNTIME | alone RUNTIME…"
 
-// replicas controls several replicas that work at the same time. The names of the replicas are the values of
+// replicas controls several replicas that work at the same time. The name of a replica is the value of its flag
 // --pod-name. The first replica has the name one.
 func (s *scenario) replicas(c *call) error {
 	if err := c.want(2, 20, usageReplicas); err != nil {
@@ -150,9 +150,10 @@ func (s *scenario) holder(c *call, variable, runtime string) error {
 	})
 }
 
-// alone checks all writes since the mark for these runtimes, in the control plane and in the runtimes. Each write must
-// come from the replica that was the last to write the Lease of the runtime's shard. No replica may write before it
-// holds a shard, or after another replica has acquired the shard. alone also fails if there was no write.
+// alone checks that only one replica at a time has written for each of the runtimes since the last command mark, in the
+// control plane and in the runtimes. Each write must come from the replica that was the last to write the Lease of the
+// runtime's shard. A replica that writes before it holds the shard, or after another replica has acquired the shard, is
+// an error. The method alone also returns an error if there was no write.
 func (s *scenario) alone(runtimes []string) error {
 	for _, name := range runtimes {
 		all := slices.Clone(s.land.Clusters[landscape.ControlPlane].Requests(0))

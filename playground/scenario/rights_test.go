@@ -40,8 +40,8 @@ var rights struct {
 	used    []cluster.Request
 }
 
-// recordRights records the rights that the manager has used in its control plane, and returns the refused ones as an
-// error.
+// recordRights records the rights that the manager has used in its control plane. If the API server has refused
+// requests of the manager, recordRights returns an error that lists them.
 func (s *scenario) recordRights() error {
 	rights.Lock()
 	defer rights.Unlock()
@@ -55,7 +55,8 @@ func (s *scenario) recordRights() error {
 	for _, r := range s.land.Clusters[landscape.ControlPlane].Requests(0) {
 		switch {
 		case r.User != user:
-			// a script has changed these rights, to test the manager with fewer rights
+			// If a script changes the manager's roles to test a manager with fewer rights, refused requests are no
+			// error.
 			altered = altered || r.Resource == "roles" && isWrite(r) &&
 				!strings.Contains(r.Path, "fieldManager=landscape") ||
 				r.Resource == "validatingadmissionpolicies" && strings.HasPrefix(r.Name, refusing(""))
@@ -89,7 +90,8 @@ func rightOf(verb, group, resource, subresource string) string {
 	return verb + " " + resource
 }
 
-// checkRights reports the rights of the roles that no script needed, once all scripts have run.
+// checkRights runs after all scripts. checkRights reports the rights in the manager's roles that the manager has used
+// in no script.
 func checkRights(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -107,8 +109,8 @@ func checkRights(t *testing.T) {
 				return right(r) == have && (len(rule.ResourceNames) == 0 || r.Name == "" ||
 					slices.Contains(rule.ResourceNames, r.Name))
 			})
-			// If the API server supports it, the first list is part of the watch. API servers support this since
-			// Kubernetes 1.34.
+			// Since Kubernetes 1.34, a client can receive the first list as part of a watch, so it may not use its
+			// right to list.
 			if verb, of, _ := strings.Cut(have, " "); !used && verb == "list" && slices.Contains(rule.Verbs, "watch") {
 				used = slices.ContainsFunc(rights.used, func(r cluster.Request) bool { return right(r) == "watch "+of })
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// controlSocket is the name of a Unix socket in the folder of a running playground. Other processes of this program
-// connect to the control socket. Only the owner of the control socket can connect to it.
+// controlSocket is the name of a Unix socket in the folder of a running playground. Later invocations of playground
+// connect to this socket. Only the owner of the socket can connect to it.
 const controlSocket = "control.sock"
 
 // treatments are the actions on a running cluster, by verb.

@@ -9,8 +9,9 @@ import (
 )
 
 // silenceLibraries discards the messages that libraries of this process write to standard error. On a busy machine, the
-// etcd client in the API servers writes there, and so does controller-runtime without a logger. The logs of the servers
-// contain the reasons. Messages of this program, and messages about a crash, are still written to standard error.
+// etcd client in the API servers writes warnings to standard error. controller-runtime writes a warning there if it has
+// no logger. The log files of the API servers contain the reasons of the warnings. Messages of this program, and
+// messages about a crash, are still written to standard error.
 func silenceLibraries() error {
 	ctrl.SetLogger(logr.Discard())
 	discard, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -21,8 +22,9 @@ func silenceLibraries() error {
 	return nil
 }
 
-// redirectFile lets everybody who has the pointer *file write to another file from now on. redirectFile returns a new
-// pointer to the former file. The loggers of the libraries have got their pointer when they were initialized.
+// redirectFile redirects an open file: code that has stored the pointer *file writes to the file of the parameter to
+// from then on. The loggers of the libraries store the pointer os.Stderr when they are initialized. Afterwards, *file
+// is a new pointer to the original file.
 func redirectFile(file **os.File, to *os.File) {
 	library := *file
 	own := *library

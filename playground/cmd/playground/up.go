@@ -131,8 +131,8 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// serveDashboard starts klm dashboard for the control plane. serveDashboard returns the line with the address, and ends
-// with stop.
+// serveDashboard starts klm dashboard for the control plane. serveDashboard returns the line with the address, and a
+// function stop that ends the dashboard.
 func (v *up) serveDashboard(ctx context.Context, kubeconfig string) (line string, stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	//nolint:gosec // the user chooses the folder of the programs
@@ -228,7 +228,7 @@ func allReady(rows []landscape.Row) bool {
 	return len(rows) > 0
 }
 
-// whatNext returns a text with commands to try next. The commands work without changes.
+// whatNext returns a text with commands to try next. The user can copy and run each command as it is printed.
 func (v *up) whatNext(l *landscape.Landscape) string {
 	kubectl, klm := v.programPath("kubectl"), v.programPath("klm")
 	admin, runtime := l.Kubeconfig(landscape.ControlPlane), l.Kubeconfig(landscape.ControlPlane)
@@ -261,7 +261,7 @@ The table is printed again when something changes. Ctrl-C stops and removes ever
 `, kubectl, admin, runtime, l.Namespace(), sample.Module, "sample sample", v1beta2.RuntimeKymaName, v.outageHint(), klm)
 }
 
-// programPath returns the path of a program with which a shell finds it.
+// programPath returns the path of a program in a form that a shell can run: the path always contains a slash.
 func (v *up) programPath(name string) string {
 	path := filepath.Join(v.Bin, name)
 	if !strings.Contains(path, "/") {

@@ -76,8 +76,9 @@ func (r *reconciler) install(ctx context.Context, s *sample.Sample) observation 
 	return observation{deployment: d}
 }
 
-// ensure creates an object, or updates it if necessary: empty returns the object without content, and shape sets the
-// desired content. ensure returns the resulting object. ensure does not change an object that s does not control.
+// ensure creates an object, or updates it if necessary, and returns the resulting object. The function empty() returns
+// the object with its name only, and the function shape() sets the desired content. ensure does not change an object
+// whose controller is not the Sample s.
 func ensure[T client.Object](ctx context.Context, r *reconciler, s *sample.Sample, empty func() T,
 	shape func(T, *sample.Sample)) (T, error) {
 	obj := empty()

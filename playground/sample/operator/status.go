@@ -17,7 +17,8 @@ type observation struct {
 	err        error              // why the workload could not be written
 }
 
-// statusFor returns the status of s for an observation. The first matching row decides:
+// statusFor returns the status of the Sample s. The parameter seen is the observed state of its workload. The first
+// matching row decides:
 //
 //	1 being deleted                      Deleting    Deleting
 //	2 spec.fail is set                   Error       FailureRequested

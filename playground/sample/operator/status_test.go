@@ -164,7 +164,7 @@ func TestShape(t *testing.T) {
 	w.shapeDeployment(d, s)
 	w.shapeConfigMap(c, s)
 
-	// Other clients change the objects.
+	// The API server and other clients add fields that the operator does not set. The operator must not remove them.
 	d.Labels["team"], c.Labels["team"] = "a", "a"
 	d.Annotations = map[string]string{"deployment.kubernetes.io/revision": "1"}
 	d.Spec.Strategy.Type = appsv1.RollingUpdateDeploymentStrategyType
