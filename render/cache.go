@@ -10,9 +10,10 @@ import (
 // DefaultCacheMaxBytes is the limit of a Cache whose MaxBytes is 0. The bundle of a typical operator has 50 to 500 kB.
 const DefaultCacheMaxBytes = 128 << 20
 
-// Cache stores bundles by digest. All callers share the same stored bundles. When the limit is exceeded, the Cache
-// removes the bundles that were not requested for the longest time. A caller that still uses a removed bundle can
-// continue to use it. The zero value of a Cache is ready to use. A Cache is safe for concurrent use.
+// Cache stores bundles by digest. All callers share the same stored bundles. When the bundles exceed MaxBytes, the
+// Cache removes the bundles that were not requested for the longest time. A caller that has received a bundle can use
+// it even after the Cache has removed the bundle. The zero value of a Cache is ready to use. A Cache is safe for
+// concurrent use.
 type Cache struct {
 	// MaxBytes limits the approximate memory of all bundles together; 0 means DefaultCacheMaxBytes. MaxBytes must not
 	// be changed after the first use of the Cache.

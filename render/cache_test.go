@@ -192,8 +192,8 @@ func BenchmarkChartFirst(b *testing.B) {
 	}
 }
 
-// renderAgain returns a function that renders the artefact with a Cache. From its second call on, the function only
-// computes the digest and gets the bundle from the Cache.
+// renderAgain returns a function that renders the artefact with a Cache. The first call of the returned function
+// renders the artefact. Every further call only computes the digest and gets the bundle from the Cache.
 func renderAgain(t testing.TB, a *Artefact) func() *Bundle {
 	var c Cache
 	settings := Settings{Release: "r", Set: []string{"name=y"}, Capabilities: Capabilities{KubeVersion: "v1.33.0"}}

@@ -32,7 +32,7 @@ func parseImage(text string) (image, bool) {
 	return image{name: m[1], tag: m[2], digest: m[3]}, true
 }
 
-// target is one of the image references in Options.Images.
+// target is one of the image references in Options.Images, which replace images in workloads.
 type target struct {
 	image
 	text string
@@ -53,9 +53,9 @@ func parseLocalizedImages(texts []string) ([]target, error) {
 	return targets, nil
 }
 
-// localizedImage returns the reference that replaces an image in a workload. A target replaces the image if the target
-// has the same last path segment and the same tag. If the image and the target have no tag, they must have the same
-// digest.
+// localizedImage returns the image reference to use in a workload: the first of the references in targets that is for
+// the same image, or the text of the original reference. A reference is for the same image if its last path segment and
+// its tag are the same. If neither reference has a tag, their digests must be the same.
 func localizedImage(targets []target, have image, text string) string {
 	for _, t := range targets {
 		if t.name == have.name && t.tag == have.tag && (t.tag != "" || t.digest == have.digest) {
@@ -105,7 +105,8 @@ func customizeWorkload(in *unstructured.Unstructured, images []target, opts Opti
 	return out, nil
 }
 
-// deepCopy copies all maps and lists in a value. Strings, numbers and other values are not copied.
+// deepCopy copies all maps and lists in a value. The copy shares the strings, numbers and other immutable values with
+// the original.
 func deepCopy(value any) any {
 	switch value := value.(type) {
 	case map[string]any:

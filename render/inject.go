@@ -16,28 +16,32 @@ const (
 	InjectionFailed = "InjectionFailed"
 )
 
-// Injection replaces the data of Secrets that have an annotation.
+// Injection replaces the data of those Secrets in an artefact that an annotation marks for this purpose.
 type Injection struct {
-	// Annotation is the key of an annotation; a Secret is marked if the value of this annotation is "true".
+	// Annotation is the key of the annotation that marks a Secret whose data must be replaced. The value of the
+	// annotation must be "true".
 	Annotation string
-	// Version identifies Data and is a part of the digest. If the field Version is empty, the module must not receive
-	// data: marked Secrets stay as they are in the artefact, and Bundle.LeftOut lists them.
+	// Version identifies the content of Data. Version is a part of the digest of the bundle, so that new data results
+	// in a new bundle. If Version is empty, the module is not allowed to receive data. Then the data of marked Secrets
+	// is not replaced, and Bundle.LeftOut lists these Secrets.
 	Version string
-	// Data has the data for each marked Secret, by the name of the Secret.
+	// Data contains the new data of each Secret that has the annotation, by the name of the Secret.
 	Data map[string]map[string][]byte
 	// Source describes where Data comes from. The message of an Error with reason InjectionFailed contains Source, in
 	// the form "there is no data for it among <Source>".
 	Source string
 }
 
-// isMarked reports whether an object is a Secret that has the annotation.
+// isMarked reports whether an object is a Secret whose data must be replaced because it has the annotation
+// Injection.Annotation.
 func (i *Injection) isMarked(o *unstructured.Unstructured) bool {
 	return i != nil && o.GetAPIVersion() == "v1" && o.GetKind() == "Secret" &&
 		o.GetAnnotations()[i.Annotation] == "true"
 }
 
-// inject returns an object with the data of Injection if the object is marked, and the unchanged object otherwise. If
-// the object is marked and must not receive data, inject also returns a sentence for Bundle.LeftOut.
+// inject replaces the data of a marked Secret by the data of Injection, and returns every other object unchanged. If a
+// Secret is marked, but the module is not allowed to receive data, inject returns the unchanged Secret and a sentence
+// for Bundle.LeftOut.
 func (i *Injection) inject(o *unstructured.Unstructured) (*unstructured.Unstructured, string, error) {
 	if !i.isMarked(o) {
 		return o, "", nil
@@ -62,8 +66,8 @@ func (i *Injection) inject(o *unstructured.Unstructured) (*unstructured.Unstruct
 	return &unstructured.Unstructured{Object: tree}, "", nil
 }
 
-// hashOf returns what Injection adds to the digest of the Options. If there is no Injection, or its Version is empty,
-// hashOf returns nothing.
+// hashOf returns the values of an Injection on which the digest of the Options depends. If the Injection is nil, or its
+// Version is empty, the digest does not depend on it, and hashOf returns nil.
 func (i *Injection) hashOf() []string {
 	if i == nil || i.Version == "" {
 		return nil

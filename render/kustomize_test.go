@@ -274,8 +274,8 @@ func TestKustomizeFails(t *testing.T) {
 	}
 }
 
-// FuzzKustomize searches for a kustomization that makes Kustomize run git. PATH contains a program git that records
-// each call, so the test finds out whether git was run.
+// FuzzKustomize searches for a kustomization that makes Kustomize run git. PATH contains a fake git that records each
+// call, which shows whether Kustomize has run git.
 func FuzzKustomize(f *testing.F) {
 	bin := f.TempDir()
 	trap := filepath.Join(bin, "called")
@@ -349,7 +349,8 @@ func TestLoadFolderIn(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
-	// If only config/default is loaded, the directories to which it refers are outside of the artefact.
+	// If only the folder config/default is loaded, the artefact does not contain the other directories to which the
+	// folder refers. The error must recommend --root.
 	own, err := fs.Sub(root, "config/default")
 	if err != nil {
 		t.Fatal(err)

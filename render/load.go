@@ -81,9 +81,9 @@ func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 	return LoadFolderIn(folder, ".", limits)
 }
 
-// LoadFolderIn reads a folder in the same way as LoadFolder. The parameter folder is the path of the folder in the file
-// system root. If the folder is a Kustomize directory, it may refer to other directories of the same file system.
-// LoadFolderIn reads only the directories to which kustomizations refer.
+// LoadFolderIn reads a folder in the same way as LoadFolder. The parameter root is a file system, and the parameter
+// folder is the path of the folder in this file system. If the folder is a Kustomize directory, it may refer to other
+// directories of the same file system. LoadFolderIn reads only the directories to which kustomizations refer.
 func LoadFolderIn(root fs.FS, folder string, limits Limits) (*Artefact, error) {
 	left := input.NewBudget(limits)
 	a := &Artefact{kind: Manifests, root: ".", ignore: true}
@@ -167,8 +167,8 @@ func (a *Artefact) readReferred(root fs.FS, folder string, left *input.Budget) e
 			if err != nil || !info.IsDir() {
 				continue // the build reports it
 			}
-			// The list of read directories does not need the subdirectories of target any more, because target includes
-			// them.
+			// The directory target includes its subdirectories, so those that were read before are removed from the
+			// list of directories.
 			read = slices.DeleteFunc(read, func(dir string) bool { return strings.HasPrefix(dir, target+"/") })
 			read = append(read, target)
 			sub, err := fs.Sub(root, target)
@@ -236,8 +236,9 @@ func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 // Kind returns the kind of the artefact.
 func (a *Artefact) Kind() Kind { return a.kind }
 
-// Digest returns a digest of the content, in the form "sha256:<hex>". For an artefact that Load has returned, it is the
-// digest of the bytes that were passed to Load. An OCI registry identifies a layer by the same digest.
+// Digest returns a digest of the artefact's content, in the form "sha256:<hex>". If Load has returned the artefact,
+// Digest returns the digest of the bytes that were passed to Load. If these bytes are a layer in an OCI registry, the
+// registry uses the same digest for the layer.
 func (a *Artefact) Digest() string { return a.digest }
 
 // detectKind finds the top folder and detects the kind of its content.
@@ -282,8 +283,8 @@ func (a *Artefact) detectKind(left *input.Budget) error {
 	return nil
 }
 
-// onlyFolder returns the folder that contains all files of an artefact. If there is no such folder, the second result
-// is false.
+// onlyFolder returns the top-level folder that contains all files of an artefact, and true. If the files are not all in
+// one folder, onlyFolder returns false.
 func onlyFolder(files []input.File) (string, bool) {
 	if len(files) == 0 {
 		return "", false
@@ -314,7 +315,8 @@ func (a *Artefact) filesInRoot() []input.File {
 // maxSubcharts is the maximum depth to which packaged charts may contain other packaged charts.
 const maxSubcharts = 8
 
-// unpackSubcharts replaces each packaged chart in charts/ by its files. All packaged charts share one budget.
+// unpackSubcharts replaces each packaged chart in charts/ by its files. The unpacked files of all charts count towards
+// one limit of size and number, in the parameter left.
 func unpackSubcharts(files []input.File, left *input.Budget, depth int) ([]input.File, error) {
 	var out []input.File
 	for _, f := range files {
@@ -394,8 +396,8 @@ func (e entry) IsDir() bool { return e.isDir }
 // ends. If ctx has a Runner, the Runner renders charts and Kustomize directories; see WithRunner.
 //
 // Errors are of type *Error and can have any of the reason codes. Values for an artefact that is not a chart are
-// refused, because they would have no effect. If there is a Runner, an error can also be about the Runner. An error
-// about the Runner has no reason code.
+// refused, because they would have no effect. If ctx has a Runner, RenderObjects also returns an error when the Runner
+// itself fails, for example because it cannot start a process. The error of a failed Runner has no reason code.
 func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured,
 	leftOut []string, err error) {
 	if r, ok := ctx.Value(runnerKey{}).(Runner); ok && r != nil && a.kind != Manifests {
@@ -404,9 +406,9 @@ func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (object
 	return a.renderHere(ctx, settings)
 }
 
-// Outputs returns the output of each template of a chart, by path of the template, before the output is decoded. If an
-// error about the output of a template contains a line number, it is the number of a line in the output that Outputs
-// returns. Outputs uses ctx in the same way as RenderObjects. If the artefact is not a chart, Outputs returns nil.
+// Outputs returns the output of each template of a chart, by path of the template, before the output is decoded. A line
+// number in an error about the output of a template refers to the text that Outputs returns for this template. Outputs
+// uses ctx in the same way as RenderObjects. If the artefact is not a chart, Outputs returns nil.
 func (a *Artefact) Outputs(ctx context.Context, settings Settings) (map[string]string, error) {
 	if a.kind != Chart {
 		return nil, nil
@@ -440,9 +442,9 @@ func (a *Artefact) renderHere(ctx context.Context, settings Settings) (objects [
 	return settings.AddNamespace(objects), nil, nil
 }
 
-// Render renders the artefact to a Bundle. If opts.Digest is empty, Render uses the digest that [Settings.Digest]
-// returns for the digest of the artefact and the result of CapabilityQueries. Therefore a caller can compute the digest
-// of the Bundle without rendering.
+// Render renders the artefact to a Bundle. If opts.Digest is empty, Render calls [Settings.Digest] with the digest of
+// the artefact and the result of CapabilityQueries. A caller can compute the same digest, and so the digest of the
+// Bundle, without rendering.
 //
 // Render returns the errors of RenderObjects and of Build.
 func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) (*Bundle, error) {

@@ -108,8 +108,8 @@ func newObject(tree map[string]any, opts Options) (*Object, error) {
 	return o, nil
 }
 
-// merge returns the labels or annotations of an object, sorted by key. The parameter have contains the labels or
-// annotations in the artefact, and the values in the parameter over override them.
+// merge combines two sets of labels or annotations, and returns them sorted by key. The parameter have contains the
+// labels or annotations of an object in the artefact. Values in the parameter over override those in have.
 func merge(have any, over map[string]string) []pair {
 	set := map[string]string{}
 	if tree, ok := have.(map[string]any); ok {
@@ -171,8 +171,8 @@ func lookup(pairs []pair, key string) string {
 	return pairs[i].value
 }
 
-// Digest returns a digest of the object's content, in the form "sha256:<hex>". The content does not include the Overlay
-// and the namespace.
+// Digest returns a digest of the object's content, in the form "sha256:<hex>". The digest does not depend on the
+// namespace and the Overlay (further labels and annotations) that AppendJSON adds for a runtime.
 func (o *Object) Digest() string { return o.digest }
 
 // CRD returns the kind that a CustomResourceDefinition defines, and false for every other object.
@@ -207,7 +207,7 @@ func (o *Object) AppendJSON(dst []byte, namespace string, over Overlay) []byte {
 }
 
 // appendMap appends the JSON member `"name":{…},` to dst. The JSON object has the entries of the parameters pairs and
-// over together, sorted by key. If the two parameters have no entries, appendMap appends nothing.
+// over together, sorted by key. If pairs and over are empty, appendMap appends nothing.
 func appendMap(dst []byte, name string, pairs []pair, over map[string]string) []byte {
 	if len(pairs)+len(over) == 0 {
 		return dst

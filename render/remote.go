@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Runner renders artefacts, for example in another process. Package process has an implementation.
+// Runner renders artefacts, for example in another process. Package process implements a Runner.
 type Runner interface {
 	// Run passes a request to Answer and returns its response. The response must not be trusted: it is limited and
 	// decoded like an artefact. If Run returns an *Error, the artefact has a problem. If Run returns an error of
@@ -41,7 +41,7 @@ type request struct {
 	Outputs  bool // the response has the outputs of the templates instead of objects
 }
 
-// head is the first line of a response. The lines after head contain the objects, one JSON document in each line.
+// head is the first line of a response. Each further line of the response is the JSON of one rendered object.
 type head struct {
 	LeftOut []string          `json:"leftOut,omitempty"`
 	Outputs map[string]string `json:"outputs,omitempty"`

@@ -1,6 +1,6 @@
 // Package render renders the artefact of a module to a Bundle, which contains the objects to apply, each encoded once.
-// An artefact is a set of manifests, a Helm chart or a Kustomize directory. The package detects the kind by the
-// content.
+// An artefact is a set of manifests, a Helm chart or a Kustomize directory. The files of an artefact show whether it is
+// a chart, a Kustomize directory or a set of manifests, so callers need not say so.
 //
 //	artefact, err := render.Load(layer, render.Limits{}) // or LoadFolder(root.FS(), render.Limits{})
 //	settings := render.Settings{Release: "redis", Namespace: "cache", Set: []string{"replica.count=2"}}
@@ -28,8 +28,8 @@
 // A Bundle is immutable and safe for concurrent use. Therefore all runtimes with the same module version and the same
 // configuration share one Bundle. A Cache stores Bundles. The same input always results in the same bytes and the same
 // digest. The digest is computed from four inputs: the artefact, Settings, Options and the cluster's answers to
-// Artefact.CapabilityQueries. A caller that stores the digest of the artefact and the other three inputs can compute
-// the digest of a Bundle without the artefact and without rendering.
+// Artefact.CapabilityQueries. For the artefact, only its digest is needed. A caller can therefore compute the digest of
+// a Bundle without the artefact and without rendering.
 //
 // # Charts and Kustomize directories
 //
@@ -48,12 +48,13 @@
 //
 // # What it does not do
 //
-// The package does not access a cluster. Package apply decides which kinds are namespaced, in which order objects are
-// applied, and which objects exist. The package does not download anything. Manifests are not templates: the package
-// does not change an object, except for the changes in Options and for fields that only an API server may set. Build
-// removes the status of an object, and these fields of its metadata: creationTimestamp, deletionGracePeriodSeconds,
-// deletionTimestamp, generation, managedFields, ownerReferences, resourceVersion, selfLink and uid. An owner reference
-// would contain a UID of another cluster, so the garbage collector of the runtime would delete the object.
+// The package does not access a cluster. Package apply finds out from the cluster which kinds are namespaced and which
+// objects exist, and chooses the order in which objects are applied. The package does not download anything. Manifests
+// are not templates: the package does not change an object, except for the changes in Options and for fields that only
+// an API server may set. Build removes the status of an object, and these fields of its metadata: creationTimestamp,
+// deletionGracePeriodSeconds, deletionTimestamp, generation, managedFields, ownerReferences, resourceVersion, selfLink
+// and uid. An owner reference would contain a UID of another cluster, so the garbage collector of the runtime would
+// delete the object.
 package render
 
 import (
@@ -90,7 +91,8 @@ func (b *Bundle) Size() int {
 	return size
 }
 
-// Options defines what Build changes in the objects of an artefact. The zero value changes nothing.
+// Options defines what Build changes in the objects of an artefact. With the zero value of Options, Build does not add
+// or replace anything.
 type Options struct {
 	// Labels and Annotations are set in the metadata of every object, but not in pod templates. Labels and Annotations
 	// override those of the object.
@@ -100,14 +102,15 @@ type Options struct {
 	// first reference in Images that has the same last path segment and the same tag.
 	Images []string
 	// PullSecret is the name of a Secret with the credentials to pull images. PullSecret is added to imagePullSecrets
-	// of every Deployment and StatefulSet. The containers of the manager get the name in the environment variable
-	// SKR_IMG_PULL_SECRET. If PullSecret is empty, neither imagePullSecrets nor the environment variable is changed.
+	// of every Deployment and StatefulSet. In the containers of the module's manager, the environment variable
+	// SKR_IMG_PULL_SECRET is set to the name of the PullSecret. If PullSecret is empty, neither imagePullSecrets nor
+	// the environment variable is changed.
 	PullSecret string
-	// Manager identifies the workload whose containers get the name of the PullSecret. If Manager is nil, every
-	// Deployment and StatefulSet counts as a manager.
+	// Manager identifies the workload in whose containers the environment variable SKR_IMG_PULL_SECRET is set. If
+	// Manager is nil, every Deployment and StatefulSet counts as a manager.
 	Manager *Manager
-	// Injection replaces the data of marked Secrets. If Injection is nil, marked Secrets are treated like all other
-	// objects.
+	// Injection replaces the data of Secrets that have its annotation. If Injection is nil, such Secrets are treated
+	// like all other objects.
 	Injection *Injection
 	// Digest is the digest of the artefact that contains the objects. If Digest is empty, the digest of the bundle is
 	// computed from the objects.

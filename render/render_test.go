@@ -160,8 +160,8 @@ func toAnyMap(m map[string]string) map[string]any {
 	return out
 }
 
-// TestRoundTrip checks AppendJSON with random objects. The test decodes the output of AppendJSON. The result must be
-// the original object with the changes of the Options and of the Overlay.
+// TestRoundTrip checks AppendJSON with random objects. The decoded output of AppendJSON must be the original object,
+// with the labels and annotations that the Options and the Overlay add.
 func TestRoundTrip(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -459,7 +459,8 @@ func BenchmarkAppendJSON(b *testing.B) {
 	}
 }
 
-// BenchmarkMarshal measures what AppendJSON saves: otherwise the tree would be copied and encoded for each runtime.
+// BenchmarkMarshal measures the work that AppendJSON saves: without AppendJSON, the tree of an object would be copied
+// and encoded for each runtime.
 func BenchmarkMarshal(b *testing.B) {
 	in := parse(b, largeDeployment())[0]
 	b.ReportAllocs()
@@ -485,7 +486,7 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// object returns a minimal object with the given YAML below it.
+// object returns the YAML of a minimal ConfigMap, followed by the YAML in the parameter more.
 func object(name, more string) string {
 	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + "\n" + more
 }

@@ -81,10 +81,10 @@ const maxMetadataValues = 20_000
 
 // Queries returns the properties of the cluster that the chart reads, sorted. A query is "kubeVersion", "kubeVersion in
 // <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. A range has the syntax of
-// kubeVersion in Chart.yaml, such as ">=1.27". Queries searches for .Capabilities in the files of the chart and in the
-// values of settings, which may be templates. The queries include every property that a template reads; they may also
-// include properties that no template reads. A template cannot read a property of the cluster for which Queries returns
-// no query.
+// kubeVersion in Chart.yaml, such as ">=1.27". Queries finds the uses of .Capabilities in the files of the chart.
+// Values in Settings can contain template code, so Queries searches the Settings, too. The queries include every
+// property of the cluster that a template can read. Queries may also return properties that no template reads. Render
+// hides all other properties of the cluster from the templates.
 func Queries(files []input.File, settings Settings) []string {
 	var queries []string
 	for _, f := range files {
@@ -140,7 +140,8 @@ func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 
 // Render renders a chart to objects. The second result lists the content that is left out, one sentence for each item.
 // A chart that calls random template functions is rendered twice, with different results of the random template
-// functions. If the two renderings result in different objects, Render returns an error.
+// functions. If the objects of the first rendering differ from those of the second one, Render returns an error,
+// because the objects depend on random values.
 func Render(ctx context.Context, files []input.File, settings Settings) (
 	[]*unstructured.Unstructured, []string, error) {
 	first, err := renderDraw(ctx, files, settings, firstDraw)
@@ -176,8 +177,8 @@ type rendering struct {
 	drawn   []string // names of the called functions whose result differs each time
 }
 
-// renderDraw renders a chart once. Functions such as randAlphaNum, whose result differs each time, return the values of
-// the given draw.
+// renderDraw renders a chart with one of two sets of fixed random values. The parameter d selects the set. Functions
+// such as randAlphaNum return values from the selected set, in place of random values.
 func renderDraw(ctx context.Context, files []input.File, settings Settings, d draw) (*rendering, error) {
 	chart, texts, f, err := runTemplates(ctx, files, settings, d)
 	if err != nil {
@@ -199,7 +200,7 @@ func renderDraw(ctx context.Context, files []input.File, settings Settings, d dr
 }
 
 // Outputs returns the output of each template of a chart, by path of the template, before the output is decoded. Line
-// numbers in errors about the output of a template refer to this text.
+// numbers in errors about the output of a template refer to the text that Outputs returns for this template.
 func Outputs(ctx context.Context, files []input.File, settings Settings) (map[string]string, error) {
 	_, texts, _, err := runTemplates(ctx, files, settings, firstDraw)
 	if err == nil {
@@ -246,8 +247,8 @@ func runTemplates(ctx context.Context, files []input.File, settings Settings, d 
 	return chart, texts, f, nil
 }
 
-// loadChart converts the files of a chart to Helm's chart type. Each rendering needs a new chart value, because Helm
-// changes it when it processes values and conditions.
+// loadChart converts the files of a chart to a Chart of the Helm library. Each rendering needs a new Chart, because
+// Helm modifies the Chart when it processes values and conditions.
 func loadChart(files []input.File) (*helmchart.Chart, error) {
 	bufferedFiles := make([]*buffered.BufferedFile, 0, len(files))
 	for _, f := range files {

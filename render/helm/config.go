@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Config has the settings of one installation. A config layer has the settings of several installations.
+// Config has the settings for one installation of a chart. The config layer of a module contains a list of Configs.
 type Config struct {
 	// Name is the name of the installation.
 	Name string
@@ -22,7 +22,7 @@ type Config struct {
 	Values []byte
 	// Set contains overrides in the syntax of --set; "" means none.
 	Set string
-	// Client has the options in the key clientConfig.
+	// Client contains the options of Helm's install action from the key clientConfig of a config.
 	Client ClientConfig
 }
 
@@ -52,12 +52,13 @@ type ClientConfig struct {
 	// Devel to find the chart.
 	Version string
 	Devel   bool
-	// Ignored lists the names of all other options, sorted. Helm accepts the ignored options, but they have no effect
-	// in this package.
+	// Ignored lists the names of the options that are not in the fields above, sorted. Helm accepts the ignored
+	// options, but they have no effect in this package.
 	Ignored []string
 }
 
-// ApplyTo returns a copy of settings with the overrides of the options.
+// ApplyTo returns a copy of settings in which the options of c override the fields Namespace, Release, CreateNamespace,
+// DisableHooks and SkipCRDs.
 func (c ClientConfig) ApplyTo(settings Settings) Settings {
 	if c.Namespace != "" {
 		settings.Namespace = c.Namespace
@@ -186,7 +187,7 @@ func overridesIn(value any) (document []byte, set string, err error) {
 	return document, set, err
 }
 
-// clientConfig parses the key clientConfig of one config.
+// clientConfig parses the value of the key clientConfig in one entry of a config layer.
 func clientConfig(value any) (ClientConfig, error) {
 	switch value := value.(type) {
 	case nil:
@@ -205,10 +206,10 @@ func clientConfig(value any) (ClientConfig, error) {
 		Problem: "clientConfig is neither a text nor a map: write it as Name=value,Name=value"}
 }
 
-// ParseClientConfig parses options of Helm's install action. The keys are the names of its fields, for example
-// "CreateNamespace": true. A duration is a [time.Duration], a text such as 10s, or a number of nanoseconds. The names
-// of options that are not supported are added to Ignored. The error has reason InvalidConfig and contains the name of
-// the option.
+// ParseClientConfig parses options of Helm's install action. The keys of the map are the names of the install action's
+// fields, for example "CreateNamespace": true. A duration is a [time.Duration], a text such as 10s, or a number of
+// nanoseconds. The names of options that are not supported are added to Ignored. The error has reason InvalidConfig and
+// contains the name of the option.
 func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 	var c ClientConfig
 	for _, name := range slices.Sorted(maps.Keys(flags)) {

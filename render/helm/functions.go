@@ -143,8 +143,8 @@ func (f *functions) checkContext() (string, error) {
 
 // interruptible returns the text of a template with added calls of checkContext, so that the template cannot run
 // forever. interruptible adds calls of checkContext to the body of each loop and to the start of each template that the
-// text defines. The added calls change neither the output of the template nor its line numbers. If a text cannot be
-// parsed, it is returned unchanged.
+// text defines. With the added calls of checkContext, the output of the template and its line numbers are the same as
+// before. If a text cannot be parsed, it is returned unchanged.
 func interruptible(text string) string {
 	defined := map[string]*syntax.Tree{}
 	parsed := syntax.New("template")

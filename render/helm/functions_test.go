@@ -34,8 +34,9 @@ func TestInterruptible(t *testing.T) {
 	}
 }
 
-// execute returns the output of a template. If the template fails, execute returns the output before the failure, but
-// not the error, because the error contains positions that differ.
+// execute returns the output of a template. If the template fails, execute returns the output before the failure.
+// execute does not return the error, because the positions in the error differ between the original template and the
+// interruptible one.
 func execute(text string) string {
 	parsed, err := template.New("x").Funcs(template.FuncMap{checkContextName: func() string { return "" },
 		"bad": func() (string, error) { return "", errors.New("bad") }}).Parse(text)

@@ -18,9 +18,9 @@ import (
 
 // draw selects one of two fixed results for each random template function. A random template function returns a random
 // value, a key, a certificate or the time. A chart that calls random template functions is rendered twice: once with
-// the first fixed results, and once with the second fixed results. An object that is equal in both renderings does not
-// depend on a random template function. An object that differs between the two renderings is refused, so that the fixed
-// result of a random template function is never applied.
+// the first fixed results, and once with the second fixed results. If an object is equal in the first and the second
+// rendering, it does not depend on a random template function. If the object differs, Render refuses it, so that a
+// fixed result in place of a random one is never applied.
 type draw int
 
 const (
@@ -28,8 +28,9 @@ const (
 	secondDraw
 )
 
-// drawnTimes are the two fixed results of the template function "now". Year, month, day, hour, minute and second of the
-// two times differ, so that a template cannot use a part that is equal in both.
+// drawnTimes are the two fixed times that the template function "now" returns in place of the current time: one in the
+// first rendering of a chart, and one in the second. Year, month, day, hour, minute and second of the two times differ,
+// so that an object with any part of the time differs between the two renderings.
 var drawnTimes = [...]time.Time{
 	firstDraw:  time.Date(2001, time.February, 3, 4, 5, 6, 7, time.UTC),
 	secondDraw: time.Date(2032, time.November, 27, 18, 39, 50, 8, time.UTC),
@@ -38,8 +39,8 @@ var drawnTimes = [...]time.Time{
 // drawnCertificate is the result of a function that makes a certificate; it has the fields that templates read.
 type drawnCertificate struct{ Cert, Key string }
 
-// randomFunctions returns replacements for the template functions with random results. The parameter original contains
-// the functions of the library Sprig that are replaced.
+// randomFunctions returns replacements with fixed results for the template functions whose results are random. The
+// parameter original contains the functions of the library Sprig that are replaced.
 func (f *functions) randomFunctions(original template.FuncMap) template.FuncMap {
 	characters := func(name, first, second string) func(int) (string, error) {
 		return func(count int) (string, error) {
@@ -110,7 +111,8 @@ func (f *functions) randomFunctions(original template.FuncMap) template.FuncMap 
 		table[name] = certificate(name)
 	}
 	// The template functions for dates in Sprig use the current time if their argument is not a date. In this package,
-	// the template functions for dates use a time of drawnTimes instead of the current time.
+	// the template functions for dates use one of the two fixed times in drawnTimes instead of the current time, so
+	// that their result can be compared between two renderings.
 	dated := func(date any) any {
 		switch date.(type) {
 		case time.Time, *time.Time, int64, int, int32:

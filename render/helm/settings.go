@@ -26,8 +26,8 @@ type Settings struct {
 	// Namespace is the namespace of the release; "" means default. Objects without a namespace are rendered without a
 	// namespace; the caller applies them to the namespace of the release.
 	Namespace string
-	// CreateNamespace adds the Namespace as an object, with the label name=<Namespace>. The object is not added if the
-	// Namespace is default, or if the objects already contain it.
+	// CreateNamespace adds the Namespace as an object, with the label name=<Namespace>. The Namespace is not added if
+	// its name is default, or if the rendered objects already contain it.
 	CreateNamespace bool
 	// Values is a YAML document that overrides the values of the chart. nil or empty means no overrides.
 	Values []byte
@@ -61,12 +61,12 @@ const (
 	queryAPI     = "apiVersion "     // whether this API version is served
 )
 
-// capabilityUse matches uses of .Capabilities in a template. The text after .Capabilities determines the query. If the
-// text after .Capabilities has no known form, appendQueries adds queries for all properties.
+// capabilityUse matches uses of .Capabilities in a template. The text after .Capabilities determines which property of
+// the cluster the template reads. If this text has no known form, appendQueries adds queries for all properties.
 var capabilityUse = regexp.MustCompile(
 	"[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
 
-// appendQueries appends the queries that a text with templates contains.
+// appendQueries appends a query for each property of the cluster that the template code in a text can read.
 func appendQueries(queries []string, text []byte) []string {
 	for _, m := range capabilityUse.FindAllSubmatch(text, -1) {
 		switch what := string(m[1]); {

@@ -17,8 +17,8 @@ import (
 
 // Limits limits the size of an unpacked artefact. The zero value means that the defaults apply.
 type Limits struct {
-	// MaxBytes is the maximum size of the result of each unpacking step. The sizes of all files of an archive are
-	// added; 0 means 64 MiB.
+	// MaxBytes is the maximum size in bytes of the result of each unpacking step, such as the total size of all files
+	// in an archive. If MaxBytes is 0, the maximum is 64 MiB.
 	MaxBytes int64
 	// MaxFiles is the maximum number of entries of an archive, including folders and links; 0 means 4096.
 	MaxFiles int
@@ -92,8 +92,8 @@ func IsTar(data []byte) bool {
 	}
 	_, err := tar.NewReader(bytes.NewReader(data[:512])).Next()
 	// A tar header may continue in the next block (long names, extensions). For a header that continues in the next
-	// block, the parser returns the error EOF, because it gets only the first block. So the error EOF also means that
-	// data begins with a tar header.
+	// block, the parser returns the error EOF, because it gets only the first block. IsTar therefore returns true for
+	// the error EOF, too.
 	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		bytes.Equal(data[257:262], []byte("ustar"))
 }

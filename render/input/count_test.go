@@ -76,7 +76,8 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// estimated is a list of YAML documents that have many values and few of the indicators that estimateYAML counts.
+// estimated is a list of YAML documents for which an estimate can be too low. estimateYAML counts indicators, which are
+// characters such as - and :, and these documents have many values, but few indicators.
 var estimated = []string{
 	"", "a", "a: b", "a:", "? a", "? a\n: b", "? ? ? a", "- - - a", "-\n-\n-", "- a: b\n  c: d\n-\n",
 	"{}", "[]", "[[[]]]",

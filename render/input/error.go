@@ -58,7 +58,8 @@ type Error struct {
 	// Document is the number of the document in its file. The first document has number 1; 0 means that the error is
 	// not about a document.
 	Document int
-	// Line is the number of the line in its file. The first line has number 1; 0 means that the line is not known.
+	// Line is the number of the line with the problem, counted from the start of File. The first line has number 1. If
+	// the line is not known, Line is 0.
 	Line int
 	// Object is the kind, the namespace and the name of the object with the problem. If it is not known which object
 	// has the problem, Object is "".
@@ -73,7 +74,7 @@ type Error struct {
 // Reason returns Code, one of the reason codes above.
 func (e *Error) Reason() string { return e.Code }
 
-// Unwrap returns Cause: the error of another package, or nil if there is no cause.
+// Unwrap returns the field Cause, which is the underlying error of another package, or nil.
 func (e *Error) Unwrap() error { return e.Cause }
 
 func (e *Error) Error() string {

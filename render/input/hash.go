@@ -6,8 +6,8 @@ import (
 )
 
 // EncodingVersion is a part of every digest. EncodingVersion must be increased when a new version of the package
-// encodes the same input to other bytes. With a new EncodingVersion, every digest differs from the digest that an older
-// manager has recorded for the old bytes.
+// encodes the same input to other bytes. If EncodingVersion is increased, every digest changes, so that objects are
+// applied again although an older manager has recorded a digest for them.
 const EncodingVersion = "render/1"
 
 // Hash adds values to a hash. Each value is quoted, so that two different lists of values never have the same hash

@@ -31,7 +31,8 @@ const (
 // describes the first invalid document.
 func Parse(data []byte) ([]*unstructured.Unstructured, error) { return NewQuota().Parse(data) }
 
-// Parse decodes one file of an artefact whose files share a quota, in the same way as the function Parse.
+// Parse decodes one file of an artefact in the same way as the function [Parse]. All files of the artefact count
+// towards the Quota, which limits the number of documents and values.
 func (q *Quota) Parse(data []byte) ([]*unstructured.Unstructured, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	data = bytes.ReplaceAll(data, []byte("\n\ufeff"), []byte("\n")) // each concatenated file may have a BOM
@@ -124,7 +125,8 @@ func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstruct
 	return append(objects, &unstructured.Unstructured{Object: tree}), nil
 }
 
-// converter converts a YAML document to a JSON value. Its counters limit the number of values and the use of aliases.
+// converter converts a YAML document to a JSON value. The fields of the converter count values and followed aliases, to
+// limit their number.
 type converter struct {
 	quota   *Quota
 	aliased int // number of values that aliases have repeated until now

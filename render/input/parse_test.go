@@ -544,8 +544,8 @@ func TestSyntaxErrorUnwraps(t *testing.T) {
 	}
 }
 
-// compatible reports whether the YAML parser of kubectl decodes a document to the same object as Parse. A document that
-// only the parser of kubectl refuses counts as compatible.
+// compatible reports whether the YAML parser of kubectl decodes a document to the same object as Parse. If the parser
+// of kubectl refuses the document, there is nothing to compare, and compatible returns true.
 func compatible(document []byte, got any) (string, bool) {
 	text, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
@@ -560,8 +560,8 @@ func compatible(document []byte, got any) (string, bool) {
 	return cmp.Diff(theirs, ours), reflect.DeepEqual(theirs, ours)
 }
 
-// decodeLoosely decodes JSON and rounds numbers to 15 digits. After rounding, a test can compare numbers that two
-// encoders write with a different number of digits.
+// decodeLoosely decodes JSON and rounds numbers to 15 digits. Numbers are rounded so that a test can compare the
+// outputs of two encoders that write different numbers of digits.
 func decodeLoosely(text []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

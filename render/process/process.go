@@ -78,8 +78,8 @@ const maxErrors = 16 << 10
 // Runner renders artefacts in processes that run the same program. The fields of a Runner must not be changed after its
 // first use. A Runner is safe for concurrent use.
 type Runner struct {
-	// Timeout is the time after which a rendering is stopped; 0 means 20 s. The time in which a rendering waits for
-	// another rendering does not count.
+	// Timeout is the time after which a rendering is stopped; 0 means 20 s. The Timeout begins when the rendering
+	// starts, and does not include the time in which it waits for another rendering.
 	Timeout time.Duration
 	// Memory is the memory in bytes that a rendering may use; 0 means 512 MiB.
 	Memory int64

@@ -24,7 +24,7 @@ import (
 // runner is the Runner that TestMain sets, with the default limits.
 var runner *Runner
 
-// TestMain makes the test binary the program that renders artefacts in a new process.
+// TestMain makes it possible that the test binary also runs as the separate process that renders artefacts.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "probe" {
 		probe()
@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// chartOf returns a chart that has the given files. The arguments are a name, its content, the next name, its content,
-// and so on.
+// chartOf returns a chart that has the given files. The parameter entries contains the name of a file, the content of
+// this file, the name of the next file, and so on.
 func chartOf(t testing.TB, entries ...string) *render.Artefact {
 	t.Helper()
 	files := fstest.MapFS{"Chart.yaml": {Data: []byte("apiVersion: v2\nname: shop\nversion: 1.2.3\n")}}
@@ -113,7 +113,7 @@ func texts(b *render.Bundle) []string {
 // attack is a template that tries to harm the process that renders it.
 type attack struct{ name, template string }
 
-// run renders the template of an attack in a separate process.
+// run renders a template that tries to harm its process, in a separate process.
 func (a attack) run(t *testing.T, r *Runner) error {
 	t.Helper()
 	r.one = make(chan struct{}, 1)

@@ -38,8 +38,8 @@ func limitProcess(memory, seconds uint64) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("setting no_new_privs: %w", err)
 	}
-	// The error is ignored, because a container may forbid seccomp filters. Even without the filter, the process cannot
-	// open files and sockets.
+	// An error of installSeccompFilter is ignored, because a container may forbid seccomp filters. Even without the
+	// filter, the process cannot open files and sockets.
 	_ = installSeccompFilter()
 	return nil
 }

@@ -5,5 +5,5 @@ package process
 // architecture 0 means that there is no seccomp filter.
 const architecture = 0
 
-// refusedOld are further refused system calls, which newer architectures do not have.
+// refusedOld is empty, because there is no seccomp filter on these architectures.
 var refusedOld []uint32
