@@ -108,8 +108,8 @@ func newObject(tree map[string]any, opts Options) (*Object, error) {
 	return o, nil
 }
 
-// merge combines two sets of labels or annotations, and returns them sorted by key. The parameter have contains the
-// labels or annotations of an object in the artefact. Values in the parameter over override those in have.
+// merge returns the labels or annotations of an object, sorted by key. The values in the argument over are added to
+// those in the artefact, and override them.
 func merge(have any, over map[string]string) []pair {
 	set := map[string]string{}
 	if tree, ok := have.(map[string]any); ok {

@@ -85,7 +85,7 @@ func (b *tab) mark(name string) (at float64) {
 }
 
 // bigFleet starts a control plane without a manager, with the Kymas of a fleet. The fleet has no Manifests, because the
-// index of the dashboard does not read them.
+// in-memory index of the dashboard is built from Kymas only.
 func bigFleet(b *testing.B) *plane {
 	b.Helper()
 	p := newPlane(b)

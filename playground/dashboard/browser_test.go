@@ -72,8 +72,8 @@ var versions = map[string]string{
 	"2.0.1": "data: {version: good}",
 }
 
-// up starts a landscape with two runtimes on which a module is Ready. The first runtime is in the rollout stage with
-// the name own.
+// up starts a landscape with two runtimes on which a module is Ready. The first runtime belongs to the rollout stage
+// that is called own.
 func up(t *testing.T) *landscape.Landscape {
 	t.Helper()
 	l, err := landscape.Up(t.Context(), landscape.Options{Dir: filepath.Join(bin, t.Name()), Bin: bin,

@@ -14,9 +14,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// windows gives each runtime a region with maintenance windows, and adds a freeze to the policy. klm finds the
-// maintenance policy by the Deployment of the manager. In the landscape the manager is a process, so this Deployment
-// runs nothing.
+// windows gives each runtime a region with maintenance windows, and adds a freeze to the RolloutPolicy. klm finds the
+// maintenance policy by the Deployment of the manager. In the landscape, the manager is a process, so windows creates a
+// Deployment without pods for klm.
 func windows(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	c, labels := l.Clients[landscape.ControlPlane], map[string]string{"app": "manager"}
@@ -51,7 +51,8 @@ func windows(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// month checks the calendar of the present and of the next month, and compares it with the output of klm.
+// month checks the pages of the calendar for the present and the next month. The pages must show the same rollouts and
+// windows as the output of klm calendar.
 func month(t *testing.T, b *tab, l *landscape.Landscape) {
 	b.size(1280, 800, "light")
 	b.to("/calendar")

@@ -167,8 +167,9 @@ func TestFleet(t *testing.T) {
 	b.t = t
 }
 
-// notConnected checks the runtimes whose agents are silent: their number, their colour by age, the reason as a link,
-// and their pages, in two window sizes and both colour schemes.
+// notConnected checks how the dashboard shows runtimes whose agents are silent. It checks their number, their colour by
+// age, the link with the reason, and their pages. Each page is checked in two window sizes, and in the light and the
+// dark colour scheme.
 func notConnected(t *testing.T, b *tab) {
 	for _, v := range []struct{ path, text string }{
 		{"/", "1 connected, 2 not connected"},
@@ -201,8 +202,8 @@ func notConnected(t *testing.T, b *tab) {
 	b.size(1280, 800, "light")
 }
 
-// requests counts requests at the API server: viewing the fleet or one runtime costs no request. A change of a Manifest
-// is read once and appears in the open page.
+// requests counts the requests that the API server receives. A view of the fleet or of one runtime must cause no
+// request. When a Manifest changes, the dashboard must read it once and show the change in the open page.
 func requests(t *testing.T, b *tab, p *plane) {
 	visitor := visitor(t, b)
 	paths := []string{"/", "/?state=Error", "/fleet/cells", "/versions", "/rollouts", "/changes", "/calendar",
@@ -246,7 +247,8 @@ func requests(t *testing.T, b *tab, p *plane) {
 	}
 }
 
-// sent returns the requests of klm since a mark, without watches and without the requests that klm sends at intervals.
+// sent returns the requests that klm has sent since a mark (a position in the audit log). Watches and the requests that
+// klm repeats at intervals are left out.
 func (p *plane) sent(mark cluster.Mark) (all []cluster.Request) {
 	for _, r := range p.Requests(mark) {
 		isRegular := r.Resource == "leases" || r.Resource == "deployments" || r.Verb == "watch"

@@ -192,8 +192,8 @@ func awaitGone(t *testing.T, c client.Client, o *unstructured.Unstructured) {
 	})
 }
 
-// disableModule disables the module. The manager removes the module with the inventory that the former manager has
-// written.
+// disableModule disables the module. The new manager must remove the module, with the inventory that the former manager
+// has written.
 func disableModule(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	if err := l.Edit(t.Context(), "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = nil }); err != nil {

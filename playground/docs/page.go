@@ -168,8 +168,8 @@ func (p Page) write(b *Block, text string) error {
 	return nil
 }
 
-// outputMatches reports whether the commands have printed the text of a page. If the text does not match, matches also
-// returns the first missing line.
+// outputMatches reports whether the commands have printed the text of a page. If the output does not match,
+// outputMatches also returns the first line of the page that is missing in the output.
 func outputMatches(page, printed string) (string, bool) {
 	want, got := normalizedLines(page), normalizedLines(printed)
 	next, skip := 0, false
@@ -208,8 +208,9 @@ func normalizedLines(text string) []string {
 	return lines
 }
 
-// Make returns a shell function for Shell.Before that replaces the program make. The function checks that its targets
-// exist, and does nothing, because building takes minutes. root is the folder of the repository.
+// Make returns the text of a shell function that replaces the program make, for the field Shell.Before. The shell
+// function only checks that the targets exist, because building them takes minutes. The parameter root is the folder of
+// the repository.
 func Make(root string) string {
 	return fmt.Sprintf("make() { command make --dry-run -C %q \"$@\" >/dev/null; }\n", root)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// write writes a page and reads it. The fences in the page are "~~~", because raw strings of Go cannot contain
-// backquotes.
+// write writes a page and reads it. In the parameter text, the fences of code blocks are "~~~", because a raw string in
+// Go cannot contain backquotes.
 func write(t *testing.T, text string) Page {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "page.md")

@@ -40,7 +40,7 @@ type body struct {
 // span is a part of a text.
 type span struct{ from, to int }
 
-// gap is a place in the text of a body where each object has a value of its own, for example its UID.
+// gap is a place in the text of a body. At this place, each object has a value of its own, for example its UID.
 type gap struct {
 	at     int
 	kind   gapKind
@@ -92,8 +92,9 @@ func timeTokenOf(i int) string {
 	return time.Date(1971, 1, 1, 0, 0, i, 0, time.UTC).Format(time.RFC3339)
 }
 
-// shape is an object that a request has produced. A shape consists of the body that all clusters share and, for each
-// gap of the body, of the place in the sources of the request where the cluster's value for this gap is found.
+// shape is an object that a request has produced. A shape contains the body that all clusters share. For each gap of
+// the body, the shape also states where the sources of a request (the values of one cluster) contain the value for this
+// gap.
 type shape struct {
 	body  *body
 	times []int // index in the times of the sources; the present time if negative
@@ -196,7 +197,7 @@ func unquote(raw []byte) string {
 // parseShape converts an object that a handler of the API server returned into a shape: the shared body, and the places
 // of this cluster's values. Most values of the cluster are still replaced by tokens in the returned object, but the
 // handler has set a new UID and new times as plain values. If the parameter versioned is true, parseShape adds a
-// missing resourceVersion. The parameter now is the token that stands for the present time.
+// missing resourceVersion. The argument now is the token that stands for the present time.
 func (f *Fleet) parseShape(data []byte, versioned bool, now string) *shape {
 	var b bytes.Buffer
 	b.Grow(len(data) + 64)

@@ -38,7 +38,7 @@ type step struct {
 	// accept is the requested format. "" is JSON, and "metadata" is metadata only.
 	accept string
 	keep   string
-	// until holds a text: the test repeats the request until the answer contains this text.
+	// The field until holds a text: the test repeats the request until the answer contains this text.
 	until string
 	// raw limits the comparison to status and content type. why gives the reason.
 	raw bool

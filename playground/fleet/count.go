@@ -98,8 +98,7 @@ func (c *counters) add(sort uint32) {
 	c.requests = append(c.requests, tally{sort, 1})
 }
 
-// totalExcept returns the number of all requests, without those whose verb and resource have the number in the
-// parameter but.
+// totalExcept returns the number of all requests, except for those of one sort (one pair of a verb and a resource).
 func (c *counters) totalExcept(but uint32) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,7 +37,7 @@ type Fault struct {
 	// Delay is added to every request. Later events of a watch are not delayed.
 	Delay time.Duration
 	// TooMany is the share of requests that are answered with 429, from 0 to 1. RetryAfter is the value of the header
-	// Retry-After in answers with 429, in whole seconds, at least one.
+	// Retry-After in answers with 429. The header contains whole seconds, and at least one.
 	TooMany    float64
 	RetryAfter time.Duration
 	// Errors is the share of requests that are answered with Code, from 0 to 1. Code 0 means 500.

@@ -278,8 +278,8 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// watchEvents reads events of a watch until it has received the number in the parameter want, or until no more events
-// arrive.
+// watchEvents reads the wanted number of events from a watch. If no more events arrive, watchEvents returns those that
+// it has received.
 func watchEvents(t *testing.T, c *Cluster, query string, want int) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

@@ -57,8 +57,8 @@ type Change struct {
 	Namespace, Name string
 	// Deleted is true if the object was deleted.
 	Deleted bool
-	// Last is the last metadata of a deleted object, as the JSON of a PartialObjectMetadata. Last is nil if the object
-	// still exists.
+	// Last is the last metadata of a deleted object, as the JSON of a PartialObjectMetadata. If the object still
+	// exists, Last is nil.
 	Last []byte
 	// Version is the resourceVersion of the change.
 	Version int

@@ -141,7 +141,8 @@ type surface struct {
 	documents   documents
 }
 
-// surfaces holds the sets of custom kinds that the clusters of a fleet serve, each set once.
+// surfaces holds all sets of custom kinds that the clusters of a fleet serve. Each set is stored once, even if many
+// clusters serve it.
 type surfaces struct {
 	fleet *Fleet
 	mu    sync.Mutex

@@ -101,7 +101,7 @@ func (f *Fleet) listenEach() error {
 	return nil
 }
 
-// listen opens the port. A cluster listens on the same port each time it is opened.
+// listen opens the port. If the port is closed and opened again, its number stays the same.
 func (p *ownPort) listen() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

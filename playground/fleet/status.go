@@ -45,8 +45,8 @@ func settledStatus(group string, v *body, text []byte) []byte {
 	return data
 }
 
-// hasFields reports whether the JSON value now has all fields of the JSON value want. Any value counts as equal for a
-// field with the present time, and a field with a zero value may be absent.
+// hasFields compares two JSON values: it reports whether the present value has all wanted fields. If a wanted field is
+// the present time, any value counts as equal. If a wanted field has a zero value, the field may be absent.
 func hasFields(now, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

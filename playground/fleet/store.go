@@ -201,7 +201,7 @@ func (c *Cluster) appendMetadata(dst []byte, o *object) []byte {
 	return append(c.appendSpan(dst, o, o.body.meta.from, o.body.meta.to), '}')
 }
 
-// appendSpan appends the part of an object's JSON that begins at the offset from and ends at the offset to. appendSpan
+// appendSpan appends a part of an object's JSON to dst. The two offsets are those in the shared body. appendSpan
 // inserts the object's own values into the gaps of the shared body.
 func (c *Cluster) appendSpan(dst []byte, o *object, from, to int) []byte {
 	v := o.body

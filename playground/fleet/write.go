@@ -217,8 +217,8 @@ func (c *Cluster) writeLocked(ctx context.Context, r *request) (*reply, error) {
 }
 
 // outcomeOf returns the result of a request: from the cache memo, or from the handlers of the API server if the cache
-// does not contain it. The parameter body is the body of the request, with tokens in place of the values of the
-// cluster, which are in the parameter from.
+// does not contain it. The argument body is the body of the request, with tokens in place of the values of the cluster.
+// The sources contain these values.
 func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from *sources,
 	body []byte) (*outcome, error) {
 	key := memoKey{kind: r.kind, method: r.method, uri: r.uri, contentType: r.contentType, agent: r.agent,

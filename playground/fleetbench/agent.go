@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// Intervals and limits of a simulated agent. They are equal to those of the real agent.
+// The following intervals and limits of a simulated agent are equal to those of the real agent.
 const (
 	spacing   = 500 * time.Millisecond // minimum time between two events for one object
 	beatGap   = time.Second            // between two heartbeats

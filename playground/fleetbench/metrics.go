@@ -57,8 +57,8 @@ func parseLabels(text string, into map[string]string) string {
 	return strings.TrimPrefix(text, "}")
 }
 
-// sumOfSeries returns the sum of the selected series of a metric. The function which() reports whether a series is
-// selected by its labels. If the parameter which is nil, all series are selected.
+// sumOfSeries returns the sum of the selected series of a metric. The function which() selects series by their labels.
+// If this function is nil, all series are selected.
 func sumOfSeries(all []series, which func(labels map[string]string) bool) float64 {
 	total := 0.0
 	for _, s := range all {

@@ -19,7 +19,8 @@ type child struct {
 	stopping atomic.Bool   // stop or kill was called
 }
 
-// startChild starts a program. The standard output of the child goes to out, and its standard error to log.
+// startChild starts a program. The standard output of the program is written to the writer out, and its standard error
+// to the writer log.
 func startChild(path string, args []string, in io.Reader, out, log io.Writer) (*child, error) {
 	//nolint:gosec // whoever runs the benchmark names the program
 	c := &child{cmd: exec.Command(path, args...), done: make(chan struct{})}

@@ -62,8 +62,8 @@ func (s *Scenario) print(w io.Writer) {
 	}
 }
 
-// formatCounts lists the largest counts, beginning with the largest. The parameter most is the maximum number of counts
-// in the list.
+// formatCounts lists the largest counts, beginning with the largest. The list has at most as many counts as the
+// argument most allows.
 func formatCounts(counts map[string]int, most int) string {
 	if len(counts) == 0 {
 		return "none"

@@ -8,8 +8,8 @@ import (
 
 const memoryGrowth = "live heap afterwards, % of before"
 
-// idleTimeout is the time for which the manager keeps idle connections to runtimes with agents. Also if a connection is
-// closed earlier, its timer keeps the connection and its buffers in memory for this time.
+// idleTimeout is the time for which the manager keeps idle connections to runtimes with agents. Even if a connection is
+// closed earlier, its idle timer keeps the connection and its buffers in memory until this time has passed.
 const idleTimeout = 10 * time.Second
 
 // metricsWithoutConnections waits until no connection uses memory any more, and returns the manager's metrics.

@@ -81,7 +81,8 @@ func (w *wire) post(path string, body []byte) (a answer, err error) {
 	return a, nil
 }
 
-// readHeaders reads the headers of an answer into the struct a, and returns the length of the body.
+// readHeaders reads the headers of an HTTP answer, stores the needed ones in the struct answer, and returns the length
+// of the body.
 func (w *wire) readHeaders(a *answer) (length int, err error) {
 	for {
 		line, err := w.answers.ReadSlice('\n')

@@ -38,8 +38,8 @@ const (
 	Hold Fault = "hold"
 )
 
-// Gate is another address of a cluster that can inject faults into single requests. Clients of the gate have all
-// permissions.
+// Gate is another address of a cluster that can inject faults into single requests. Clients that use the address of the
+// gate have all permissions in the cluster.
 type Gate struct {
 	name   string
 	server *httptest.Server

@@ -247,8 +247,8 @@ func (l *Landscape) Roots(ctx context.Context) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Sign issues a certificate with the newest root of the manager. Everybody who can read the Secret with the roots can
-// sign certificates. Sign sets the serial number.
+// Sign issues a certificate with the newest root of the manager. Anybody who can read the Secret with the manager's
+// root keys can sign such certificates. Sign sets the serial number.
 func (l *Landscape) Sign(ctx context.Context, template *x509.Certificate) (tls.Certificate, error) {
 	s, err := l.secret(ctx, authority)
 	if err != nil {

@@ -84,12 +84,12 @@ type Landscape struct {
 	// Clients has a client with all permissions for each cluster, by the name of the cluster.
 	Clients map[string]client.WithWatch
 	// Registry is the registry for modules. RegistryHost is the address of the registry for the manager.
-	// LockedRegistryHost is an address of the same registry that requires a login. LockedRegistryHost requires
-	// LoginUser and LoginPassword. The addresses RegistryHost and LockedRegistryHost begin with http://.
+	// LockedRegistryHost is another address of the same registry, which requires the user name LoginUser and the
+	// password LoginPassword. RegistryHost and LockedRegistryHost begin with http://.
 	Registry                         *registry.Registry
 	RegistryHost, LockedRegistryHost string
-	// ChartsURL is the URL of a chart repository. LockedChartsURL is a URL of the same chart repository that requires
-	// the login.
+	// ChartsURL is the URL of a chart repository. LockedChartsURL is another URL of the same chart repository, which
+	// requires LoginUser and LoginPassword.
 	ChartsURL, LockedChartsURL string
 	// Manager is the process of the manager.
 	Manager *Process

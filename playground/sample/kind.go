@@ -31,7 +31,8 @@ const (
 	StateWarning State = "Warning"
 )
 
-// ConditionReady is the type of the only condition. The status of the condition is True in state Ready.
+// ConditionReady is the type of the only condition. The status of this condition is True if the state of the Sample is
+// Ready.
 const ConditionReady = "Ready"
 
 // Sample is the custom resource of the module sample. For each Sample, the operator creates
@@ -53,11 +54,11 @@ type Spec struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Message is the text in the ConfigMap of the workload. If Message is empty, the operator uses a default text.
 	Message string `json:"message,omitempty"`
-	// Fail, if not empty, makes the operator report Error with this text. The operator then does not change the
-	// workload.
+	// Fail, if not empty, makes the operator report the state Error with this text. While Fail is set, the operator
+	// does not change the workload.
 	Fail string `json:"fail,omitempty"`
 	// Image is the image of the pods. The field Image exists since version 2.0.0 of the module. If Image is empty, the
-	// operator's flag --workload-image is used.
+	// operator uses the image in its flag --workload-image.
 	Image string `json:"image,omitempty"`
 }
 

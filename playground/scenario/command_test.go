@@ -19,8 +19,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// waitTimeout is the timeout of every wait. A wait normally takes a few seconds. Only a busy machine needs a longer
-// timeout.
+// waitTimeout is the timeout of each wait in a script. A wait normally takes a few seconds, and longer only on a busy
+// machine.
 const waitTimeout = 3 * time.Minute
 
 // scenario is the state of one running script.
@@ -270,9 +270,9 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// show OBJECT [PATH…] prints the object, or the parts at these paths, as YAML. Fields that differ from run to run
 	// are left out.
 	"show": command((*scenario).show),
-	// ours [-unrecorded] [-catalog] CLUSTER prints every object of a cluster that has the manager's label. Objects of
-	// the catalog are only included with -catalog. With -unrecorded the command prints only objects that are in no
-	// Manifest's inventory.
+	// ours [-unrecorded] [-catalog] CLUSTER prints every object of a cluster that has the manager's label. ours prints
+	// objects of the catalog only with the flag -catalog. With the flag -unrecorded, ours prints only the objects that
+	// are in no Manifest's inventory.
 	"ours": command((*scenario).ours),
 
 	// Counts.

@@ -66,8 +66,8 @@ func (s *scenario) gate(c *call) error {
 	return nil
 }
 
-// forge returns a function that changes the Kyma in an answer of an API server, as the FORGERY in the parameter what
-// says.
+// forge returns a function that changes the Kyma in an answer of an API server, as the argument FORGERY of a script
+// describes.
 func forge(what string) (func(kyma map[string]any), error) {
 	what, size, _ := strings.Cut(what, "=")
 	n, err := strconv.Atoi(cmp.Or(size, "1"))

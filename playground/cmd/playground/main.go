@@ -1,7 +1,7 @@
 // Command playground runs Kubernetes on this machine to try out and test Lifecycle Manager. The program runs real API
 // servers in one process, and needs no container engine and no installation. The verbs clusters and up run until Ctrl-C
-// or SIGTERM, and then remove everything that they have created. All verbs except up act on a cluster of a running
-// playground.
+// or SIGTERM, and then remove everything that they have created. All other verbs act on a cluster of a playground that
+// runs already.
 package main
 
 import (

@@ -22,9 +22,9 @@ func silenceLibraries() error {
 	return nil
 }
 
-// redirectFile redirects an open file: code that has stored the pointer *file writes to the file of the parameter to
-// from then on. The loggers of the libraries store the pointer os.Stderr when they are initialized. Afterwards, *file
-// is a new pointer to the original file.
+// redirectFile redirects an open file such as os.Stderr. Libraries store the pointer os.Stderr when they are
+// initialized. After redirectFile, everything that they write to this pointer is written to another file. The variable
+// that file points to gets a new pointer to the original file, for the messages of this program.
 func redirectFile(file **os.File, to *os.File) {
 	library := *file
 	own := *library

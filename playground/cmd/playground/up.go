@@ -23,8 +23,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 )
 
-// readyTimeout is the timeout of up --until=ready. readyTimeout begins at the start of the manager. All modules must
-// become Ready within this timeout.
+// readyTimeout is the time in which all modules must become Ready after the start of the manager. It applies to the
+// command up --until=ready.
 const readyTimeout = 5 * time.Minute
 
 // up is the command that starts a complete landscape.
