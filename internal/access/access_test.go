@@ -184,7 +184,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// FuzzParseRights checks that no answer of an API server gives rights that are too large.
+// FuzzParseRights checks that ParseRights keeps the size of the parsed rights within maxRightsBytes, whatever an API
+// server answers.
 func FuzzParseRights(f *testing.F) {
 	f.Add([]byte(`{"kind":"SelfSubjectRulesReview","status":{"resourceRules":[{"verbs":["*"],"apiGroups":["*"]}]}}`))
 	f.Fuzz(func(t *testing.T, answer []byte) {

@@ -118,13 +118,14 @@ func (r Rights) IsUnlimited() bool {
 	return r.IsKnown() && r.allows("*", schema.GroupResource{Group: "*", Resource: "*"})
 }
 
-// MayWatch reports whether the rights, which must be known, include listing and watching a resource.
+// MayWatch reports whether the rights include listing and watching a resource. If the rights are not known, MayWatch
+// returns false.
 func (r Rights) MayWatch(of schema.GroupResource) bool {
 	return r.IsKnown() && !slices.ContainsFunc(watchVerbs, func(verb string) bool { return !r.allows(verb, of) })
 }
 
-// Lost returns messages about the lost rights for the given resources: the rights that are in the parameter before and
-// not in the parameter now. If the rights in one of these two parameters are not known, Lost returns nothing. The
+// Lost returns messages about the lost rights for the given resources: the rights that are in the parameter "before"
+// and not in the parameter "now". If the rights in one of these two parameters are not known, Lost returns nothing. The
 // messages are sorted, and their number is limited.
 func Lost(before, now Rights, resources []schema.GroupResource) []string {
 	if before == now || !before.IsKnown() || !now.IsKnown() {

@@ -163,8 +163,8 @@ type admission struct {
 	metrics *metrics
 }
 
-// queueEvent queues an event about the object of a webhook call, but only if the function decide returns report.
-// queueEvent returns the message for the answer to the API server.
+// queueEvent queues an event about the object of a webhook call. If the method decide does not return the constant
+// report, queueEvent queues no event. queueEvent returns the message for the answer to the API server.
 func (a *admission) queueEvent(manager string, v *review) string {
 	object := v.subject()
 	name := protocol.Name{Namespace: object.Metadata.Namespace, Name: object.Metadata.Name}

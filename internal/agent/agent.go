@@ -68,7 +68,7 @@ type Options struct {
 	Contract string
 	// CA, Certificate and Key are file names. The listener's certificate is verified with the roots in CA. The agent
 	// uses Certificate and Key in two roles: as a client of the listener, and as the server of the webhook. The files
-	// may be created later and may be replaced.
+	// of CA, Certificate and Key may be created after the start of the agent, and may be replaced while it runs.
 	CA, Certificate, Key string
 	// WebhookAddress is the address of the admission webhook, which uses TLS. MetricsAddress is the address of
 	// /metrics, /healthz and /readyz, which do not use TLS. If an address is "", the server for this address is not

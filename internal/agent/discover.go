@@ -16,7 +16,7 @@ import (
 type served struct {
 	version string // version that the watch uses
 	kind    string
-	// preferred is the version that the API server prefers. Events contain it if the watch list has no version.
+	// preferred is the version that the API server prefers; events contain it if the watch list has the version "*".
 	preferred string
 	// hasStatus is true if the kind has a status subresource.
 	hasStatus bool

@@ -24,8 +24,8 @@ const (
 	maxIdlePeriod        = time.Minute // idle connections are closed if the next heartbeat is sent later
 )
 
-// sendHeartbeats sends the first heartbeat at once, and another one after every heartbeatInterval. A call of
-// triggerHeartbeat sends a heartbeat earlier.
+// sendHeartbeats sends the first heartbeat at once, and another one after every heartbeatInterval. After a call of
+// triggerHeartbeat, the next heartbeat is sent before the interval has passed.
 func (a *Agent) sendHeartbeats(ctx context.Context) {
 	failures := 0
 	for {

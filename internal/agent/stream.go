@@ -99,8 +99,9 @@ func (s *stream) recordOpened() {
 	s.problems.set(s.problemKey(), "")
 }
 
-// reportFailure records that a resource cannot be watched. A failure must last for some time before it is recorded,
-// because new rights take effect late, and the CRD of a removed module is deleted before its entry in the watch list.
+// reportFailure records that a resource cannot be watched. A failure is recorded only after it has lasted for some
+// time, because new rights take effect with a delay, and the CRD of a removed module is deleted before its entry in the
+// watch list.
 func (s *stream) reportFailure(err error, since time.Time) error {
 	s.log.V(1).Info("a watch failed", "resource", s.name(), "error", err.Error())
 	switch {
@@ -255,8 +256,8 @@ func (s *stream) endList(complete bool) {
 	s.metrics.objects.Set(float64(s.records.Load()))
 }
 
-// introduction is the metadata of all objects of a resource at the start of the watch. introduction is used only if it
-// fits into one event.
+// introduction is the metadata of all objects that a resource has at the start of its watch. The agent sends this
+// metadata to the lifecycle manager if it fits into one event.
 type introduction struct {
 	objects  []metav1.ObjectMeta
 	bytes    int
@@ -346,9 +347,9 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 }
 
 // announceLocked reports to each target that any object of the resource may have changed. The lifecycle manager gets
-// one event, which contains the metadata in the parameter objects if there is room for it. If the parameter complete is
-// true, each other manager (of a Watcher) gets one event for each object in the parameter records, because it supports
-// only events about single objects. The caller of announceLocked must hold mu.
+// one event, which contains the metadata of all objects (the parameter "objects") if there is room for this metadata.
+// The managers of Watchers support only events about single objects: if "complete" is true, each of them gets one event
+// for each object in "records". The caller of announceLocked must hold mu.
 func (s *stream) announceLocked(targets []target, records map[string]record, objects *introduction, complete bool) {
 	var done []addressee
 	for _, t := range targets {

@@ -80,7 +80,7 @@ func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
 	return nil
 }
 
-// retryNow makes a stream that waits after a failure try again at once.
+// If a stream waits after a failed watch, retryNow ends the wait, so that the stream watches again at once.
 func (s *stream) retryNow() {
 	select {
 	case s.retry <- struct{}{}:

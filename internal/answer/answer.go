@@ -10,8 +10,9 @@
 // Transport passes requests through unchanged. While the caller reads the body of an answer, Transport counts the bytes
 // and the JSON values in it, and fails the read as soon as a limit is exceeded. An answer that is too large is
 // therefore refused before structs are made from it. A value of three bytes may need a struct of 300 bytes, so each
-// value counts as 100 bytes. In metadata, values below the seventh level count only with the bytes of their text: they
-// are managed fields, which are not decoded. These are the limits:
+// value counts as 100 bytes. The field metadata of an object has more than seven levels of values only in its managed
+// fields. Managed fields stay undecoded text, so a value below the seventh level adds only the bytes of its text. These
+// are the limits:
 //
 //	an answer                          at most 3/4 of Memory, with 512 levels of objects and lists
 //	an event of a watch                at most Memory/8
@@ -196,7 +197,7 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// scanner counts the bytes and the values of a JSON document. If a text is not JSON, its cost is at least its number of
+// scanner counts the bytes and the values of a JSON document. If a text is not JSON, the scanner counts at least its
 // bytes.
 type scanner struct {
 	counted       int // values at deeper levels are not counted

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 )
 
-// endless is a response body that repeats a text endlessly after a beginning.
+// endless is a response body without an end: it has a fixed beginning, and then repeats another text again and again.
 type endless struct {
 	begin, repeat string
 	sent          int

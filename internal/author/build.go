@@ -117,7 +117,7 @@ func readConfig(file string) (*Config, []content.Finding, error) {
 	return ParseConfig(file, text)
 }
 
-// Archive returns the content of the component version, with which ocm.Pack is called.
+// Archive returns the content of the component version of the module. Callers pass this content to ocm.Pack.
 func (m *Module) Archive() ocm.Archive {
 	c := m.Config
 	labels := []ocm.Label{

@@ -80,7 +80,8 @@ type Config struct {
 	// Annotations are the annotations of the ModuleTemplate.
 	Annotations map[string]string `yaml:"annotations"`
 	// Manager is the workload that runs the operator. The module is ready when this workload is ready. The version of
-	// this workload is shown to users. If manager is empty, the module is ready when all its workloads are ready.
+	// the manager workload is shown to users. If manager is empty, the module is ready when all its workloads are
+	// ready.
 	Manager *Manager `yaml:"manager"`
 	// AssociatedResources are the kinds of custom resources that belong to the module.
 	AssociatedResources []Kind `yaml:"associatedResources"`
@@ -194,8 +195,8 @@ func (c *Config) resolvePath(name string) string {
 	return filepath.Join(filepath.Dir(c.file), filepath.FromSlash(name))
 }
 
-// ObsoleteKeys maps keys of other tools that have no effect in this project to explanations. The explanation of a key
-// names the replacement of the key.
+// ObsoleteKeys explains the keys of other tools that have no effect in this project. The explanation of a key names the
+// replacement of the key.
 var ObsoleteKeys = map[string]string{
 	"channel":   "a channel is a matter of the ModuleReleaseMeta",
 	"mandatory": "mandatory is a matter of the ModuleReleaseMeta",
@@ -217,8 +218,8 @@ func (r *configParser) addError(line int, format string, args ...any) {
 	r.findings = append(r.findings, content.NewFinding(content.Error, where, fmt.Sprintf(format, args...)))
 }
 
-// ParseConfig parses the text of a module-config. The parameter file is the path of the config, for messages. The
-// returned error is of type Problems and lists all errors.
+// ParseConfig parses the text of a module-config. The parameter "file" is the path of the config, which is used only in
+// messages. The returned error is of type Problems and lists all errors.
 func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 	r := &configParser{Config: &Config{file: file, lines: map[string]int{}, Scan: true}}
 	var document yaml.Node
@@ -529,8 +530,8 @@ func (r *configParser) validateVersion() {
 	}
 }
 
-// plainVersion changes a version so that it becomes valid in a ModuleTemplate. Messages about the version suggest the
-// result.
+// plainVersion changes a version so that it becomes valid in a ModuleTemplate. The message about an invalid version
+// suggests the changed version.
 func plainVersion(version string) string {
 	numbers, pre, _ := strings.Cut(version, "-")
 	pre = strings.ReplaceAll(pre, ".", "-")

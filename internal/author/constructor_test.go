@@ -67,8 +67,8 @@ func TestConstructor(t *testing.T) {
 	}
 }
 
-// inputsOf returns the paths of the files in a constructor, by resource. inputsOf fails if the constructor differs from
-// the format of other tools.
+// inputsOf returns the paths of the input files in a component constructor, by resource. inputsOf fails the test if the
+// constructor does not have the format of modulectl.
 func inputsOf(t *testing.T, file string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(file)

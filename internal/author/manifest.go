@@ -21,7 +21,8 @@ import (
 )
 
 // readManifest reads the manifest that the config names. If the manifest is a chart or a Kustomize directory,
-// readManifest renders the chart or the directory. A Kustomize directory may refer to other folders in root.
+// readManifest renders the chart or the directory. A Kustomize directory may refer to other folders in the directory
+// "root".
 func (m *Module) readManifest(ctx context.Context, root string) error {
 	c := m.Config
 	problem := func(err error) error {
@@ -103,7 +104,7 @@ func (m *Module) render(ctx context.Context, root string) ([]*unstructured.Unstr
 	return objects, text.Bytes(), nil
 }
 
-// explainOutput adds the command that shows the output of a template to an error about this output.
+// explainOutput adds, to an error about the output of a chart template, the klm command that prints this output.
 func explainOutput(a *render.Artefact, err error) error {
 	e, ok := errors.AsType[*render.Error](err)
 	if !ok || a.Kind() != render.Chart || e.Document == 0 ||
@@ -179,7 +180,7 @@ func (c *Config) chartSettings() (s render.Settings, err error) {
 
 // addNamespaces sets the namespace of the release in all objects without a namespace, except objects of cluster-scoped
 // kinds, as Helm does when it installs a chart. If the scope of a kind is not known, the kind counts as namespaced. If
-// the kind is cluster-scoped in the cluster, the manager removes the namespace.
+// such a kind is cluster-scoped after all, the manager removes the field metadata.namespace from the object.
 func addNamespaces(objects []*unstructured.Unstructured, namespace string) {
 	crds := check.CRDs(objects)
 	for _, o := range objects {

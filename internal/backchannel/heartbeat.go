@@ -14,11 +14,11 @@ import (
 
 const (
 	// maxBoots is the maximum number of agent processes of one runtime that are tracked at the same time. In this
-	// package, a boot is one process of an agent, from its start to its end. A runtime has several boots during a
-	// restart of the agent, while the new process has started and the old process still terminates.
+	// package, a boot is one process of an agent, from its start to its end. During a restart of the agent, a runtime
+	// has several boots: the new process has started, and the old process still terminates.
 	maxBoots = 3
-	// maxProblemBytes is the maximum length of the problem text that an agent reports. The status of the Kyma shows
-	// this text.
+	// maxProblemBytes is the maximum length of the problem text that an agent reports. The status of the Kyma shows the
+	// problem text.
 	maxProblemBytes = 300
 	// recordRetention is how long the record of a runtime is kept after its last request.
 	recordRetention = 24 * time.Hour
@@ -180,8 +180,8 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 		r.mu.Unlock()
 		return
 	}
-	// Events that this agent process sent earlier count as received: either another replica has acknowledged these
-	// events, or these events have not arrived yet.
+	// This is the first event from this agent process. Its earlier events count as received, so that they are not
+	// reported as missed: either another replica has acknowledged them, or they have not arrived yet.
 	replaced := r.addBoot(sequenceLog{boot: boot, done: sequence})
 	notify := replaced && r.missed.isDue(time.Now())
 	b.setTimerLocked(r)
@@ -212,9 +212,9 @@ func (r *record) addBoot(l sequenceLog) (replaced bool) {
 	return replaced
 }
 
-// recordHeartbeat records a heartbeat. The parameter pace is the delay until the next heartbeat that the response
-// requests; this delay is added to HeartbeatTimeout. Two things depend on the boot (the agent process) that has sent
-// the heartbeat: whether events were missed, and whether the content of the heartbeat is stored as the state of the
+// recordHeartbeat records a heartbeat. The response asks the agent to send its next heartbeat after the delay "pace".
+// This delay is added to HeartbeatTimeout. Two things depend on the boot (the agent process) that has sent the
+// heartbeat: whether events were missed, and whether the content of the heartbeat is stored as the state of the
 // runtime's agent:
 //
 //	 boot of the heartbeat                           events were missed                 becomes the state

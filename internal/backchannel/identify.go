@@ -41,7 +41,8 @@ func (c caller) chain() ([][]byte, error) {
 
 // identify returns the sender of a request. The sender is identified by the client certificate of the connection or, if
 // a trusted ingress or another replica forwards the request, by the client certificate in the header of the request. If
-// identify refuses the request, at most the field forwarder of the caller is set.
+// identify refuses the request, all fields of the returned caller are empty, except that the field forwarder may be
+// set.
 func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 	now := time.Now()
 	roots := l.verifier.Current()
@@ -76,7 +77,8 @@ func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 }
 
 // isPeer reports whether a certificate belongs to a peer: a peer may forward requests of runtimes. A certificate that
-// the type authority.Authority has issued for a runtime never belongs to a peer, whatever its common name is.
+// authority.Authority has issued for a runtime never belongs to a peer, even if the common name of the certificate is
+// that of a peer.
 func (l *Listener) isPeer(c *clientcert.Certificate) bool {
 	return c.ID.UID == "" && c.ID.CommonName != "" && slices.Contains(l.opts.Peers, c.ID.CommonName)
 }

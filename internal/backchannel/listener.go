@@ -75,15 +75,15 @@ type Options struct {
 	// ForwardedAddress is the host:port on which the listener serves plain HTTP behind an ingress that terminates TLS.
 	// "" means that the listener does not serve plain HTTP.
 	ForwardedAddress string
-	// ForwardedFrom are the networks (CIDR) of the ingress in front of ForwardedAddress. Requests on ForwardedAddress
-	// from other addresses are refused. The ingress must replace any header X-Forwarded-Client-Cert in the requests of
-	// its clients. If the header X-Forwarded-Client-Cert has several certificates, the listener uses the first
-	// certificate.
+	// ForwardedFrom are the networks (CIDR) of the ingress in front of ForwardedAddress. If a request on
+	// ForwardedAddress comes from an address outside these networks, the request is refused. The ingress must replace
+	// any header X-Forwarded-Client-Cert in the requests of its clients. If the header X-Forwarded-Client-Cert has
+	// several certificates, the listener uses the first certificate.
 	ForwardedFrom []string
 	// Peers are common names; a client with such a name in its certificate is a peer. A peer may forward requests of
-	// runtimes to Address. The peers are the other replicas, which use their serving certificate as a client
-	// certificate, and an ingress that connects with TLS. A certificate that the type authority.Authority has issued
-	// for a runtime never makes a client a peer.
+	// runtimes to Address. The peers are an ingress that connects with TLS, and the other replicas of the manager,
+	// which use their serving certificate as a client certificate. A certificate that the type authority.Authority has
+	// issued for a runtime never makes a client a peer.
 	Peers []string
 
 	// Roots returns the current root certificates for client certificates. The function Roots is called for each
@@ -117,16 +117,17 @@ type Options struct {
 	// HeartbeatTimeout is the time after which a runtime without a heartbeat counts as lost. Default 100 s.
 	HeartbeatTimeout time.Duration
 	// NextHeartbeat returns the delay after which an agent has to send its next heartbeat. The response to each
-	// heartbeat contains the delay until the next one. The delay is added to HeartbeatTimeout of the runtime. If the
-	// delay is 0, the response contains no delay, and the agent uses the interval in its watch list. The function
-	// NextHeartbeat is called for each heartbeat, so the function must be cheap. If NextHeartbeat is nil, the delay is
-	// always 0.
+	// heartbeat contains the delay until the next one. For a runtime whose agent got a delay, this delay is added to
+	// HeartbeatTimeout. If the delay is 0, the response contains no delay, and the agent uses the interval in its watch
+	// list. The function NextHeartbeat is called for each heartbeat, so the function must be cheap. If NextHeartbeat is
+	// nil, the delay is always 0.
 	NextHeartbeat func() time.Duration
 	// RuntimeMetrics enables the metrics that have the name of a Kyma as a label.
 	RuntimeMetrics bool
 	// Limits are the limits for the resources that clients can use.
 	Limits Limits
-	// Log receives lines about some of the refused requests.
+	// Log receives lines about refused requests. The rate of these lines is limited, so some refused requests have no
+	// line.
 	Log logr.Logger
 }
 

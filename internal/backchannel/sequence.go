@@ -9,7 +9,8 @@ const maxSpans = 16
 // sequenceLog records which sequence numbers of events were received from one process of an agent.
 type sequenceLog struct {
 	boot string
-	// The field done is the highest sequence number up to which every event was received, or counts as received.
+	// All events with sequence numbers up to the field done were received, or count as received because another replica
+	// received them or their loss was already reported.
 	done uint64
 	// The field ahead contains the received sequence numbers that are greater than the field done, as at most maxSpans
 	// ranges. The ranges are ordered, do not overlap and are not adjacent.
@@ -57,8 +58,8 @@ func (l *sequenceLog) add(n uint64) {
 }
 
 // acknowledge records that the agent has received responses to all events up to a sequence number. acknowledge returns
-// true if some events up to this sequence number were not received here. After acknowledge, all events up to this
-// sequence number count as received, so that a missed event is reported only once.
+// true if this replica has not received some of these events. After acknowledge, all events up to this sequence number
+// count as received, so that a missed event is reported only once.
 func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	missed = sequence > l.done
 	if l.skipped.from > 0 && l.skipped.from <= sequence {

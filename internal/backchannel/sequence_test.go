@@ -65,9 +65,9 @@ func everySecond(n int) []uint64 {
 	return list
 }
 
-// TestSequenceLogModel compares sequenceLog with a model, which is a set of sequence numbers. If there are few gaps
-// between the received numbers, sequenceLog and the model report the same missed events. If there are many gaps,
-// sequenceLog still reports every missing number.
+// TestSequenceLogModel compares sequenceLog with a simple model: the set of all sequence numbers of received events. If
+// the received sequence numbers have few gaps, sequenceLog and the model must report the same missed events. If they
+// have many gaps, sequenceLog must still report every missed event.
 func TestSequenceLogModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 1))

@@ -92,9 +92,9 @@ func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta
 
 // CatchUp adds the last change in a module's Manifest to the module's list of changes in the Kyma, if the change is
 // complete and the list lacks it. The list can lack a change that began and ended while the manager was not running, or
-// that began before the status of the Kyma was saved. If the changes of the module contain the change without its end,
-// CatchUp adds the end: the next version may have been written into the Manifest before a reconcile of the Kyma
-// observed the end of the change.
+// that began before the status of the Kyma was saved. If the list contains the last change of the Manifest, but as not
+// ended, CatchUp adds its end. The list lacks the end if the next version was written into the Manifest before a
+// reconcile of the Kyma observed that the change had ended.
 func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) []v1beta2.ModuleChange {
 	if ofManifest == nil || ofManifest.Started.IsZero() || ofManifest.Ended.IsZero() {
 		return changes
@@ -114,8 +114,9 @@ func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) [
 	return changed[max(0, len(changed)-Limit):]
 }
 
-// NextOfManifest returns the last change of a Manifest after an observation. installed is the status of the Manifest
-// before this reconcile, which has the installed version. The observed state and spec are those of the Manifest m.
+// NextOfManifest returns the value of the field status.lastChange of a Manifest after this reconcile. The parameter
+// "installed" is the status of the Manifest before this reconcile, which has the installed version. The observed state
+// and spec are those of the Manifest m.
 func NextOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus, reason string,
 	now time.Time) *v1beta2.ModuleChange {
 	if !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() || m.IsRestored() {

@@ -225,7 +225,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsOfStep checks a reconcile that finds one version Ready and orders the next version in the same status.
+// TestEventsOfStep checks the events of a reconcile whose status records two changes at once: one version has become
+// Ready, and the change to the next version has begun.
 func TestEventsOfStep(t *testing.T) {
 	entry := func(all ...v1beta2.ModuleChange) []v1beta2.ModuleStatus {
 		return []v1beta2.ModuleStatus{{Name: "sample", History: all}}

@@ -442,7 +442,8 @@ func (q *Queue) finish(l *lane, e *entry, o Result) {
 
 // retryLocked puts an entry back into its lane (the pending events for one manager) after a failed attempt to deliver
 // it. If other entries were delivered since the last failure of this entry, only this entry is delayed by a back-off.
-// If no other entry was delivered since the last failure, the whole lane is paused.
+// If no other entry of the lane was delivered since then, the manager itself probably does not answer, so the delivery
+// of the whole lane is paused.
 func (q *Queue) retryLocked(l *lane, e *entry, o Result) {
 	now := time.Now()
 	if e.next != nil {

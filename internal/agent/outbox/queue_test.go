@@ -163,9 +163,9 @@ func TestQueueNewerWhileSending(t *testing.T) {
 	}
 }
 
-// TestQueueOutdatedObjects tests an event about the start of a watch that contains the list of objects and is not
-// delivered yet. When one of the objects changes, the queue must remove the list of objects from the event, because the
-// list is outdated.
+// TestQueueOutdatedObjects tests an event about the start of a watch. The event contains a list of objects and is not
+// delivered yet. When one of the objects in the list changes, the list is outdated, so the queue must remove the list
+// from the event.
 func TestQueueOutdatedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -507,9 +507,9 @@ func TestQueueRedeliversAfterOutage(t *testing.T) {
 	})
 }
 
-// TestQueueRedeliversResource tests a new process of the listener when records of delivered events were removed early
-// to save memory. The queue cannot repeat an event whose record was removed, so it must deliver one event about the
-// whole resource instead.
+// TestQueueRedeliversResource tests what the queue delivers again to a new process of the listener if the queue has
+// removed records of delivered events early to save memory. The queue cannot repeat an event whose record was removed,
+// so it must deliver one event about the whole resource instead.
 func TestQueueRedeliversResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 50)

@@ -17,9 +17,10 @@ func (q *Queue) rememberLocked(l *lane, e *entry) {
 }
 
 // forgetLocked removes the records of old deliveries. The delivery of an event is old if the listener still answered
-// more than redeliveryPeriod later: by then, the process that accepted the event has surely acted on the event. If
-// there are too many records, forgetLocked also removes the oldest ones. While the listener does not answer, no record
-// becomes old, because the process that accepted the event may have ended before it acted on the event.
+// more than redeliveryPeriod later: by then, the process that accepted the event has surely acted on the event. If a
+// lane has more records of deliveries than the limit of the queue, forgetLocked removes the oldest records, even if
+// their deliveries are not old. While the listener does not answer, no record becomes old, because the process that
+// accepted the event may have ended before it acted on the event.
 func (q *Queue) forgetLocked(l *lane) {
 	for len(l.log) > 0 {
 		oldest := l.log[0]

@@ -24,7 +24,8 @@ type Difference struct {
 	Findings []content.Finding `json:"findings,omitempty"`
 }
 
-// Compare returns the difference between the objects of two versions. The parameters from and to are these versions.
+// Compare returns the difference between the objects of two versions. The parameters "from" and "to" are the names of
+// the two versions.
 func Compare(from, to string, before, after []*unstructured.Unstructured) Difference {
 	d := Difference{Findings: CompareObjects(from, to, before, after)}
 	old := map[string]*unstructured.Unstructured{}
@@ -51,8 +52,8 @@ func Compare(from, to string, before, after []*unstructured.Unstructured) Differ
 	return d
 }
 
-// CompareObjects returns the findings about an upgrade of a module from the version from, with the objects before, to
-// the version to, with the objects after.
+// CompareObjects returns the findings about an upgrade of a module. The parameter "from" is the old version of the
+// module, and "before" has its objects. The parameter "to" is the new version, and "after" has its objects.
 func CompareObjects(from, to string, before, after []*unstructured.Unstructured) []content.Finding {
 	now := map[string]*unstructured.Unstructured{}
 	for _, o := range after {

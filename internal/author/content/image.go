@@ -38,9 +38,9 @@ func ContainersOf(o *unstructured.Unstructured) []map[string]any {
 }
 
 // ImagesOf returns the images of all workloads, sorted and without duplicates. The result includes the images of
-// containers, and the images in environment variables. The value of a variable is an image if the name of the variable
-// ends in IMAGE. The value of a variable is also an image if the value has a path and a tag or digest; localhost:8080,
-// for example, is no image.
+// containers, and the images in environment variables. The value of an environment variable counts as an image in two
+// cases: the name of the variable ends in IMAGE, or the value has the form of an image reference with a path and a tag
+// or digest. The value localhost:8080, for example, has no path, so it is no image.
 func ImagesOf(objects []*unstructured.Unstructured) (images []string, findings []Finding) {
 	for _, o := range objects {
 		for _, c := range ContainersOf(o) {

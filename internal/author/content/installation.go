@@ -40,8 +40,8 @@ type Part struct {
 const renderTimeout = time.Minute
 
 // Load reads a component version in the same way as the manager. The layer crds is installed first, and raw-manifest
-// second. The layer config has the settings for charts. Early modules have no layer raw-manifest. If a component
-// version has no layer raw-manifest, the manager installs all of its resources except config and default-cr.
+// second. The layer config has the settings for charts. Modules in an old format have no layer raw-manifest. If a
+// component version has no layer raw-manifest, the manager installs all of its resources except config and default-cr.
 func Load(ctx context.Context, from *registry.Registry, name, version string) (*Installation, error) {
 	c, err := from.Component(ctx, name, version)
 	if err != nil {

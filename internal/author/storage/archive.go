@@ -132,7 +132,8 @@ func (a *Archive) readFolder() ([]byte, error) {
 	return text, nil
 }
 
-// readFile returns the index of an archive that is one file.
+// readFile returns the index of an archive that is a single file (a tar archive, which may be compressed) and not a
+// directory.
 func (a *Archive) readFile() (text []byte, err error) {
 	f, err := os.Open(a.path)
 	if err != nil {

@@ -42,9 +42,9 @@ type CopyOptions struct {
 
 // Copy copies component versions with their signatures from one place to another. The copy is identical byte for byte,
 // with two exceptions. First, a version without a repository context gets the target registry as its repository
-// context, because Kyma's lifecycle-manager needs a repository context. Second, if the target is a registry, the
-// descriptor contains the new locations of copied images. A signature in the descriptor does not cover the locations of
-// images, so the signature stays valid.
+// context, because Kyma's lifecycle-manager needs a repository context. Second, if Copy also copies the images of a
+// version into a registry, the copied descriptor contains the new locations of these images. A signature in the
+// descriptor does not cover the locations of images, so the signature stays valid.
 //
 // A version with a cosign signature is copied unchanged. If a version with a cosign signature has no repository
 // context, Copy returns an error. An existing version with other content is replaced only if CopyOptions.Replace is
@@ -124,7 +124,7 @@ func (p *Place) adaptToTarget(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) 
 }
 
 // writeArtifacts adds artifacts to the registry or archive p. If p is an archive, writeArtifacts saves the archive. The
-// first artifact is a component version, and the other artifacts are its signatures.
+// first item of the parameter "artifacts" is a component version, and the other items are its signatures.
 func (p *Place) writeArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if isNew, err = p.addArtifacts(ctx, replace, artifacts); err != nil || p.archive == nil {
 		return isNew, err

@@ -62,8 +62,9 @@ func (l imageLocation) reference(in name.Repository) name.Reference {
 	return in.Tag(cmp.Or(l.tag, "latest"))
 }
 
-// parseImage parses an image reference. If the image is in the source place, its target path is the path relative to
-// that place. For any other image, the target path is the path without the host.
+// parseImage parses an image reference. The target path says where a copy of the image is stored in the target
+// registry. If the image is in the place p, its target path is relative to p. For any other image, the target path is
+// the path in its registry, without the host.
 func (p *Place) parseImage(i ocm.Image) (l imageLocation, err error) {
 	text, digest, _ := strings.Cut(i.Reference, "@")
 	tag, err := name.NewTag(text)
@@ -146,7 +147,7 @@ func (p *Place) imageAt(path, tag, digest string) (ref name.Reference, text stri
 // isPlain reports whether the place is a registry with plain HTTP.
 func (p *Place) isPlain() bool { return strings.HasPrefix(p.text, "http://") }
 
-// isHost reports whether a repository is in the same registry as the place.
+// isHost reports whether a repository of images is in the same registry as the place p.
 func (p *Place) isHost(r name.Repository) bool {
 	host, _, _ := strings.Cut(p.registry.Base(), "/")
 	return p.archive == nil && r.RegistryStr() == host
@@ -162,8 +163,9 @@ func (p *Place) clientOptions(ctx context.Context, ref name.Reference) []remote.
 }
 
 // otherClientOptions returns the options for requests to the registry of an image, which may be another registry than
-// the place p. If the image is in p, the options contain the credentials for p. If the image is in another registry,
-// the options contain the credentials of docker login. Credentials for one registry are never sent to another registry.
+// the place p. If the image is in p, the options contain the credentials for p. If the image is in another registry
+// than p, the options contain the credentials of docker login for that registry. Credentials for one registry are never
+// sent to another registry.
 func (p *Place) otherClientOptions(ctx context.Context, ref name.Reference) []remote.Option {
 	keychain := p.access.Keychain
 	if keychain == nil || !p.isHost(ref.Context()) {
@@ -191,7 +193,8 @@ func relocateImages(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error
 	})
 }
 
-// OldName is an image reference in an object, if the manager does not replace this reference.
+// OldName describes an image reference in an object of a module that the manager does not replace, so that the object
+// still refers to the old location of the image.
 type OldName struct {
 	// Object is the object that contains the image reference. Image is the image reference.
 	Object string `json:"object"`

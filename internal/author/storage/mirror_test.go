@@ -56,8 +56,8 @@ func newGallery(t *testing.T) gallery {
 	return g
 }
 
-// The constants tagged and untagged are the repositories of the images in the test registry. The image tagged has a
-// tag, and the image untagged has only a digest.
+// The constants tagged and untagged are the repositories of the images in the test registry. References to the first
+// image have a tag, and references to the second image have only a digest.
 const (
 	tagged   = "team/widget:2.0.1"
 	untagged = "team/agent"
@@ -346,7 +346,7 @@ func TestLoginStaysHome(t *testing.T) {
 }
 
 // TestSignTags checks signatures in the descriptor for images with a tag. A signature in the descriptor covers the
-// digest to which the tag of the image refers. If this digest cannot be read, signing fails.
+// digest to which the tag of the image refers. If the digest of an image tag cannot be read, signing fails.
 func TestSignTags(t *testing.T) {
 	from := newGallery(t)
 	index, single := from.pushIndex(t), from.pushImage(t)

@@ -37,7 +37,7 @@ type Place struct {
 type Access struct {
 	// Keychain returns credentials. If Keychain is nil, the credentials of docker login are used.
 	Keychain authn.Keychain
-	// Trust is the policy that defines which artefacts must be signed. If Trust is nil, no artefact must be signed.
+	// Trust is the policy that defines which artefacts must be signed. If Trust is nil, artefacts need no signature.
 	Trust *trust.Policy
 }
 
@@ -173,8 +173,8 @@ func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 	return found, nil
 }
 
-// NotFound is the error for a component version that does not exist in a registry or an archive. Its message lists the
-// versions that exist.
+// NotFound is the error for a component version that does not exist in a registry or an archive. The message of the
+// error lists the versions that exist.
 type NotFound struct{ message string }
 
 // Error returns the message.

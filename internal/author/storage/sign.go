@@ -33,8 +33,8 @@ type Signed struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
-	// Digest is the digest of the manifest of the component version after the signature was added. A signature in the
-	// descriptor changes this digest.
+	// Digest is the digest of the manifest of the component version after the signature was added. A signature that is
+	// stored in the descriptor changes the manifest, and with it the digest of the manifest.
 	Digest string `json:"digest"`
 }
 

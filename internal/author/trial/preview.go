@@ -200,8 +200,8 @@ func (p *preview) servedAndNamespaced(gvk schema.GroupVersionKind) (served, name
 	return true, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// addResource adds the change of the module's custom resource. An existing custom resource belongs to the user, so the
-// installation would not change it.
+// addResource adds, to the preview, the change that the installation would make to the module's custom resource. An
+// existing custom resource belongs to the user, so the installation would not change it.
 func (p *preview) addResource(ctx context.Context, cr *unstructured.Unstructured) error {
 	gvk := cr.GroupVersionKind()
 	ref := apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Name: cr.GetName()}
@@ -398,8 +398,8 @@ func hideValue(value string) string {
 	return "(secret)"
 }
 
-// flatten adds each value in a tree of JSON values to the map in the parameter into, under the path of the value in the
-// tree. If all items of a list have a name, the path contains the names of the items.
+// flatten adds each value in a tree of JSON values to the map "into", under the path of the value in the tree. If all
+// items of a list have the field name, the paths of their values contain these names instead of indices.
 func flatten(path string, value any, into map[string]any) {
 	switch v := value.(type) {
 	case map[string]any:

@@ -337,7 +337,7 @@ func createdByCluster(r apply.Ref) bool {
 }
 
 // listAll returns all objects in the cluster, except the objects that the cluster creates in each namespace. The keys
-// of the returned map are UIDs.
+// of the returned map are the UIDs of the objects.
 func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(t.Config)
 	if err != nil {

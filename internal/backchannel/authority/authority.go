@@ -29,7 +29,8 @@
 // SettlePeriod the old root is removed. If a runtime never connects, the old root is used until it expires. A second
 // rotation may begin before the first has ended. If there are more than two roots, the listener uses the newest root
 // that every runtime trusts. A runtime that connects with a certificate of one root also trusts all older roots.
-// Therefore the listener uses the oldest root among the roots of the runtimes' certificates.
+// Therefore every runtime trusts the oldest of the roots that have signed certificates of runtimes, and this root signs
+// the certificate of the listener.
 //
 // Certificates become valid [protocol.BackdatePeriod] before they are issued, so that a clock that is wrong by an hour
 // is harmless. Certificates are renewed well before they expire, each at a different time, so that the certificates of
@@ -187,8 +188,8 @@ type Options struct {
 	RenewSpread time.Duration
 	// RootLifetime is the validity of a root. Default 180 days.
 	RootLifetime time.Duration
-	// Overlap is the remaining validity of the newest root at which a new root is created, so that both roots are valid
-	// for this time. Default a quarter of RootLifetime, at least Lifetime.
+	// When the newest root expires in less than Overlap, a new root is created. For this time, both roots are valid.
+	// Default a quarter of RootLifetime, at least Lifetime.
 	Overlap time.Duration
 	// SettlePeriod is the time for which an old root is kept after the listener has stopped using it. During
 	// SettlePeriod, replicas that have not read the changed Secret yet still accept certificates of the old root.
@@ -298,9 +299,9 @@ type serving struct {
 
 // OutdatedRuntimes are the runtimes whose certificate is not signed by the newest root.
 type OutdatedRuntimes struct {
-	// Count is the number of outdated runtimes.
+	// Count is the number of runtimes whose certificate is not signed by the newest root.
 	Count int
-	// Names are the names of at most 10 outdated runtimes, sorted.
+	// Names are the names of at most 10 of these runtimes, sorted.
 	Names []string
 }
 
@@ -507,15 +508,15 @@ func isStale(h Held, newest, digest string, mark, now, due time.Time) (bool, str
 
 // isRevoked reports whether the certificate was issued before the time of revocation, which is the parameter mark. The
 // time of issue and the time of revocation are compared in whole seconds, because the time of issue is recorded in
-// seconds. A time of revocation that is in the future is ignored, because otherwise each new certificate would be
-// revoked again.
+// seconds. A time of revocation in the future is ignored: until that time, each newly issued certificate would be
+// revoked at once.
 func isRevoked(h Held, mark, now time.Time) bool {
 	return !mark.IsZero() && !mark.After(now) && h.Issued.Before(mark.Truncate(time.Second))
 }
 
-// Serving returns the certificate of the listener. Servers of the listener use this certificate. Replicas also use this
-// certificate as a client certificate for requests to each other. When the certificate of the listener is due for
-// renewal, Serving issues a new one. Every other call of Serving is cheap.
+// Serving returns the certificate of the listener. The listener uses it as a server certificate, and a replica uses it
+// as a client certificate in requests to other replicas. When the certificate of the listener is due for renewal,
+// Serving issues a new one. Every other call of Serving is cheap.
 func (a *Authority) Serving() (*tls.Certificate, error) {
 	r := a.rootSet.Load()
 	if r == nil {

@@ -182,8 +182,9 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// handshake connects a client to a listener. The client has the certificate c and the clock of the runtime; the
-// listener has the certificate of the authority.
+// handshake connects a client to a listener. The client authenticates with the certificate c, and uses the clock
+// "runtime" to check the validity of the certificate of the listener. The listener uses the certificate that the
+// authority a has issued.
 func handshake(a *Authority, c *Certificate, runtime func() time.Time) error {
 	mine, err := tls.X509KeyPair(c.PEM, c.Key)
 	if err != nil {
@@ -603,9 +604,9 @@ func firstPEM(data []byte) []byte {
 func TestKeysAreNotShown(t *testing.T) {
 	c := issue(t, newTestAuthority(t, Options{}))
 	head, _, _ := strings.Cut(string(c.Key), "\n")
-	// The variable part has 12 base64 characters of the PEM text, which encode 9 bytes of the private number of the
-	// key. These characters are in the second line of the PEM text, after those that identify the curve. The curve is
-	// not secret, because the certificate contains it, too.
+	// The variable part is a piece of the secret that no output may contain: 12 base64 characters of the PEM text of
+	// the key, which encode 9 bytes of the private number. These characters are in the second line of the PEM text,
+	// after those that identify the curve. The curve is not secret, because the certificate contains it, too.
 	part := []byte(c.Key)[len(head)+1+52:][:12]
 	var log strings.Builder
 	logr.FromSlogHandler(slog.NewJSONHandler(&log, nil)).Info("issued", "certificate", c, "key", c.Key)

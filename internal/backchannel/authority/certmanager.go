@@ -444,8 +444,8 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 }
 
 // renew makes cert-manager renew a certificate, unless a renewal is in progress. To start the renewal, renew sets the
-// condition Issuing of the Certificate, as cmctl renew does. renew always returns an error, which explains why the
-// caller must wait.
+// condition Issuing of the Certificate, as cmctl renew does. A renewal takes time, so renew always returns an error,
+// which says that the certificate is being renewed or why the renewal could not be started.
 func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) error {
 	waiting := notReadyError("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
 	if issuing, _ := conditionOf(o, "Issuing"); issuing {

@@ -8,8 +8,8 @@ import (
 
 // Error is the reason why no certificate is available.
 type Error struct {
-	// Code is the reason code: AuthorityBroken, AuthorityNotReady, CertificateNotReady or CertificateRefused. The
-	// reason codes do not change between versions.
+	// Code is the reason code of the error: AuthorityBroken, AuthorityNotReady, CertificateNotReady or
+	// CertificateRefused. The reason codes do not change between versions.
 	Code string
 	// Message explains the problem and how to solve the problem. The text of Message stays the same as long as the
 	// problem stays the same.

@@ -39,8 +39,8 @@ type rootSet struct {
 	digest       string              // digest of pem
 }
 
-// newRootSet returns a rootSet with the given roots. The parameter listener is the fingerprint of the root that signs
-// the certificate of the listener. If none of the roots has this fingerprint, the oldest root signs the certificate of
+// newRootSet returns a rootSet with the given roots. The parameter "listener" is the fingerprint of the root that signs
+// the certificate of the listener. If no root has the fingerprint "listener", the oldest root signs the certificate of
 // the listener, because all runtimes trust the oldest root.
 func newRootSet(roots []root, listener string, since time.Time, rotated string) *rootSet {
 	r := &rootSet{roots: roots, listener: listener, since: since, rotated: rotated}

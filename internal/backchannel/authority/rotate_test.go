@@ -136,8 +136,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// drawing is a type that contains an authority and a clock. A test prints the state of the authority as rows of text,
-// in which each root has a letter.
+// drawing prints the states of an authority as rows of text, in which each root has a letter. drawing contains the
+// authority and the clock with which a test changes these states.
 type drawing struct {
 	*testing.T
 	a     *Authority

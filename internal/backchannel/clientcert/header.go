@@ -66,8 +66,8 @@ func certAndChain(header string) (cert, chain string) {
 	return cert, chain
 }
 
-// nextPair splits off the first pair key=value of a header. The result end is true if this pair is the last one of its
-// element.
+// nextPair splits off the first pair key=value of a header. A header consists of elements separated by commas, and an
+// element of pairs separated by semicolons. The result "end" is true if the pair is the last one of its element.
 func nextPair(header string) (key, value, rest string, end bool) {
 	quoted := false
 	stop := len(header)
@@ -122,7 +122,8 @@ func parseEncoded(encoded string) ([]*x509.Certificate, error) {
 	return list, nil
 }
 
-// FormatHeader formats the header as Envoy does when it replaces the header of its client (SANITIZE_SET).
+// FormatHeader returns a header X-Forwarded-Client-Cert as Envoy sets it in the mode SANITIZE_SET, in which Envoy
+// replaces the header of its client.
 func FormatHeader(chain [][]byte) string {
 	var b strings.Builder
 	sum := sha256.Sum256(chain[0])

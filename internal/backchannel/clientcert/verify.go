@@ -9,9 +9,9 @@
 //
 // # How it works
 //
-// Verified certificates are cached with the set of roots that has verified them. When the roots change, the whole set
-// is replaced. Therefore a cached result is never used with other roots than the roots that have verified the
-// certificate. The validity period of a certificate is checked again for each request.
+// Verified certificates are cached with the set of roots that has verified them. When the trusted roots change, a new
+// set without cached certificates replaces the old set. Therefore a cached result is never used with other roots than
+// the roots that have verified the certificate. The validity period of a certificate is checked again for each request.
 //
 // # What it does not do
 //

@@ -8,13 +8,13 @@
 //
 // # How it works
 //
-// A runtime gets the objects of the agent from objects.yaml. The package completes the objects of the agent with values
-// of flags, with the watch list, and with the permissions that the watch list requires. Runtimes with the same modules
-// share one bundle with the objects of the agent. The status of the Kyma contains the digest of this bundle. As long as
-// the digest of the bundle stays the same, no object of the agent is sent to the runtime again. The status of the Kyma
-// also lists the delivered objects, so that they can be deleted later. The bundle does not contain the client
-// certificate of the agent. The private key of the certificate exists only in the runtime, so the manager issues a new
-// certificate whenever it has to deliver one.
+// The embedded file objects.yaml contains the objects of the agent that a runtime gets. The package completes the
+// objects of the agent with values of flags, with the watch list, and with the permissions that the watch list
+// requires. Runtimes with the same modules share one bundle with the objects of the agent. The status of the Kyma
+// contains the digest of this bundle. As long as the digest of the bundle stays the same, no object of the agent is
+// sent to the runtime again. The status of the Kyma also lists the delivered objects, so that they can be deleted
+// later. The bundle does not contain the client certificate of the agent. The private key of the certificate exists
+// only in the runtime, so the manager issues a new certificate whenever it has to deliver one.
 //
 // # What it does not do
 //

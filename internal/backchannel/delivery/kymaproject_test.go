@@ -9,9 +9,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestKymaProjectObjects checks that this package delivers an object with the same name for every object of the Kyma
-// project. No webhook configuration is delivered in this test, because a webhook configuration exists only for Watchers
-// that request webhooks.
+// TestKymaProjectObjects checks the names of the delivered objects: for every object that the lifecycle-manager of the
+// Kyma project delivers for its agent, this package must deliver an object of the same name. No webhook configuration
+// is delivered in this test, because a webhook configuration exists only for Watchers that request webhooks.
 func TestKymaProjectObjects(t *testing.T) {
 	b, err := newDelivery(t).build(request(), nil)
 	if err != nil {

@@ -148,8 +148,8 @@ func portOf(server string) string {
 	return u.Port()
 }
 
-// rulesFor returns the rules of a role that allows to list and watch the resources on the watch list, to get the
-// objects whose state is reported, and nothing else.
+// rulesFor returns the rules of a role that allows only two things: to list and watch the resources on the watch list,
+// and to get the objects whose state is reported.
 func rulesFor(list protocol.Watchlist) []any {
 	watched, read := map[string][]string{}, map[string][]string{}
 	for _, w := range list.Watches {

@@ -522,7 +522,8 @@ type effect struct {
 	To      string `json:"to,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Stage is "" if the channel has no RolloutPolicy, or if the module is new in the runtime.
+	// Stage is the stage of the rollout in which the runtime is updated. Stage is "" if the channel has no
+	// RolloutPolicy, or if the module is new in the runtime.
 	Stage string `json:"stage,omitempty"`
 	// Until is the time at which the maintenance window opens; zero if the end of the wait is not known.
 	Until time.Time `json:"until,omitzero"`

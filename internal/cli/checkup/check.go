@@ -30,8 +30,8 @@ import (
 const (
 	// minKubernetes is the lowest version of Kubernetes, as in Chart.yaml.
 	minKubernetes = "1.30.0"
-	// maxSkew is the maximum difference of clocks. With a larger difference, certificates, tokens and Leases may not
-	// work.
+	// maxSkew is the maximum difference between the clocks of two machines. If the clocks differ more, certificates,
+	// tokens and Leases may not work.
 	maxSkew = time.Minute
 	// dialTimeout is the deadline of each connection that is tried.
 	dialTimeout = 3 * time.Second

@@ -323,7 +323,7 @@ func (c *Cluster) OpenTable(ctx context.Context, path string) (io.ReadCloser, er
 }
 
 // OpenMetadata requests only the metadata of objects, for the path of a list or a watch, and returns the body of the
-// response. If the API server cannot leave out the rest of the objects, the body has whole objects.
+// response. If the API server does not support responses with metadata only, the body has whole objects.
 func (c *Cluster) OpenMetadata(ctx context.Context, path string, isWatch bool) (io.ReadCloser, error) {
 	kind := "PartialObjectMetadataList"
 	if isWatch {

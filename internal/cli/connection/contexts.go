@@ -23,10 +23,10 @@ func RegisterContexts(c *cobra.Command, contexts *[]string) {
 }
 
 // EachControlPlane calls the function read for the control plane of each context. Several calls of this function run at
-// the same time. The parameter i of the function read is the index of the context. If one control plane fails, the
-// calls for the other control planes still run. The returned error names each context that has failed, and has the exit
-// code of the first failure. EachControlPlane returns an error of the command line if a context is named twice, or if
-// two contexts lead to the same objects, because these objects would be counted twice.
+// the same time. The first argument of each call is the index of the context. If one control plane fails, the calls for
+// the other control planes still run. The returned error names each context that has failed, and has the exit code of
+// the first failure. EachControlPlane returns an error of the command line if a context is named twice, or if two
+// contexts lead to the same objects, because these objects would be counted twice.
 func EachControlPlane(ctx context.Context, a *console.App, contexts []string,
 	read func(i int, c *Cluster) error) error {
 	if a.Config.Context != "" {

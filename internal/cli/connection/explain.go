@@ -15,7 +15,7 @@ import (
 )
 
 // Explain converts an error of an API server or of the network into an error with an exit code and a message for the
-// user. The parameter doing is a text about the attempted action.
+// user. The parameter "doing" is a text that describes the action that has failed, such as "reading the Kymas".
 func (c *Cluster) Explain(err error, doing string) error {
 	if err == nil {
 		return nil

@@ -32,9 +32,9 @@ func (c *Cluster) Kyma(ctx context.Context, name string) (*v1beta2.Kyma, error) 
 	return k, c.Explain(err, "reading Kyma "+name)
 }
 
-// WithRequest returns the Kyma with the channel and the modules that the runtime has requested last. If this request
-// differs from the spec of the Kyma in the control plane, the control plane stores the request in the annotation
-// v1beta2.AnnotationLastRequest.
+// WithRequest returns the Kyma with the channel and the modules that the runtime has requested last. If the last
+// request of the runtime differs from the spec of its Kyma in the control plane, the manager stores the request in the
+// annotation v1beta2.AnnotationLastRequest of this Kyma.
 func WithRequest(k *v1beta2.Kyma) *v1beta2.Kyma {
 	var last channel.LastRequest
 	text, there := k.Annotations[v1beta2.AnnotationLastRequest]

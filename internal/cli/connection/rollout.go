@@ -80,8 +80,8 @@ func (c *Cluster) rolloutNames(ctx context.Context) []string {
 	return all
 }
 
-// RolloutNames returns a source of names for shell completion: the names of the rollouts for which the function accepts
-// returns true.
+// RolloutNames returns a source of names for shell completion: the names of the rollouts for which the parameter
+// "accepts", a function, returns true.
 func RolloutNames(a *console.App, accepts func(*v1beta2.ModuleRollout) bool) console.NameSource {
 	return func(ctx context.Context, _ []string) []string {
 		c, err := RolloutControlPlane(ctx, a)

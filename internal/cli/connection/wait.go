@@ -23,17 +23,17 @@ type Progress struct {
 	Text string
 }
 
-// WaitForKyma calls check each time a Kyma has changed. If the Kyma does not exist, WaitForKyma calls check with nil.
-// WaitForKyma returns when check reports that the change is done or blocked, or at the timeout. WaitForKyma prints the
-// text of the progress each time the text has changed.
+// WaitForKyma calls the function check each time a Kyma has changed. If the Kyma does not exist, WaitForKyma calls
+// check with nil. WaitForKyma returns when check reports that the change is done or blocked, or at the timeout.
+// WaitForKyma prints the text of the progress each time the text has changed.
 func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration,
 	check func(*v1beta2.Kyma) Progress) error {
 	return waitFor(ctx, a, c, name, timeout, c.KymaChanges, func() *v1beta2.Kyma { return &v1beta2.Kyma{} }, check)
 }
 
-// waitFor does the same as WaitForKyma for objects of any kind. The function changes returns a channel that receives a
-// value when the object with a name may have changed. The function empty returns an empty object, into which the object
-// is decoded.
+// waitFor does the same as WaitForKyma for objects of any kind. The parameter "changes" is a function that returns a
+// channel, which receives a value when the object with the given name may have changed. The parameter "empty" is a
+// function that returns a new object, into which waitFor decodes the answer of the API server.
 func waitFor[T client.Object](ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration,
 	changes func(context.Context, string) <-chan struct{}, empty func() T, check func(T) Progress) error {
 	const readInterval = 2 * time.Second // needed because watches may be forbidden, and may end

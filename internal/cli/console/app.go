@@ -62,8 +62,8 @@ func (a *App) Command(use, short, long, example string, args cobra.PositionalArg
 	}
 }
 
-// Arguments returns a check of the number of arguments. The command must have one argument for each name. An argument
-// whose name is in brackets is optional.
+// Arguments returns a check of the number of arguments. The parameter "names" contains the names of all arguments, in
+// their order. An argument whose name is in brackets is optional.
 func Arguments(names ...string) cobra.PositionalArgs {
 	required := 0
 	for _, n := range names {

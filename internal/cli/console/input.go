@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// ReadInput reads at most 1 MiB from a file, or from standard input if file is "-". The parameter flag is the name of
-// the flag whose value is the path of the file. Errors contain the name of this flag.
+// ReadInput reads at most 1 MiB from a file, or from standard input if file is "-". The parameter "flag" is the name of
+// the flag whose value is the path of the file; the errors of ReadInput contain this name.
 func (a *App) ReadInput(flag, file string) ([]byte, error) {
 	const limit = 1 << 20
 	from := a.In

@@ -73,8 +73,8 @@ func (l *Listing) Register(c *cobra.Command, filters ...string) {
 	c.Flags().BoolVarP(&l.Watch, "watch", "w", false, "keep running, and show every change")
 }
 
-// versionFilter is the value of a flag with versions, separated by commas. versionFilter refuses a text that no version
-// begins with.
+// versionFilter is the value of a flag with versions, separated by commas. versionFilter refuses a text with which no
+// version can begin.
 type versionFilter string
 
 // String implements [pflag.Value].
@@ -209,8 +209,8 @@ func Arrange[T any, R ~[]T](l *Listing, all R, keep func(*T) bool) (R, error) {
 	return kept, nil
 }
 
-// compareValues compares numbers and versions by their values, and everything else as text. A missing value is higher
-// than all other values.
+// compareValues compares numbers and versions by their values, and everything else as text. A missing value counts as
+// higher than all other values, so that rows without a value come last.
 func compareValues(a, b string) int {
 	if a == noValue || b == noValue {
 		return cmp.Compare(strconv.FormatBool(a == noValue), strconv.FormatBool(b == noValue))

@@ -20,7 +20,8 @@ import (
 // StateNew is the state that klm shows for a Kyma without a status, which no manager has reconciled yet.
 const StateNew v1beta2.State = "New"
 
-// Report is the result of a command. With -o json and -o yaml, the value itself is encoded.
+// Report is the result of a command. With -o json and -o yaml, the value that implements Report is encoded as JSON or
+// YAML.
 type Report interface {
 	// Show writes the report as text for people.
 	Show(p *Page)

@@ -95,7 +95,7 @@ func start(t *testing.T, server *fixture.Server) (base string, get func(path str
 	return base, get
 }
 
-// holdWatch answers a watch without events until ended is closed.
+// holdWatch answers a watch request without events until the channel "ended" is closed.
 func holdWatch(w http.ResponseWriter, r *http.Request, ended <-chan struct{}) {
 	w.WriteHeader(http.StatusOK)
 	_ = http.NewResponseController(w).Flush()

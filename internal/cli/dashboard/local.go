@@ -25,9 +25,9 @@ const (
 	cookiePrefix = "klm-dashboard-"
 )
 
-// localHost authenticates the one browser of the user. The printed address has a token. The response to the first
-// request with this token sets a cookie with another secret, and the token becomes invalid. Therefore a printed address
-// in a history, a log or a list of processes gives no access afterwards.
+// localHost authenticates the one browser of the user. klm prints the address of the dashboard with a token. The
+// response to the first request with this token sets a cookie with another secret, and the token becomes invalid.
+// Therefore nobody gets access with an already used address from a browser history, a log or a list of processes.
 type localHost struct {
 	cookie  string // name of the cookie
 	session string // value of the cookie; made here, so that no client can choose it

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxViewed is the maximum number of runtimes whose Manifests are watched. If there are more, the runtime whose
-	// page was viewed least recently is not watched any more.
+	// maxViewed is the maximum number of runtimes whose Manifests are watched. When the limit is exceeded, the
+	// Manifests of the runtime whose page was viewed least recently are no longer watched.
 	maxViewed = 50
 	// viewTime is how long the Manifests of a runtime are watched after its page was last viewed.
 	viewTime = 5 * time.Minute

@@ -16,10 +16,10 @@
 // has a watch of its own; the number of these objects does not grow with the fleet. The Leases of the manager and its
 // maintenance policy are read at intervals.
 //
-// Changes are collected and then published together as a new [Snapshot]: the first one after publishDelay, and the next
-// ones at most once in publishInterval. A Snapshot is never changed, so pages read the Snapshot without a lock and
-// without a request to the API server. If all runtimes are listed again, the index keeps the former data until the new
-// list is complete.
+// Changes are collected and then published together as a new [Snapshot]. The first change after a quiet time is
+// published after publishDelay; while changes continue, a new Snapshot is published at most once in publishInterval. A
+// Snapshot is never changed, so pages read the Snapshot without a lock and without a request to the API server. If all
+// runtimes are listed again, the index keeps the former data until the new list is complete.
 //
 // # What it does not do
 //

@@ -77,7 +77,7 @@ func TestSnapshots(t *testing.T) {
 }
 
 // TestPublish checks that the first change is published after a short delay, and further changes at most once in an
-// interval. The test also checks that the snapshot has a problem while the control plane does not answer.
+// interval. The test also checks that the snapshot reports a problem while the control plane does not answer.
 func TestPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := New()

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// signatureInterval is the time between two rounds in which new versions are found.
+	// signatureInterval is the time between two rounds. In each round, the index reads the signatures of versions that
+	// it does not know yet.
 	signatureInterval = 30 * time.Second
 	// signatureAge is the time after which a finding is read again.
 	signatureAge = 10 * time.Minute
@@ -33,7 +34,7 @@ type Version struct{ Module, Version string }
 type Signature struct {
 	Runtime string
 	// Verified and Message are the status and the message of the condition Signature of a Manifest. If the Manifest
-	// does not have this condition, no signature is required, and Message is empty.
+	// does not have the condition Signature, no signature is required, and Message is empty.
 	Verified bool
 	Message  string
 
@@ -41,7 +42,7 @@ type Signature struct {
 }
 
 // followSignatures reads the findings about the signatures of all versions that runtimes have: one Manifest for each
-// version. The number of versions does not grow with the fleet.
+// version. The number of requests is small, because the number of versions does not grow with the fleet.
 func (x *Index) followSignatures(ctx context.Context, c *connection.Cluster) error {
 	for c.IsControlPlane() {
 		s := x.Snapshot()
@@ -94,7 +95,8 @@ func (s *Snapshot) unverified(now time.Time) map[Version]string {
 	for v := range s.mandatory() {
 		if known, is := s.Signatures[v]; (!is || now.Sub(known.at) >= signatureAge) && len(s.Members) > 0 &&
 			len(all) < maxSignatures {
-			// Which runtimes have the version is not known, so another runtime is read in each round.
+			// It is not known which runtimes have this version of the mandatory module, so each round reads the
+			// Manifest of another runtime.
 			round := int(now.Unix() / int64(signatureInterval.Seconds()))
 			all[v] = s.Members[round%len(s.Members)].Metadata.Name
 		}
@@ -102,9 +104,9 @@ func (s *Snapshot) unverified(now time.Time) map[Version]string {
 	return all
 }
 
-// mandatory returns the versions of mandatory modules that runtimes have: the one in the spec of the release, and the
-// proven one. The index cannot count the runtimes with such a version, because the statuses of Kymas do not list
-// mandatory modules.
+// mandatory returns the versions of mandatory modules that runtimes have: for each module, the version in the spec of
+// its ModuleReleaseMeta, and the proven version, which was the last one with a completed rollout. The index cannot
+// count the runtimes with such a version, because the statuses of Kymas do not list mandatory modules.
 func (s *Snapshot) mandatory() map[Version]bool {
 	all := map[Version]bool{}
 	for name, release := range s.Catalog.Releases {

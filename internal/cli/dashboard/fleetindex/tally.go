@@ -24,7 +24,7 @@ type Tally struct {
 	Changed string
 }
 
-// Count is the number of runtimes that have something in common.
+// Count is the number of runtimes in a group, such as the runtimes of one region.
 type Count struct {
 	Name     string
 	Runtimes int

@@ -17,14 +17,14 @@ import (
 // Colourings are the ways to colour the cells of the heat map. The first colouring in the list is the default.
 var Colourings = []Named{{"state", "State"}, {byVersion, "Version"}, {"age", "Last heard"}, {byProgress, "Rollout"}}
 
-// States are the states by which cells can be coloured. The index of a state in this list is the class of the cells
-// with this state.
+// States are the states by which cells can be coloured. The index of a state in States is the number of the class
+// (colour and symbol) of the cells with this state.
 var States = [...]v1beta2.State{v1beta2.StateReady, v1beta2.StateProcessing, v1beta2.StateWarning,
 	v1beta2.StateError, v1beta2.StateDeleting, v1beta2.StateUnmanaged, console.StateNew}
 
-// shapes are the names of the symbols that are drawn in cells. The index of a symbol is the number of the class of the
-// cells. Each class of cells has its own shape, so that a person who cannot distinguish the colours can read the heat
-// map.
+// shapes are the names of the symbols that are drawn in cells. The index of a symbol in shapes is the number of the
+// class of cells that has this symbol. Each class of cells has its own symbol, so that a person who cannot distinguish
+// the colours can read the heat map.
 var shapes = [...]string{"square", "ring", "triangle", "cross", "corner", "outline", "dot"}
 
 // StateCell returns the cell of a runtime that is coloured by its own state.

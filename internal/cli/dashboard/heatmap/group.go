@@ -17,7 +17,7 @@ const (
 	byProgress = "progress"
 )
 
-// Groupings are the ways to group the fleet. The first way in the list is the default.
+// Groupings are the properties by which the fleet can be grouped in the heat map. The first grouping is the default.
 var Groupings = []Named{{"region", "Region"}, {"plan", "Plan"}, {"tenant", "Account"}, {"channel", "Channel"},
 	{byVersion, "Version"}, {byStage, "Stage"}, {"none", "Nothing"}}
 
