@@ -167,9 +167,9 @@ func TestFleet(t *testing.T) {
 	b.t = t
 }
 
-// notConnected checks how the dashboard shows runtimes whose agents are silent. It checks their number, their colour by
-// age, the link with the reason, and their pages. Each page is checked in two window sizes, and in the light and the
-// dark colour scheme.
+// notConnected checks how the dashboard shows runtimes whose agents are silent. notConnected checks their number, their
+// colour by age, the link with the reason, and their pages. Each page is checked in two window sizes, and in the light
+// and the dark colour scheme.
 func notConnected(t *testing.T, b *tab) {
 	for _, v := range []struct{ path, text string }{
 		{"/", "1 connected, 2 not connected"},

@@ -40,8 +40,8 @@
 // the address to which a client has connected identifies the cluster (listen.go). Certificates are issued during the
 // TLS handshake.
 //
-// The seed, the index of the cluster and the number of the request decide which requests a fault hits (fault.go). So a
-// run can be repeated.
+// The seed, the index of the cluster and the number of the request decide which requests a fault hits (fault.go). With
+// the same seed and the same requests, a run has the same faults again.
 //
 // The conformance test sends about two hundred requests to a simulated cluster and to a real API server, and compares
 // the answers. The test also lets the apply engine of this project install, heal and remove a module in both servers.

@@ -53,8 +53,8 @@ func (l *Landscape) Rows(ctx context.Context) ([]Row, error) {
 // Deployment of such a manager starts a new process.
 const lostLead = "leader election lost"
 
-// Follow prints the table of rows each time it changes, until done returns true. If the context ends first, Follow
-// returns the cause and the rows that were not Ready. A manager that lost its lead is started again.
+// Follow prints the table of rows each time it changes, until the function done() returns true. If the context ends
+// first, Follow returns the cause and the rows that were not Ready. A manager that lost its lead is started again.
 func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) bool) error {
 	begin, last := time.Now(), ""
 	var rows []Row

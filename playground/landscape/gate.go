@@ -146,9 +146,10 @@ func (g *Gate) Intercept(answer func(http.ResponseWriter, *http.Request) bool) {
 	g.other = answer
 }
 
-// ObserveWrites lets written send the requests that may change an object. body is the body of the request, and forward
-// sends the request to the API server and returns the status of the response. The client gets this response if written
-// returns true; otherwise its connection is closed. nil ends this.
+// ObserveWrites makes the gate call the function written() for each request that may change an object. The argument
+// body is the body of the request. The function forward() sends the request to the API server and returns the status of
+// the response. If written() returns true, the client gets this response. If written() returns false, the gate closes
+// the client's connection. If written is nil, the gate forwards all requests again.
 func (g *Gate) ObserveWrites(written func(r *http.Request, body []byte, forward func() int) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

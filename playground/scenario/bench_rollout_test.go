@@ -112,8 +112,8 @@ func (s *scenario) awaitRollout(key client.ObjectKey, is func(*v1beta2.ModuleRol
 	})
 }
 
-// halt lets the module fail and waits until the rollout is halted. Then it repairs the module and resumes the rollout.
-// halt returns the times from the failure until the status of the Manifest and the halt are written.
+// halt lets the module fail and waits until the rollout is halted. Then halt() repairs the module and resumes the
+// rollout. halt returns the times from the failure until the status of the Manifest and the halt are written.
 func (s *scenario) halt(rollout client.ObjectKey, i int) (manifest, halted time.Duration, err error) {
 	kcp := s.land.Clients[landscape.ControlPlane]
 	touch := &v1beta2.Kyma{}

@@ -20,8 +20,8 @@ import (
 // logLines is the number of lines of the manager's log that a failure shows. Repeated lines are not counted.
 const logLines = 40
 
-// describe returns the description of a failed scenario. It contains the Kymas, the Manifests, the end of the manager's
-// log, and the command that failed.
+// describe returns the description of a failed scenario. The description contains the Kymas, the Manifests, the end of
+// the manager's log, and the command that failed.
 func (s *scenario) describe() string {
 	if s.land == nil {
 		return ""

@@ -16,9 +16,9 @@
 // stdout, are also available.
 //
 // A script checks results, counts and order: states and conditions from the clusters, requests from the audit logs of
-// the API servers, and requests from the registry. It never measures time. A script waits for results that take time.
-// The timeout is much longer than needed. When a scenario fails, the test prints the Kymas, the Manifests and the end
-// of the manager's log.
+// the API servers, and requests from the registry. A script never measures time. A script waits for results that take
+// time. The timeout is much longer than needed. When a scenario fails, the test prints the Kymas, the Manifests and the
+// end of the manager's log.
 //
 // Two scenarios are Go tests. The leak test enables and disables a module many times, and looks for leaks in the
 // manager (leak_test.go). The kill test kills the manager after each of its steps (kill_test.go).

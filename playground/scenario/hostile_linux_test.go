@@ -308,8 +308,8 @@ func (h *hostile) attack(ctx context.Context, a attack) (measured, error) {
 	return m, nil
 }
 
-// provoke makes the manager read from runtime-b again and again. It requests reconciles, and renews the credential,
-// because a new connection lists everything that is watched.
+// provoke makes the manager read from runtime-b again and again. To do so, provoke requests reconciles, and renews the
+// credential, because a new connection lists everything that is watched.
 func (h *hostile) provoke(ctx context.Context, stop <-chan struct{}) error {
 	often := time.NewTicker(500 * time.Millisecond)
 	defer often.Stop()

@@ -82,7 +82,7 @@ func TestRolloutKilledAtEveryWrite(t *testing.T) {
 	}
 }
 
-// prepare installs the first version in both runtimes. Then it starts a manager whose writes pass the gate of the
+// prepare installs the first version in both runtimes. Then prepare starts a manager whose writes pass the gate of the
 // control plane.
 func (k *writeKiller) prepare() error {
 	const component = "kyma-project.io/module/" + staged

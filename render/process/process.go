@@ -11,11 +11,11 @@
 // # How it works
 //
 // A template can recurse endlessly, allocate all memory, or never return. Go cannot recover from endless recursion or
-// exhausted memory, and cannot stop a template that never returns. So a Runner starts the program of its own process
-// again, with an argument that Main recognizes. The new process reads the artefact from its standard input, renders it,
-// and writes the objects to its standard output. The new process renders one artefact and ends. The new process
-// inherits no environment variables and no open files. The table below lists the limits of the new process and the
-// platforms on which they apply. The new process sets the limits on itself before it reads the artefact, except for
+// exhausted memory, and cannot stop a template that never returns. A Runner therefore starts the program of its own
+// process again, with an argument that Main recognizes. The new process reads the artefact from its standard input,
+// renders it, and writes the objects to its standard output. The new process renders one artefact and ends. The new
+// process inherits no environment variables and no open files. The table below lists the limits of the new process and
+// the platforms on which they apply. The new process sets the limits on itself before it reads the artefact, except for
 // those on time and output, which the Runner enforces.
 //
 //	limit                                                    where
