@@ -38,7 +38,8 @@ func ExampleRepository() {
 }
 
 // The example shows the reconcile function of an operator that installs a chart for its own custom resource. If there
-// is nothing to do, nothing is written. The tests in playground/library run this code on real API servers.
+// is nothing to do, nothing is written. The tests in playground/library run the code of this example on real API
+// servers.
 func ExampleInstallChart() {
 	reconcile := func(ctx context.Context, config *rest.Config) (requeue bool, err error) {
 		status, err := manifest.InstallChart(ctx, manifest.InstallInfo{

@@ -67,8 +67,9 @@ type ChartVersion struct {
 const (
 	defaultMaxBytes = 32 << 20
 	maxIndexBytes   = 32 << 20
-	// maxIndexValues is the maximum number of values in an index. The limit is needed because decoding needs up to 350
-	// bytes for each value in an index. An index with 20,000 versions of charts has about 600,000 values.
+	// maxIndexValues is the maximum number of YAML values in the index of a repository. The limit is needed because
+	// decoding needs up to 350 bytes for each YAML value. An index that lists 20,000 versions of charts has about
+	// 600,000 YAML values.
 	maxIndexValues = 1_000_000
 	defaultMaxAge  = 5 * time.Minute
 	// requestTimeout is the timeout of one request. requestTimeout includes the time to read the response.
@@ -107,9 +108,9 @@ func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersi
 	return versions[i], nil
 }
 
-// chooseVersion selects one of n versions, which are sorted with the newest first, and returns its index. chooseVersion
-// selects the version that is equal to the parameter wanted. If no version is equal, chooseVersion reads the parameter
-// wanted as a range and selects the newest version in the range.
+// chooseVersion selects one of n versions, which are sorted with the newest first, and returns the index of the
+// selected version. If a version is equal to the parameter wanted, chooseVersion selects this version. If no version is
+// equal, chooseVersion reads the parameter wanted as a range and selects the newest version in the range.
 func (r *Repository) chooseVersion(name, wanted string, n int, versionOf func(int) string) (int, error) {
 	for i := range n {
 		if versionOf(i) == wanted {
@@ -307,9 +308,9 @@ func (r *Repository) download(ctx context.Context, location string, limit int64)
 // maxRedirects is the maximum number of redirects of one request.
 const maxRedirects = 5
 
-// checkRedirect allows redirects, because a repository may redirect requests, for example to its storage. The
-// credentials are sent only to the host, port and scheme of the first request; net/http would also send them to other
-// ports of the same host.
+// checkRedirect allows up to maxRedirects redirects, because a repository may redirect requests, for example to its
+// storage. checkRedirect refuses a redirect from https to http. The credentials are sent only to the host, port and
+// scheme of the first request; net/http would also send them to other ports of the same host.
 func checkRedirect(request *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if len(via) > maxRedirects {

@@ -7,10 +7,10 @@ import (
 )
 
 // UninstallChart deletes the objects in the inventory of an installation. Of the parameter info, UninstallChart uses
-// only the cluster, the name of the release, the flag Namespace, and CheckFn. The chart need not exist any more.
-// UninstallChart deletes the CustomResources first, and all other objects when no CustomResources are left. One call of
-// UninstallChart does everything that is possible at that time. Call UninstallChart again as long as Status is not
-// ready. If the installation does not exist, Status is ready at once.
+// only the cluster, the name of the release, the flag Namespace, and CheckFn. UninstallChart does not read the chart,
+// so the chart may have been deleted before. UninstallChart deletes the CustomResources first, and all other objects
+// when no CustomResources are left. One call of UninstallChart does everything that is possible at that time. Call
+// UninstallChart again as long as Status is not ready. If the installation does not exist, Status is ready at once.
 //
 // UninstallChart returns the same errors as InstallChart, except errors of rendering.
 func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
@@ -52,8 +52,8 @@ func (r *release) uninstall(ctx context.Context, before *inventory, status *Stat
 	if done, err := delete(before.CustomResources); err != nil || !done {
 		return err
 	}
-	// If the namespace of the release belongs to the installation, it is one of the objects. The namespace is deleted
-	// last, and the inventory is deleted with it.
+	// If the installation created the namespace of the release, this namespace is one of the objects in the inventory.
+	// The namespace is deleted after all other objects, and the inventory is deleted together with the namespace.
 	if done, err := delete(before.Objects); err != nil || !done {
 		return err
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// The aliases make some types of packages helm and input part of the API of package render.
+// With the following aliases, callers can use some types of the packages helm and input without importing these
+// packages.
 type (
 	// Settings are the inputs for rendering a chart.
 	Settings = helm.Settings

@@ -192,8 +192,8 @@ func addEnv(container map[string]any, secret string) *Error {
 	return nil
 }
 
-// matches reports whether the workload o is the manager that m describes. If m is nil, every workload counts as a
-// manager.
+// matches reports whether the workload in the parameter o is the module's manager that m describes. If the receiver m
+// is nil, matches returns true for every workload.
 func (m *Manager) matches(o *unstructured.Unstructured) bool {
 	if m == nil {
 		return true

@@ -318,7 +318,8 @@ func TestKustomizeTimeout(t *testing.T) {
 	}
 }
 
-// TestLoadFolderIn loads a directory in the layout of kubebuilder: the kustomization refers to directories beside it.
+// TestLoadFolderIn loads the directory config/default of a project in the layout of kubebuilder: its kustomization
+// refers to sibling directories, such as config/crd.
 func TestLoadFolderIn(t *testing.T) {
 	root := folder(
 		"config/default/kustomization.yaml", "namespace: sys\nnamePrefix: op-\nresources: [../crd, ../rbac, ../manager]\n"+

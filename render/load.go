@@ -81,9 +81,10 @@ func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 	return LoadFolderIn(folder, ".", limits)
 }
 
-// LoadFolderIn reads a folder in the same way as LoadFolder. The parameter root is a file system, and the parameter
-// folder is the path of the folder in this file system. If the folder is a Kustomize directory, it may refer to other
-// directories of the same file system. LoadFolderIn reads only the directories to which kustomizations refer.
+// LoadFolderIn reads a folder in the same way as LoadFolder, but as a part of a larger file system. The parameter root
+// is a file system, and the parameter folder is the path of the folder in this file system. If the folder is a
+// Kustomize directory, it may refer to other directories of the same file system. LoadFolderIn reads only the
+// directories to which kustomizations refer.
 func LoadFolderIn(root fs.FS, folder string, limits Limits) (*Artefact, error) {
 	left := input.NewBudget(limits)
 	a := &Artefact{kind: Manifests, root: ".", ignore: true}

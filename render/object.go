@@ -28,9 +28,9 @@ type Object struct {
 	digest              string
 	crd                 *CRD
 
-	// data is the whole object as JSON, without its namespace. AppendJSON inserts labels, annotations and the
-	// namespace. The fields maps, name and tail are offsets in data at which AppendJSON inserts labels, annotations and
-	// the namespace, as the example shows.
+	// The field data is the whole object as JSON, without its namespace. The fields maps, name and tail are offsets in
+	// data. At these offsets, AppendJSON inserts the labels and annotations of an Overlay and the namespace, as the
+	// example shows.
 	//
 	//	{"apiVersion":"v1","kind":"Pod","metadata":{ "annotations":{…},"labels":{…}, "name":"a" ,"finalizers":[…]},"spec":…}
 	//	                                            ^maps                             ^name      ^tail

@@ -16,9 +16,10 @@ import (
 
 // Runner renders artefacts, for example in another process. Package process implements a Runner.
 type Runner interface {
-	// Run passes a request to Answer and returns its response. The response must not be trusted: it is limited and
-	// decoded like an artefact. If Run returns an *Error, the artefact has a problem. If Run returns an error of
-	// another type, the cause is not the artefact.
+	// Run passes a request to the function Answer, and returns the response of Answer. Because the artefact may have
+	// manipulated the response, the response is checked against the same limits as an artefact before it is decoded. If
+	// Run returns an *Error, the artefact has a problem. If Run returns an error that is no *Error, the cause is
+	// outside of the artefact, for example a process that cannot be started.
 	Run(ctx context.Context, request []byte) (response []byte, err error)
 }
 
@@ -95,7 +96,8 @@ func (a *Artefact) sendToRunner(ctx context.Context, r Runner, q request) (h hea
 	return h, rest, nil
 }
 
-// Answer renders the artefact of a request and returns the response. A Runner calls Answer in another process.
+// Answer renders the artefact of a request and returns the response. A Runner calls the function Answer in another
+// process, see Runner.Run.
 func Answer(ctx context.Context, question []byte) []byte {
 	var q request
 	if err := gob.NewDecoder(bytes.NewReader(question)).Decode(&q); err != nil {

@@ -35,16 +35,17 @@
 //
 // Package helm renders charts, and its package comment lists the supported features of Helm. Package kustomize builds
 // Kustomize directories, and its package comment lists the supported features of Kustomize. Package input unpacks and
-// decodes the content for these packages and for this package. Package render has an alias for every name of packages
-// helm, kustomize and input that a caller needs.
+// decodes the content of artefacts for the packages helm, kustomize and render. Package render has an alias for every
+// name of packages helm, kustomize and input that a caller needs.
 //
 // # Time and memory
 //
 // Limits applies to the total size of all files, including subcharts in archives. The time and memory of a template can
 // be limited only from outside of the process: with WithRunner, charts and Kustomize directories are rendered in
 // another process, and package process sets the limits. Without a Runner, the caller must trust the artefact. Without a
-// Runner, some template functions have limits, and ctx is checked in each iteration of a loop and in each included
-// template. But a template can still use up all memory, or end the process by an endless recursion.
+// Runner, there are only weaker limits: some template functions limit the size of their results, and ctx is checked in
+// each iteration of a loop and in each included template. In spite of these limits, a template can use up all memory,
+// or end the process by an endless recursion.
 //
 // # What it does not do
 //
@@ -103,14 +104,14 @@ type Options struct {
 	Images []string
 	// PullSecret is the name of a Secret with the credentials to pull images. PullSecret is added to imagePullSecrets
 	// of every Deployment and StatefulSet. In the containers of the module's manager, the environment variable
-	// SKR_IMG_PULL_SECRET is set to the name of the PullSecret. If PullSecret is empty, neither imagePullSecrets nor
-	// the environment variable is changed.
+	// SKR_IMG_PULL_SECRET is set to the name of the PullSecret. If PullSecret is empty, neither the field
+	// imagePullSecrets nor the environment variable SKR_IMG_PULL_SECRET is changed.
 	PullSecret string
 	// Manager identifies the workload in whose containers the environment variable SKR_IMG_PULL_SECRET is set. If
 	// Manager is nil, every Deployment and StatefulSet counts as a manager.
 	Manager *Manager
-	// Injection replaces the data of Secrets that have its annotation. If Injection is nil, such Secrets are treated
-	// like all other objects.
+	// Injection replaces the data of Secrets that have the annotation Injection.Annotation. If Injection is nil,
+	// Secrets with any annotation are treated like all other objects.
 	Injection *Injection
 	// Digest is the digest of the artefact that contains the objects. If Digest is empty, the digest of the bundle is
 	// computed from the objects.

@@ -145,7 +145,7 @@ func (w *Webhook) Ready(*http.Request) error {
 }
 
 // Start runs the webhook server until ctx ends. Start returns an error only if the server cannot listen or accept
-// connections. Start retries all other operations that fail.
+// connections. If any other operation fails, such as renewing the certificate, Start retries it.
 func (w *Webhook) Start(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", w.BindAddress)
 	if err != nil {

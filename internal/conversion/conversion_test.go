@@ -335,7 +335,7 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// lateReader is a client that lets another replica write once after a read.
+// lateReader is a client that simulates a write of another replica, once, directly after a read.
 type lateReader struct {
 	client.Client
 	raced func()

@@ -20,8 +20,9 @@
 //	4  an object of row 1, or a custom resource of the module's kinds,
 //	   is its owner (metadata.ownerReferences)                          the garbage collector deletes it after its owner
 //
-// Usually users have no such custom resources, and each CRD costs one list request for metadata. If this process does
-// not know the kind of the CRD, for example after a restart, there are two additional discovery requests.
+// Usually no custom resource belongs to a user. Then the search costs one list request for each CRD, which reads only
+// metadata. If this process does not know the kind of the CRD, for example after a restart, there are two additional
+// discovery requests.
 //
 // # What it does not do
 //
@@ -98,7 +99,8 @@ func ResourceRef(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifes
 	return runtime.Locate(ctx, declaredRef(m))
 }
 
-// declaredRef returns the reference to the default custom resource of a Manifest as the spec identifies it.
+// declaredRef returns a reference to the default custom resource of a Manifest, with the kind, the namespace and the
+// name from the spec of the Manifest.
 func declaredRef(m *v1beta2.Manifest) apply.Ref {
 	cr := m.Spec.Resource
 	gvk := cr.GroupVersionKind()
@@ -186,7 +188,8 @@ func Find(ctx context.Context, q Question) (Found, error) {
 	return f, nil
 }
 
-// ownOf returns how many objects of the module may be custom resources of a CRD.
+// ownOf returns the maximum number of objects of the module that are custom resources of a CRD. ownOf counts the
+// objects in the API group of the CRD.
 func ownOf(q Question, crd apply.Ref) int {
 	n := 0
 	_, group, _ := strings.Cut(crd.Name, ".")

@@ -55,7 +55,8 @@ func TestIsOfUser(t *testing.T) {
 	}
 }
 
-// TestString checks that the text has the kinds, the numbers and the first names, and that its length is limited.
+// TestString checks that the text about the found custom resources has their kinds, the number of each kind and the
+// first names, and that the length of the text is limited.
 func TestString(t *testing.T) {
 	item := func(name string) apply.ObjectMetadata {
 		return apply.ObjectMetadata{Ref: apply.Ref{Namespace: "a", Name: name}}
@@ -91,7 +92,7 @@ func TestDeclaredRef(t *testing.T) {
 }
 
 // TestFindOfModuleAdopted checks that no custom resources are listed for a CRD that stays when the module is removed.
-// The Question has no Runtime, so any request would fail.
+// The Question of this test has no Runtime, so any request to list custom resources would make the test fail.
 func TestFindOfModuleAdopted(t *testing.T) {
 	crd := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
 		Name: "things.example.com", Adopted: true}

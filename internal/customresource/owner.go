@@ -19,7 +19,8 @@ type ownership struct {
 	others    []string           // namespace/name of the other Manifests of the runtime
 }
 
-// ownership reads the other Manifests of the runtime, and returns this data.
+// The method ownership reads all Manifests of the runtime, and returns the data from which the owners of custom
+// resources are determined.
 func (q Question) ownership(ctx context.Context, pages []apply.Instances) (ownership, error) {
 	own := ownership{inventory: q.Inventory}
 	for _, page := range pages {
@@ -52,8 +53,8 @@ func (w *ownership) isOfUser(o *apply.ObjectMetadata) bool {
 }
 
 // isDeclared reports whether an object in the runtime is the default custom resource that the spec of a Manifest
-// declares. The spec has a namespace even if the kind is cluster-scoped. If the spec has no namespace, this means the
-// namespace default.
+// declares. The spec of the Manifest may have a namespace for the custom resource even if the kind is cluster-scoped.
+// If the spec has no namespace, a namespaced custom resource is in the namespace default.
 func isDeclared(o, declared apply.Ref) bool {
 	switch {
 	case o.Namespace == "":

@@ -8,9 +8,8 @@
 // # How it works
 //
 // The recorder of client-go merges two events if they are about the same object, have the same reason and action, and
-// occur within six minutes. When it merges two events, it drops the note of the second event. Therefore Recorder adds a
-// hash of the note to the action. Events with the same note are therefore merged and counted, and an event with another
-// note is recorded separately.
+// occur within six minutes. When it merges two events, it drops the note of the second event. To keep the notes of both
+// events, Recorder adds a hash of the note to the action. Only events with the same note are then merged and counted.
 //
 // What happens in a runtime could cause any number of events and overload the API server of the control plane.
 // Therefore the number of events about the objects of a runtime (its Kyma and its Manifests) is limited: at most
@@ -54,7 +53,8 @@ const (
 	Interval = 10 * time.Second
 	// RepeatInterval is the time in which the same warning about an object is logged only once.
 	RepeatInterval = 5 * time.Minute
-	// maxWarnings is the maximum number of warnings that are remembered. If there are more, all of them are forgotten.
+	// maxWarnings is the maximum number of warnings that Recorder remembers. If there are more than maxWarnings,
+	// Recorder forgets all of them.
 	maxWarnings = 4096
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// answer is an error value that a step returns to the runner, to control how the reconcile continues. A step that
-// returns an answer has not failed.
+// answer is an error value with which a step controls how the reconcile continues: whether the next step runs, and when
+// the object is reconciled again. A step that returns an answer has not failed.
 type answer struct {
 	kind  answerKind
 	after time.Duration
@@ -30,9 +30,10 @@ const (
 // Error implements error.
 func (a *answer) Error() string { return a.why }
 
-// Later returns the answer "not yet". When a step returns Later, the runner stops. The object is reconciled again after
-// the given time, or earlier when an event is received. The text why states what the step waits for. The text becomes
-// part of the status, so it must stay the same while the step waits for the same thing.
+// Later returns the answer "not yet": the step cannot continue now. When a step returns Later, the runner stops. The
+// object is reconciled again after the given time, or earlier when an event is received. The text why states what the
+// step waits for. The text becomes part of the status, so it must stay the same while the step waits for the same
+// thing.
 func Later(after time.Duration, why string) error {
 	return &answer{kind: later, after: after, why: why}
 }
@@ -220,7 +221,8 @@ type visibleError struct {
 // Error implements error.
 func (e *visibleError) Error() string { return e.text }
 
-// Is compares target with the errors that visibleError wraps. For the mark of a terminal error, Is returns false.
+// Is compares target with the errors that visibleError wraps, as errors.Is expects. If target is the error that marks
+// terminal errors, Is returns false, so that controller-runtime does not treat a visibleError as terminal.
 func (e *visibleError) Is(target error) bool {
 	return !isTerminalMark(target) && errors.Is(e.err, target)
 }

@@ -7,7 +7,8 @@ import (
 
 // PollDelay returns the delay before the next check for a change that has been awaited since the given time. The delay
 // is a quarter of the time already waited, at least 200 ms and at most 30 s. A fast change is therefore detected soon,
-// and a change that takes an hour causes only two checks a minute. No counter of the checks is needed.
+// and a change that takes an hour causes only two checks a minute. A caller need not count its checks: the time of the
+// first check is sufficient to compute the delay.
 //
 // If the parameter since is the zero time, it means the present time. If a clock was set back, the parameter since may
 // be in the future. PollDelay treats a time in the future like the time equally long before now. If PollDelay treated a

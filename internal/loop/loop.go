@@ -96,22 +96,22 @@ type Options struct {
 	Report func(Outcome)
 	// DeferSave, if set, is called after Report if no step failed. If DeferSave returns true, no reader needs the
 	// change of the status yet: the status is neither saved nor published in this reconcile. The controller has to make
-	// sure that a later reconcile saves the status. A status that was already saved for a step with Save is not
-	// reverted.
+	// sure that a later reconcile saves the status. DeferSave has no effect on a status that the runner has already
+	// saved after an earlier step, because of Step.Save.
 	DeferSave func() bool
 	// Saves, if set, limits the status patches for each runtime, see [NewSaves]. Runtime is the name of the runtime.
 	Saves   *budget.Budget
 	Runtime string
 	// BeforeSave, if set, is called each time before a changed status is saved. BeforeSave sets fields of the status
-	// that are derived from others, and that alone are no reason for a patch. A new version of the manager that sets a
-	// new status field therefore does not patch all objects at once.
+	// that are derived from other fields. A change of only the derived fields causes no patch. A new version of the
+	// manager that sets a new status field therefore does not patch all objects at once.
 	BeforeSave func()
 	// AfterSave, if set, is called each time after the status was saved. The parameter before is the object with the
 	// previous status. If the object no longer exists when its status is saved, AfterSave is called for the last time.
 	AfterSave func(before client.Object)
 	// Publish, if set, copies the status to another place. Publish is called after the status was saved, even if a step
-	// has failed. An error of Publish is treated like the error of a last step. An error of Publish never replaces the
-	// error of an earlier step.
+	// has failed. The runner treats an error of Publish like an error of a step that runs after all other steps. An
+	// error of Publish never replaces the error of an earlier step.
 	Publish func(context.Context) error
 	// AfterStep, if set, is called with the name of each step that ran, even if the step has failed. If the step has
 	// Save set, AfterStep is called after the status was saved. Publish counts as a step with the name "publish". With
@@ -348,8 +348,9 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 		}
 		return reconcile.Result{RequeueAfter: after}, nil
 	case apierrors.IsConflict(v.err):
-		// Another writer has changed the object first; this is not a failure. The object is requeued with a random
-		// delay, so that the two writers do not conflict again.
+		// The write was refused with a conflict, because another writer has changed the object since the runner read
+		// it. A conflict does not count as a failure. The object is requeued with a random delay, so that the two
+		// writers do not conflict again.
 		return reconcile.Result{RequeueAfter: 50*time.Millisecond + rand.N(50*time.Millisecond)}, nil
 	case isUnreachable(v.err):
 		// The control plane does not answer. The delay is fixed, because a back-off that has grown during the outage

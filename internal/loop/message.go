@@ -13,7 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// The limits are for texts in conditions and events, in bytes. The CRDs allow 32,768 bytes for the text of a condition.
+// The following constants limit the length of texts in conditions and events, in bytes. The CRDs allow 32,768 bytes for
+// the text of a condition.
 const (
 	// MessageLimit is the limit for the text of one error.
 	MessageLimit = 1024

@@ -7,9 +7,9 @@ import (
 )
 
 // MergePatch returns the JSON merge patch (RFC 7386) that changes one member of an object, for example its status, from
-// before to after. MergePatch returns nil if both values are equal. Both values must be JSON objects or null, as
-// encoding/json writes them. A merge patch replaces a list as a whole, even if only the order of keys within its items
-// differs.
+// before to after. MergePatch returns nil if before and after are equal. The two parameters must be values that
+// encoding/json encodes as a JSON object or as null. A merge patch replaces a list as a whole, even if only the order
+// of keys within its items differs.
 //
 // To save memory, MergePatch decodes only the JSON objects in which the values before and after differ. A status
 // consists mostly of lists. Decoding both values completely took one sixth of all memory that a manager allocated.
@@ -29,7 +29,8 @@ func MergePatch(member string, before, after any) ([]byte, error) {
 	return json.Marshal(map[string]any{member: patch})
 }
 
-// difference returns the members of the merge patch that changes the object before into the object after.
+// difference returns the members of the merge patch that changes the JSON object in the parameter before into the JSON
+// object in the parameter after.
 func difference(before, after json.RawMessage) (map[string]json.RawMessage, error) {
 	if bytes.Equal(before, after) {
 		return nil, nil

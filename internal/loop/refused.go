@@ -18,8 +18,9 @@ import (
 
 // reportRefused is called when the API server refuses the status of an object. reportRefused writes the reason into the
 // condition Ready, so that the object does not show the previous status as if it were current. The patch of
-// reportRefused contains no part of the refused status. If the error is of another kind, or if the object already shows
-// the refusal, reportRefused sends nothing.
+// reportRefused contains no part of the refused status. If the parameter refusal is not a refusal by the API server,
+// such as a timeout, reportRefused sends no request. If the condition Ready already shows this refusal, reportRefused
+// sends no request either.
 func (r *runner) reportRefused(ctx context.Context, refusal error) error {
 	before := conditionsOf(r.saved)
 	if !isRefusal(refusal) || before == nil {

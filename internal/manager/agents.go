@@ -227,7 +227,7 @@ func publishEvent(pool *runtimes.Pool, queues kymaQueues, kyma string, e protoco
 	}
 }
 
-// watchStarted returns the event for the start of a watch: Listed if the agent has sent all objects, otherwise Missed.
+// watchStarted returns a Listed event if the agent has sent all objects of a started watch, and a Missed event if not.
 func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	if !e.ObjectsComplete {
 		return runtimes.Event{Missed: true, Interest: i}

@@ -18,7 +18,7 @@ const ownWriteTimeout = 5 * time.Second
 // The cache contains a write when it has received an event with the resource version of the write, or a later one. In
 // one case the cache never receives such an event: the object is deleted soon after the write, and the watch connection
 // breaks before the event of the write is sent. The list after the reconnection lacks the deleted object. Without a
-// time limit, each Get of this object would wait until somebody changes another object of the same kind.
+// time limit, each Get of the deleted object would wait until another object of the same kind is changed.
 //
 // List does not wait for our own writes, because it would have to wait for all current writes of the kind: during a
 // rollout, there are hundreds of concurrent writes. The lookup of an agent's identity and the reconcile that a person

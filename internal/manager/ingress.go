@@ -15,7 +15,7 @@ import (
 )
 
 // ingressSecretName is the name of the Secret with the server certificate of an ingress in front of the listener. The
-// gateway of the Kyma project expects this name.
+// Istio gateway of the Kyma project expects the name klm-istio-gateway.
 const ingressSecretName = "klm-istio-gateway"
 
 // ingressCheckInterval is the interval between two checks of the Secret ingressSecretName.

@@ -61,8 +61,8 @@ func newLeaderAddress(ctx context.Context, f foundation) *leaderAddress {
 	}
 }
 
-// leaseValidPeriod is how long the address is used before the Lease is read again. leaseValidPeriod is also the timeout
-// of reading the Lease.
+// leaseValidPeriod is how long the address of the leader's listener is used before the Lease of leader election is read
+// again. leaseValidPeriod is also the timeout for reading this Lease.
 const leaseValidPeriod = 2 * time.Second
 
 // findListener returns the address of the leader's listener, or "" if it is not known. me is true on the leader itself.

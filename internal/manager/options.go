@@ -50,7 +50,7 @@ func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctr
 		Metrics: server.Options{
 			BindAddress: c.MetricsBindAddress, SecureServing: c.MetricsSecure,
 			TLSOpts: []func(*tls.Config){func(t *tls.Config) { t.MinVersion = tls.VersionTLS12 }},
-			// Only the OpenMetrics format supports exemplars. Clients that do not request it get the text format.
+			// Only OpenMetrics supports exemplars. Clients that do not request OpenMetrics get the text format.
 			HandlerOpts: []func(*promhttp.HandlerOpts){func(o *promhttp.HandlerOpts) { o.EnableOpenMetrics = true }},
 		},
 		HealthProbeBindAddress:        c.HealthProbeBindAddress,

@@ -135,7 +135,7 @@ func leaseLabels() map[string]string {
 
 // leadingEvents records the events of leader election. The recorder in leadingEvents is set later, because
 // controller-runtime needs the lock before it can make event recorders. Until the recorder is set, events are dropped.
-// This does no harm: there are no events before the manager starts.
+// No event is lost, because there are no events before the manager starts.
 type leadingEvents struct {
 	recorder atomic.Pointer[events.EventRecorder]
 }

@@ -1,15 +1,15 @@
 // Package metrics declares every metric of the manager, with its name, help text and labels. All metrics are declared
 // in one package, so that the number of series can be reviewed in one place.
 //
-// Call [Register] once with the registry that is served. After Register, set or increase the variables where something
-// happens that a metric counts.
+// Call [Register] once with the registry that is served. After Register, set or increase the variable of a metric in
+// the code that causes the counted event.
 //
 // The labels are controllers, steps, results, modules, versions and states. The number of label values does not grow
 // with the number of runtimes. The exceptions are the gauges whose names come from the Kyma project:
 // lifecycle_mgr_kyma_state, lifecycle_mgr_module_state and the gauge of the states of mandatory modules. These gauges
-// have one series for the state of each Kyma and of each of its modules, because existing dashboards join on the
-// runtime. Two further gauges have one series for each runtime that has a problem. The flag --runtime-metrics=false
-// switches all of these gauges off.
+// have one series for the state of each Kyma and of each of its modules, because existing dashboards join them with
+// other metrics by the name of the Kyma. Two further gauges have one series for each runtime that has a problem. The
+// flag --runtime-metrics=false switches all of these gauges off.
 //
 // The package does not read metrics, and stores nothing besides the metrics.
 package metrics
@@ -55,7 +55,7 @@ const (
 	PurgedResource = "custom_resource"
 	// PurgedFinalizers is a custom resource whose finalizers were removed.
 	PurgedFinalizers = "finalizers"
-	// PurgedObject is the value for a deleted object that was recorded in an inventory.
+	// PurgedObject is an object from an inventory that was deleted.
 	PurgedObject = "object"
 )
 
@@ -201,9 +201,9 @@ var (
 		Help: "Objects applied to, deleted from, or refused by runtimes.",
 	}, []string{"action"})
 
-	// Renderings counts the renderings of modules, by result: done, error, or the reason of an error in the content. A
-	// version is rendered once for all runtimes with the same capabilities, as far as its chart queries them. Series:
-	// the reasons of package render (about 20).
+	// Renderings counts the renderings of modules, by result: done, error, or the reason of an error in the content.
+	// Runtimes share one rendering of a version if the capabilities that the chart queries are the same in these
+	// runtimes. The metric has about 20 series, one for each result.
 	Renderings = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_renderings_total",
 		Help: "Renderings of modules, by result.",

@@ -15,8 +15,8 @@ import (
 type States struct {
 	required int
 	// descs has one metric description for each set of optional labels that are present: bit n stands for the optional
-	// label n. Only the last description, which has all labels, is registered. The other descriptions have the same
-	// name and the same fixed labels, but fewer optional labels.
+	// label n. Only the last description of the list, which has all optional labels, is registered with Prometheus. The
+	// other descriptions have the same name and the same required labels, but fewer optional labels.
 	descs []*prometheus.Desc
 
 	mu     sync.Mutex
@@ -57,8 +57,8 @@ func (s *States) describe(joined string) (*prometheus.Desc, []string) {
 }
 
 // Set replaces all series of an owner, such as a Kyma. Each series of an owner is a list with one value for each label.
-// If an owner has the same series twice, the series is stored once. If an owner has no series, Set removes the owner.
-// Two owners must not have the same series.
+// If an owner has the same series twice, the series is stored once. If Set is called without a series, Set deletes the
+// owner and its former series. Two owners must not have the same series.
 func (s *States) Set(owner string, series ...[]string) {
 	joined, seen := make([]string, 0, len(series)), make(map[string]bool, len(series))
 	for _, values := range series {

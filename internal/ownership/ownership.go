@@ -87,8 +87,8 @@ type Seen struct {
 
 // Claim describes a Kyma that is about to use a runtime.
 type Claim struct {
-	// Me describes this Kyma as an owner. The field Cluster of Me is the cluster that the Kyma used last, or "" if this
-	// is not known.
+	// Me describes the Kyma that makes the claim as an owner. Me.Cluster is the UID of the Namespace kube-system in the
+	// cluster that this Kyma used last, or "" if the cluster is not known.
 	Me Owner
 	// Server is the address of the API server of the runtime, for messages.
 	Server string
@@ -138,7 +138,7 @@ func (e *Refusal) Reason() string { return e.Code }
 //	9                                                                      accepted: a new runtime, or one of an earlier
 //	                                                                       version, which wrote only owned-by
 //
-// The rows 1 to 5 and 8 do not refuse a claim with Take.
+// If Claim.Take is true, rows 1 to 5 and row 8 of the table do not refuse the claim.
 func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 	owner, other := ownerOf(seen.Annotations, c)
 	moved := func(cluster string) bool { return c.Me.Cluster != "" && cluster != "" && cluster != c.Me.Cluster }

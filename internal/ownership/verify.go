@@ -49,7 +49,8 @@ func Identify(ctx context.Context, controlPlane client.Reader) (string, error) {
 	return string(system.UID), nil
 }
 
-// AnnotationsOf returns the annotations of the Kyma in a runtime. The argument may be nil if this Kyma does not exist.
+// AnnotationsOf returns the annotations of the Kyma in a runtime. The parameter remote is nil if the runtime has no
+// Kyma.
 func AnnotationsOf(remote *v1beta2.Kyma) map[string]string {
 	if remote == nil {
 		return nil
@@ -59,8 +60,9 @@ func AnnotationsOf(remote *v1beta2.Kyma) map[string]string {
 
 // KymasIn is what a deletion needs to know about the Kymas in a runtime.
 type KymasIn struct {
-	// Own is the metadata of the runtime's own Kyma, kyma-system/default. Own is nil if this Kyma was not found. If
-	// there are several other Kymas in the runtime, Own may be nil although the runtime's own Kyma exists.
+	// Own is the metadata of the runtime's own Kyma, kyma-system/default. Own is nil if the Kyma kyma-system/default
+	// was not found. If there are several other Kymas in the runtime, Own may be nil although the runtime's own Kyma
+	// exists.
 	Own *apply.ObjectMetadata
 	// Other is the namespace/name of a Kyma in the runtime that is not the runtime's own Kyma, or "" if there is none.
 	// If Other is not "", the runtime is also a control plane.

@@ -58,7 +58,7 @@ const (
 	// number of seconds until this heartbeat. In a large fleet, the listener sets the header so that it does not get
 	// more heartbeats than it can handle. An agent may send a heartbeat earlier, for example when its watch list has
 	// changed. If an answer lacks this header, the interval in the watch list applies. An agent waits at most
-	// MaxHeartbeatInterval.
+	// MaxHeartbeatInterval between two heartbeats, whatever the value of the header is.
 	HeaderNextHeartbeat = "X-Listener-Next"
 	// WatchlistKey is the key in the data of the ConfigMap whose value is a Watchlist as JSON.
 	WatchlistKey = "watches.json"
@@ -85,13 +85,13 @@ type Event struct {
 	Sequence uint64 `json:"sequence,omitempty"`
 	// Resource is the plural name of the resource of the object.
 	Resource string `json:"resource,omitempty"`
-	// WatchStarted means that the agent has started to watch Resource, or has missed changes of Resource. If
-	// WatchStarted is true, any object of Resource may have changed. An event about missed changes has no Watched and
-	// no Object.
+	// WatchStarted is true if the agent has started to watch Resource, or has missed changes of Resource. In both
+	// cases, any object of Resource may have changed, so the receiver has to read the objects of Resource again, unless
+	// ObjectsComplete is true. An event about missed changes has no Watched and no Object.
 	WatchStarted bool `json:"began,omitempty"`
 	// ObjectsComplete means that Objects has all objects of Resource that match the watch, as they were when the watch
-	// started. ObjectsComplete is only used together with WatchStarted. A receiver that knows the former state of these
-	// objects need not read them.
+	// started. ObjectsComplete is only used together with WatchStarted. A receiver that has stored the objects of an
+	// earlier list can compare them with Objects, and need not read the objects from the runtime.
 	ObjectsComplete bool `json:"complete,omitempty"`
 	// If ObjectsComplete is true, Objects has an entry for each object, with its name, its namespace, and its metadata
 	// as [TrimMetadata] returns it.
@@ -105,7 +105,8 @@ type Event struct {
 	// if the object is too large or could not be read, and in events of agents of former versions. If State is missing,
 	// the receiver reads the changed object from the API server of the runtime.
 	State json.RawMessage `json:"state,omitempty"`
-	// States are the states of Objects, in the same order. States is missing or shorter if there are no more states.
+	// States are the states of Objects, in the same order. If an entry of States is null or missing, the agent has not
+	// sent the state of this object.
 	States []json.RawMessage `json:"states,omitempty"`
 }
 
@@ -137,7 +138,7 @@ type Heartbeat struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Field is the part of an object about whose changes there are events.
+// Field is the part of an object whose changes cause events.
 type Field string
 
 // Values of Field.
@@ -161,23 +162,23 @@ type Watch struct {
 	Resource string `json:"resource"`
 	// Kind is the kind of the objects, spelled as in events. If Kind is "", the agent finds the kind by discovery.
 	Kind string `json:"kind,omitempty"`
-	// Namespace and Name limit the watch to one namespace and one object. An empty value means that there is no such
-	// limit.
+	// Namespace limits the watch to one namespace, and Name limits the watch to the objects with one name. If Namespace
+	// is empty, objects in all namespaces are watched; if Name is empty, objects with all names are watched.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	// Selector is a label selector. "" selects all objects.
 	Selector string `json:"selector,omitempty"`
-	// Field is the part of an object about whose changes there are events.
+	// Field is the part of an object whose changes cause events.
 	Field Field `json:"field,omitempty"`
-	// State is true if events contain the object, see [Event.State]. Agents of former versions ignore the field State.
-	// Therefore two entries that differ only in State count as equal, and the Digest of the watch list does not include
-	// State.
+	// If State is true, each event of this watch contains the changed object itself and not only its metadata, see
+	// [Event.State]. Agents of former versions ignore the field State. Therefore two entries that differ only in State
+	// count as equal, and the Digest of the watch list does not include State.
 	State bool `json:"state,omitempty"`
 }
 
 // Watchlist is the list of the resources that an agent watches.
 type Watchlist struct {
-	// Watches are the sorted entries of the list.
+	// Watches are the entries of the watch list, one for each watch, in a fixed order.
 	Watches []Watch `json:"watches"`
 	// HeartbeatInterval is the time between two heartbeats. 0 means DefaultHeartbeatInterval.
 	HeartbeatInterval metav1.Duration `json:"heartbeat,omitzero"`
@@ -214,8 +215,8 @@ type Identity struct {
 	Root string
 }
 
-// BackdatePeriod is the time by which the validity of a certificate begins before the certificate is issued. A
-// certificate is backdated because the clock of a runtime may be slow.
+// BackdatePeriod is how long before its issuance a certificate becomes valid. A certificate is backdated because the
+// clock of a runtime may be slow.
 const BackdatePeriod = 24 * time.Hour
 
 // ParseEvent parses the body of an event. The event must have a kind. Unless WatchStarted is true, the event must also

@@ -242,7 +242,8 @@ func roundTrip[T any](t *testing.T, body []byte, parse func([]byte) (T, error)) 
 	}
 }
 
-// TestWatchState: agents of former versions ignore that a watch requests states, so it does not distinguish watches.
+// TestWatchState checks that two watches that differ only in the field State count as equal, because agents of former
+// versions ignore this field.
 func TestWatchState(t *testing.T) {
 	watch := Watch{Version: "v1", Resource: "pods"}
 	without := Watchlist{Watches: []Watch{watch}}
@@ -260,7 +261,8 @@ func TestWatchState(t *testing.T) {
 	}
 }
 
-// TestTrimState: the state has what decides about readiness, and is small.
+// TestTrimState checks that the trimmed state of an object keeps the fields that decide whether the object is ready,
+// and that the trimmed state is small.
 func TestTrimState(t *testing.T) {
 	object := func(text string) map[string]any {
 		return map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",

@@ -15,8 +15,8 @@ const AdmissionTimeout = time.Minute
 // the order of their first call of Admit. An Admission is safe for concurrent use.
 //
 // Without this limit, all runtimes of a fleet would be worked on at the same time, and none of them would be finished
-// early. Each runtime would occupy its connection and its memory until the end. A rollout would occupy all workers, and
-// a person who changes a Kyma would have to wait for a free worker.
+// early. Until the last runtime is finished, all runtimes would occupy their connections and their memory. A rollout
+// would occupy all workers, and a person who changes a Kyma would have to wait for a free worker.
 type Admission struct {
 	limit int               // maximum number of admitted runtimes; 0 means no limit
 	admit func(name string) // called for each waiting runtime that is admitted

@@ -62,8 +62,9 @@ func (u *Urgent) Any() bool {
 	return len(u.marked) > 0
 }
 
-// Changed returns a channel that is closed when another runtime becomes urgent. Call Changed before [Urgent.Is] or
-// [IsUrgent], so that no change between the two calls is missed.
+// Changed returns a channel that is closed when another runtime becomes urgent. To wait until a runtime is urgent, call
+// Changed first, then [Urgent.Is] or [IsUrgent]: if the runtime becomes urgent between the two calls, the channel is
+// closed.
 func (u *Urgent) Changed() <-chan struct{} {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -80,17 +81,17 @@ func (u *Urgent) Context(ctx context.Context, kyma string) context.Context {
 	return context.WithValue(ctx, urgentKey{}, func() bool { return u.Is(kyma) })
 }
 
-// IsUrgent reports whether the runtime of a context is urgent now. For contexts that are not from [Urgent.Context],
-// IsUrgent returns false.
+// IsUrgent reports whether the runtime that [Urgent.Context] has stored in the context is urgent now. If the context
+// contains no runtime, IsUrgent returns false.
 func IsUrgent(ctx context.Context) bool {
 	is, ok := ctx.Value(urgentKey{}).(func() bool)
 	return ok && is()
 }
 
 // RequeuePriority returns the priority with which a request is requeued after a reconcile, for use in
-// [reconcile.Result]. A request without a priority in the result keeps its former priority in controller-runtime.
-// Without RequeuePriority, a runtime that a person has changed once would therefore be preferred to other runtimes
-// forever.
+// [reconcile.Result]. If the result contains no priority, controller-runtime keeps the former priority of the request.
+// Without RequeuePriority, the request for a runtime that a person has changed once would therefore keep its high
+// priority forever.
 func (u *Urgent) RequeuePriority(kyma string) *int {
 	if u.Is(kyma) {
 		return new(Person.Priority())

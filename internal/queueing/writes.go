@@ -33,8 +33,9 @@ type WriteLimiter struct {
 }
 
 // NewWriteLimiter returns a WriteLimiter. The argument limit is the maximum number of concurrent writes. While any
-// runtime is urgent, the maximum is limitWhileUrgent. limitWhileUrgent is also the maximum for Events at any time. A
-// limit below 1 counts as 1.
+// runtime is urgent, the maximum number of concurrent writes is limitWhileUrgent. Writes of Events are counted
+// separately: their maximum number is limitWhileUrgent, whether or not a runtime is urgent. A limit below 1 counts as
+// 1.
 func NewWriteLimiter(limit, limitWhileUrgent int, urgent *Urgent) *WriteLimiter {
 	return &WriteLimiter{
 		urgent: urgent, events: make(chan struct{}, max(1, limitWhileUrgent)),

@@ -46,8 +46,9 @@ func proofKey(p *trust.Rules, subject, digest string) string {
 	return strings.Join([]string{p.Version, subject, digest}, " ")
 }
 
-// remember stores a result of Verify in the cache. A valid signature is stored without a time limit. A missing
-// signature is stored for tagCachePeriod, because the signature may be added later.
+// remember stores a result of Verify in the cache. If the artefact has a valid signature, the result is stored without
+// a time limit. If the signature is missing, the result is stored only for tagCachePeriod, because somebody may sign
+// the artefact later.
 func (r *Registry) remember(key string, s trust.Signature) {
 	if s.Verified {
 		r.proofs.put(key, s, 1, 0)
@@ -141,7 +142,8 @@ func (r *Registry) admitDigest(ctx context.Context, layer Layer, where placement
 }
 
 // admitTag resolves the tag of a layer and verifies the image that the tag points to. A component version is verified
-// by the signature in its descriptor or by a cosign signature. Every other image is verified by a cosign signature.
+// by the signature in its descriptor or by a cosign signature. An image that is not a component version is verified by
+// a cosign signature.
 func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, rule trust.Rule, p *trust.Rules) (
 	string, trust.Signature, error) {
 	type result struct {

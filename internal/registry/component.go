@@ -21,8 +21,8 @@ import (
 // settings of its chart.
 var installedResources = []string{"raw-manifest", "config", "crds", "default-cr"}
 
-// layersOnly are the names of the resources of a component that must be layers and cannot be charts in a chart
-// repository.
+// layersOnly are the names of the resources of a component that must be stored as layers in the OCI registry. A
+// resource with one of these names cannot be a chart in a chart repository.
 var layersOnly = []string{"config", "crds", "default-cr"}
 
 // Component is one version of a module, made from its component descriptor. Callers share a Component, so they must not
@@ -112,8 +112,8 @@ func (r *Registry) cachedComponent(ctx context.Context, key string) (c *Componen
 	return c, ok && r.components.now().Sub(stored) < componentCachePeriod && !retry.IsOutdated(ctx, stored)
 }
 
-// componentKey returns the key under which a component is cached for one policy. Results for different policies can
-// differ.
+// componentKey returns the key under which a component is cached for one version of the trust policy. The key contains
+// the version of the policy, because another version may refuse the component or require another signature.
 func componentKey(p place, version string, policy *trust.Rules) string {
 	return strings.Join([]string{"component", p.Name(), version, policy.Version}, " ")
 }

@@ -13,9 +13,10 @@
 // most a limited number of bytes of each manifest and blob. Every manifest, config and layer is compared with the
 // requested digest. If a manifest is requested by tag, it is compared with the digest that the registry reports.
 //
-// The package caches results in memory. Components are cached by name and version. The content of a cached version may
-// be outdated, because somebody may push other content under the same version. Therefore a component that was pulled
-// more than an hour ago is pulled again when it is used next, and the caller compares its [Component.Content]. Layers
+// The package caches what it reads from the registry in memory. Components are cached by name and version. The content
+// of a cached version may be outdated, because somebody may push other content under the same version. Therefore a
+// component that was pulled more than an hour ago is pulled again when it is used next. The caller compares
+// [Component.Content] with the content that it installed, to detect that the content of the version was changed. Layers
 // are cached by digest until their memory is needed, and their digest is checked again on each read. The digest of a
 // tag is cached for one minute. An error is cached for three seconds: otherwise ten thousand clusters with the same
 // missing module would cause ten thousand requests. Concurrent callers that need the same content share one pull. A
@@ -44,8 +45,8 @@
 // A layer that is referenced by a digest has no signature of its own. A layer without a signature of its own is
 // admitted if a verified component version references it. The component version that references the layer was either
 // verified since the process started, or the package verifies the component version in [Layer.Version] before it admits
-// the layer. Because the package can verify [Layer.Version] at any time, it admits the same layers before and after a
-// restart of the process. If a layer is referenced by a tag, the tag must point to a component version with a
+// the layer. Therefore a restart of the process, which loses the results of earlier verifications, does not change
+// which layers are admitted. If a layer is referenced by a tag, the tag must point to a component version with a
 // signature, or to an image with a cosign signature.
 //
 // Each digest is verified once per version of the policy, for all callers. If an artefact is refused, the refusal is
@@ -139,7 +140,7 @@ type Registry struct {
 	problems   *cache[trust.Signature] // warnings, by the same key, cached for tagCachePeriod
 }
 
-// OCIRef and OCIDir are the types of layers. A Manifest contains the same values in the field type of its sources.
+// OCIRef and OCIDir are the types of layers. They are also the values of the field "type" in the sources of a Manifest.
 const (
 	OCIRef = "oci-ref" // the layer is one file
 	OCIDir = "oci-dir" // the layer is a tar archive

@@ -112,7 +112,7 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 }
 
 // signedLayer returns the signed digest of a local resource. The resource is then fetched by this digest. If the
-// resource has no signed blob digest, the result is empty.
+// descriptor contains no digest of the resource's blob, signedLayer returns "".
 func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.ImageManifest, res ocm.Element,
 	ref string) (string, error) {
 	if res.Digest == nil || res.Digest.NormalisationAlgorithm != ocm.GenericBlobDigest {

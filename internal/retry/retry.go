@@ -8,11 +8,12 @@
 //
 // # How it works
 //
-// A person requests a retry with a new value of the annotation [v1beta2.AnnotationRetry]. An event handler compares the
-// annotation of the object before and after a change. Each value of the annotation therefore causes one retry, and the
-// package need not store the value. The package writes nothing to the object. A manager that has just started has no
-// delays and no remembered failures, so it need not know earlier values. The handler resets the back-off of the object,
-// and enqueues the object with the priority of an event.
+// A person requests a retry with a new value of the annotation [v1beta2.AnnotationRetry]. To detect a retry request, an
+// event handler compares the value of this annotation before and after a change of the object. Each value of the
+// annotation therefore causes one retry, and the package need not store the value. The package writes nothing to the
+// object. A manager that has just started has no delays and no remembered failures. Therefore it need not know whether
+// the value of the annotation was changed while it was not running. The handler resets the back-off of the object, and
+// enqueues the object with the priority of an event.
 //
 // A cache may still contain the failure that the person has fixed. Therefore the context of each reconcile of the
 // object contains the time of the retry request until keepPeriod has passed. If a context contains the time of a retry

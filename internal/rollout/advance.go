@@ -21,7 +21,7 @@ import (
 
 // Inputs are the inputs of Advance.
 type Inputs struct {
-	// Rollout is the rollout with its previous status. Advance does not change Rollout.
+	// Rollout is the rollout with the status that the last call of Advance returned. Advance does not change Rollout.
 	Rollout *v1beta2.ModuleRollout
 	// Runtimes are all runtimes that have the module in the channel, in any order.
 	Runtimes []Runtime
@@ -55,8 +55,8 @@ type Result struct {
 	Admitted []string
 	// InFlight are the names of all runtimes that are being updated, or admitted.
 	InFlight []string
-	// Next is the time after which Advance has to be called again without a change. If Next is 0, Advance has to be
-	// called again only after a change.
+	// Next is the delay after which Advance has to be called again, even if the inputs have not changed. If Next is 0,
+	// Advance has to be called again only after a change of the inputs.
 	Next time.Duration
 	// FailuresLeft is the number of further failures in each stage that do not halt the rollout, by the name of the
 	// stage. A stage in which more runtimes have failed than allowed has no entry in FailuresLeft. FailuresLeft is nil
@@ -142,9 +142,10 @@ type member struct {
 	blocked    *channel.Blocker
 }
 
-// isHurt reports whether the update is likely to repair the module in a runtime. Runtimes whose module is likely to be
-// repaired are admitted first. A rollout to a lower version is likely to repair every module that does not work. A
-// rollout to a higher version is likely to repair a module if an earlier rollout has failed in the runtime.
+// isHurt reports whether the update is likely to repair a module that does not work in a runtime. The rollout admits
+// such runtimes first. A rollout to a lower version is likely to repair every module that does not work. A rollout to a
+// higher version is likely to repair the module in a runtime if the update of an earlier rollout has failed in this
+// runtime.
 func (a *advance) isHurt(m *member) bool {
 	if a.spec.IsBack() {
 		return !evidence.IsWell(m.State)
@@ -159,13 +160,14 @@ func (m *member) isCorrected(from string) bool {
 	return channel.IsLower(from, m.Ordered) || channel.IsLower(m.Ordered, m.Installed)
 }
 
-// tally has the numbers of runtimes of one stage, by what was observed of their updates.
+// tally counts the runtimes of one stage, by the verdicts on their updates.
 type tally struct {
 	counts v1beta2.RolloutCounts
 	// pending is the number of runtimes that were admitted and have not begun yet. The field counts has these runtimes
 	// in counts.Updating.
 	pending int
-	// idle is the number of updates that use no slot.
+	// idle is the number of runtimes that count as updating but use no slot, because no rollout has requested their
+	// update, or because a person keeps the update from continuing.
 	idle int
 	// The control group has the waiting runtimes that worked when the rollout began. The field control is the number of
 	// runtimes in the control group. The field failing is the number of runtimes in the control group that have failed
@@ -366,8 +368,8 @@ func (a *advance) canBegin(m *member) bool {
 
 // blockerOf returns the blocker that would keep a waiting runtime from beginning its update even if the runtime were
 // admitted. If a module did not work before the update, the result of its update says nothing about the new version.
-// Therefore a module that does not work has a blocker until the last stage, and is then updated if it has not recovered
-// by itself.
+// Therefore a runtime in which the module does not work has a blocker until the last stage. In the last stage, this
+// runtime is updated, too, once the module has not worked for the length of the deadline.
 func (a *advance) blockerOf(m *member) *channel.Blocker {
 	switch {
 	case !m.UnreachableSince.IsZero():

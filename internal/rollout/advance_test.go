@@ -357,7 +357,8 @@ func TestStageNotSkipped(t *testing.T) {
 	}
 }
 
-// TestSoakAfterLateStart checks that a stage without updated runtimes is observed later, when its runtimes are updated.
+// TestSoakAfterLateStart checks that the soak of a stage whose runtimes were all unreachable begins only when its
+// runtimes have been updated.
 func TestSoakAfterLateStart(t *testing.T) {
 	w := newWorld(t, 100, twoStages(soak(time.Hour)))
 	for _, r := range w.of(0) {
@@ -475,8 +476,8 @@ func TestFailuresLeft(t *testing.T) {
 	}
 }
 
-// TestAcknowledgedFailureEnds checks that a runtime that recovers takes its acknowledgement away: after that, a failure
-// of another runtime halts the rollout again.
+// TestAcknowledgedFailureEnds checks that the acknowledgement of a failure ends when the failed runtime recovers: after
+// the recovery, a failure of another runtime halts the rollout again.
 func TestAcknowledgedFailureEnds(t *testing.T) {
 	w := newWorld(t, 200, twoStages(soak(time.Hour)))
 	w.step()
@@ -832,9 +833,10 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestFailedAndLost checks that a rollout in which runtimes have failed, as often as others, and are lost, more often
-// than others, is halted for both reasons at once. If the second reason appeared only after the next call of Advance,
-// people would get two messages about the same facts.
+// TestFailedAndLost checks that one call of Advance halts a rollout for two reasons if too many of its updated runtimes
+// have failed and too many are lost. In this test, only the lost runtimes are more frequent than among the runtimes
+// that were not updated. If the second reason appeared only after the next call of Advance, people would get two
+// messages about the same facts.
 func TestFailedAndLost(t *testing.T) {
 	w := newWorld(t, 100, stages(stage("canary", 30, failures(intstr.FromInt32(0))), stage("rest", 0)))
 	w.step()

@@ -38,10 +38,10 @@ func (c *Clock) Notice(wall time.Time, elapsed time.Duration) {
 
 // noticeClock finds out whether somebody has set the clock since the times in the status were stored. The clock was set
 // if the caller has noticed the change, or if a stored time is in the future. After the clock was set, all delays of
-// the rollout begin again: the soak of the stage, the deadlines, and the minute of the limit of starts. Without a new
-// beginning, a clock that is set forward would end a soak early, and updates that have just begun would miss their
-// deadline. After a clock is set back, the rollout would wait until the stored times are reached. The condition
-// ClockSet stores the time from which the deadlines of runtimes count.
+// the rollout begin again: the soak of the stage, the deadlines, and the minute in which maxStartsPerMinute limits the
+// starts. Without a new beginning, a clock that is set forward would end a soak early, and updates that have just begun
+// would miss their deadline. After a clock is set back, the rollout would wait until the stored times are reached. The
+// condition ClockSet stores the time from which the deadlines of runtimes count.
 func (a *advance) noticeClock() {
 	if was := meta.FindStatusCondition(a.status.Conditions, ConditionClockSet); was != nil {
 		a.clockSet = was.LastTransitionTime.Time
@@ -92,8 +92,8 @@ func (a *advance) noticeClock() {
 }
 
 // hasFutureTimes reports whether a time in the status of the rollout or of a runtime is in the future, so that somebody
-// must have set the clock back. If it is known already that somebody has set the clock, hasFutureTimes ignores future
-// times of runtimes, because the known change explains them.
+// must have set the clock back. If the rollout has already noticed that somebody has set the clock, hasFutureTimes
+// ignores future times of runtimes, because they may come from the time before the clock was set.
 func (a *advance) hasFutureTimes() bool {
 	s := &a.status.Stage
 	if a.isFuture(s.StartedAt.Time) || a.isFuture(s.ProvenAt.Time) || a.isFuture(a.status.HaltedAt.Time) {

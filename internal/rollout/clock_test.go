@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 )
 
-// TestClockSetDuringUpdates checks that an update does not fail because somebody has set the clock, and that it fails
-// at the deadline after that.
+// TestClockSetDuringUpdates checks that an update does not fail because somebody has set the clock, and that the update
+// fails when it is not completed within the deadline after the clock was set.
 func TestClockSetDuringUpdates(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason    string
@@ -50,8 +50,9 @@ func TestClockSetDuringUpdates(t *testing.T) {
 	}
 }
 
-// TestClockSetDuringSoak checks that a stage is observed for the whole time after somebody has set the clock, also if
-// the rollout is held, and not again if the observation is over.
+// TestClockSetDuringSoak checks that the soak of a stage begins again after somebody has set the clock forward or back,
+// also while the rollout is held. TestClockSetDuringSoak also checks that setting the clock forward does not repeat a
+// soak that is over.
 func TestClockSetDuringSoak(t *testing.T) {
 	const hour = time.Hour
 	approval := v1beta2.RolloutGate{Name: "go", Approval: &v1beta2.ApprovalGate{Count: 1}}
@@ -95,7 +96,8 @@ func TestClockSetDuringSoak(t *testing.T) {
 	}
 }
 
-// TestClock checks which differences between the clocks mean that somebody has set the wall clock.
+// TestClock checks which differences between the wall clock and the monotonic clock mean that somebody has set the wall
+// clock.
 func TestClock(t *testing.T) {
 	begin := time.Date(2026, 11, 2, 8, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {

@@ -131,9 +131,9 @@ func EndsByResumption(code string) bool {
 // resume ends the halt of a rollout if a person has added a resumption to its spec. The failures before the resumption
 // are acknowledged: only later failures count.
 func (a *advance) resume() {
-	// When the runtime of an acknowledged failure recovers, the failure is no longer acknowledged, so that a later
-	// failure of another runtime counts. While the update of a runtime is being retried, its failure stays
-	// acknowledged.
+	// The rollout stores only the number of acknowledged failures. When a runtime with an acknowledged failure
+	// recovers, the number is reduced, so that it does not cover a later failure of another runtime. While the update
+	// of a runtime is being retried, its failure stays acknowledged.
 	for i := range a.stages {
 		c := &a.stages[i].counts
 		a.acknowledged[i] = min(a.acknowledged[i], c.Failed+c.Updating-int32Of(a.stages[i].pending))
@@ -453,9 +453,9 @@ func (a *advance) recentStarts(stage string) int {
 	return n
 }
 
-// spreadOf returns the number of updates under way for each value of the label in the spread of a stage, and the limit
-// for one value. The spread of a stage limits how many runtimes with the same value of a label are updated at the same
-// time.
+// The spread of a stage limits how many runtimes with the same value of a label, such as the region, are updated at the
+// same time. spreadOf returns the number of updates under way for each value of this label, and the limit for one
+// value.
 func (a *advance) spreadOf(stage, concurrency int) (underWay map[string]int, limit int) {
 	s := a.spec.Stages[stage].Spread
 	if s == nil {

@@ -93,7 +93,7 @@ type Move struct {
 	IsBack bool
 	// OnlyFailed means that only runtimes in which From has failed are taken back.
 	OnlyFailed bool
-	// Urgency is the urgency of the move.
+	// Urgency states whether and how the rollout of this move is sped up, as a person has declared it in the release.
 	Urgency urgency.Urgency
 	// Policy is the policy, nil if there is none.
 	Policy *v1beta2.RolloutPolicy
@@ -164,9 +164,9 @@ func stagesBack(policy *v1beta2.RolloutPolicy) []v1beta2.ModuleRolloutStage {
 		ProgressDeadline: last.ProgressDeadline}}}
 }
 
-// ranksFor returns how many of all ranks (hash values of runtimes) belong to a stage that has a percentage of the
-// fleet. If this number of ranks is expected to contain fewer than minCount runtimes, ranksFor returns the larger
-// number of ranks that is expected to contain minCount runtimes.
+// ranksFor is used for a stage that updates a percentage of the fleet. ranksFor returns how many of all possible ranks
+// (hash values of runtimes) belong to this stage. If this number of ranks is expected to contain fewer than minCount
+// runtimes, ranksFor returns the larger number of ranks that is expected to contain minCount runtimes.
 func ranksFor(percent, minCount int32, fleet int) int32 {
 	ranks := int64(percent) * place.RankCount / 100
 	if fleet > 0 {

@@ -18,8 +18,9 @@ import (
 
 // invariants are the properties of rollouts that TestModel checks each time the simulated coordinator has run.
 // Invariants 2, 5, 6 and 15 are missing here, because the actions of TestModel check them. Invariants 22 and 23 are
-// missing here, because TestModel checks them at the end of a random run. Each mutation of the code in this table was
-// detected, because the check of the invariant with this number failed (-rapid.steps=80):
+// missing here, because TestModel checks them at the end of a random run. Each row of the table is a mutation: a
+// deliberate defect in the code. TestModel detected each mutation, because the check of the invariant with the number
+// in the first column failed (-rapid.steps=80):
 //
 //	    mutation                                                                    checks until it failed
 //	1   one slot more in a stage / in the fleet / in a minute (admitStage)          4 / 16 / 5
@@ -65,11 +66,11 @@ import (
 //	24  one failure more than the budget is allowed (stageOverBudget)               2
 //
 // Invariant 8 (nothing lowers a version except a request) needs no check, because nothing else in the simulation lowers
-// a version. Invariant 19 (the status is small) has no mutation, because fourteen runtimes cannot make the status
-// large; TestStatusSize checks a large fleet. No single mutation violates invariant 13, because both judge and turnBack
-// ensure it; a mutation of judge violates invariant 17 at once. Invariant 7 is also checked by TestSteps in package
-// channel, and invariant 21 is checked in package plan. Promotions are tested by another model-based test, in package
-// promotion.
+// a version. The table has no mutation for invariant 19 (the status is small), because the fourteen runtimes of
+// TestModel cannot make the status large; TestStatusSize checks a large fleet. No single mutation violates invariant
+// 13, because the functions judge and turnBack ensure it independently of each other. Invariant 7 is also checked by
+// TestSteps in package channel, and invariant 21 is checked in package plan. Promotions are tested by another
+// model-based test, in package promotion.
 //
 // Invariant 18 is violated if the first status of a halted rollout calls the failures of some runtimes inconclusive,
 // and a later status does not. A long run of TestModel found this defect; TestFailedAndLost finds the defect at once.
@@ -176,7 +177,8 @@ func (m *model) checkDeferral(p *part, turn channel.Turn) {
 	}
 }
 
-// members calls visit for each runtime of the last pass with its place.
+// members calls the function visit for each runtime that the coordinator read in its last reconcile. members passes the
+// place of the runtime in the rollout, too.
 func (m *model) members(visit func(r *Runtime, at place.Place)) {
 	places, err := place.New(m.after)
 	if err != nil {
@@ -357,8 +359,8 @@ func (m *model) success() string {
 	return ""
 }
 
-// deadlines: a runtime has failed or is lost because of an error of the version, or because its deadline has passed by
-// the right time, whatever the clock of the managers was set to.
+// deadlines checks that a runtime counts as failed or lost only after an error of the version or after its deadline.
+// The deadline is measured by the clock of the API server, because somebody may have set the clocks of the managers.
 func (m *model) deadlines() string {
 	if m.after == nil {
 		return ""
@@ -379,15 +381,15 @@ func (m *model) deadlines() string {
 }
 
 // checkUrgent checks invariant 14 (urgent rollouts) for a rollout that the coordinator is about to create. If the
-// rollout is urgent, a person must have declared this move urgent. An urgent rollout must not bypass a pause or a halt
-// of the former rollout.
+// rollout is urgent, a person must have declared the move of the channel urgent, in a line of the annotation that no
+// earlier rollout has used. An urgent rollout must not bypass a pause or a halt of the former rollout.
 func (m *model) checkUrgent(former, made *v1beta2.ModuleRollout) {
 	line := lineOf(made)
 	if made.Spec.Urgency != "" && m.api.rollouts[made.Name] == nil && m.used[line] >= m.declared[line] {
 		m.violation = fmt.Sprintf("14: %s is the second one by %q", made.Name, line)
 	}
-	// If a person sets the channel back after a halt, the runtimes that the policy has not taken back are taken back,
-	// too.
+	// After a halt, the policy takes back only the runtimes in which the update has failed. If a person then sets the
+	// channel back, the coordinator also takes back all other runtimes with the new version.
 	takesRest := former != nil && former.Spec.OnlyFailed && made.Spec.IsBack() && !made.Spec.OnlyFailed
 	if former != nil && !former.Status.Phase.IsOver() && former.Spec.To == made.Spec.To && !takesRest &&
 		(former.Spec.State != v1beta2.RolloutRunning || !former.Status.HaltedAt.IsZero()) {
@@ -396,7 +398,8 @@ func (m *model) checkUrgent(former, made *v1beta2.ModuleRollout) {
 	}
 }
 
-// lineOf returns the line of the annotation urgency with which a person has declared the move of a rollout urgent.
+// lineOf returns the line of the urgency annotation in which a person has declared that the move of this rollout is
+// urgent.
 func lineOf(r *v1beta2.ModuleRollout) string {
 	u := urgency.Urgency{Is: r.Spec.Urgency, Reason: r.Spec.UrgencyReason}
 	return u.Line(modelChannel, r.Spec.To)
@@ -404,8 +407,8 @@ func lineOf(r *v1beta2.ModuleRollout) string {
 
 // checkTakeBack checks invariant 6 (automatic take-back) for a rollout that takes runtimes back from a version that is
 // still in the spec of the release. Because the version is still in the spec, no person has set the channel back. A
-// rollout that takes runtimes back without a person requires that the former rollout is halted, that its policy takes
-// runtimes back, that the version declares that going back is safe, and that no person has decided otherwise.
+// rollout may take runtimes back without a person only under four conditions: the former rollout is halted, its policy
+// takes runtimes back, the version declares that a downgrade is safe, and no person has decided against it.
 func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout) {
 	inSpec, _ := view.release.Target(modelChannel)
 	if !made.Spec.IsBack() || made.Spec.From != inSpec ||
@@ -555,7 +558,7 @@ func (m *model) history() string {
 }
 
 // budget checks that a pass halts the rollout if more runtimes of a stage have failed than the stage allows. If
-// runtimes that are not updated fail, too, budget checks nothing, because the version may not be the cause.
+// runtimes that were not updated have failed, too, budget skips its check, because the version may not be the cause.
 func (m *model) budget() string {
 	if m.after == nil || m.after.Status.Phase.IsOver() || m.after.Spec.State != v1beta2.RolloutRunning {
 		return ""

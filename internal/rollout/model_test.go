@@ -407,7 +407,8 @@ func (m *model) run(view stored) {
 	saveStatus(s)
 }
 
-// noteProven notes the right time at which the stage of a rollout was proven.
+// noteProven stores the time at which the stage of a rollout was proven, by the clock of the API server, because the
+// clock of the managers may have been set.
 func (m *model) noteProven(before *v1beta2.ModuleRollout, is *v1beta2.RolloutStageStatus) {
 	was := &before.Status.Stage
 	if !is.ProvenAt.IsZero() && (was.ProvenAt.IsZero() || was.Name != is.Name) {
@@ -475,9 +476,10 @@ func (m *model) failUpdated(t *rapid.T) {
 	t.Skip("nobody has begun")
 }
 
-// halt moves the channel to a version that fails in all runtimes, or in all except one, so that its rollout is halted.
-// Before the next pass, a person pauses, resumes or aborts the rollout, moves the channel, or does nothing. Without the
-// action halt, TestModel would seldom reach the states that follow a halt.
+// halt moves the channel to a version that fails in every runtime whose update has begun, so that its rollout is
+// halted. At random, one of these runtimes does not fail. Before the next reconcile of the coordinator, a person
+// pauses, resumes or aborts the rollout, moves the channel, or does nothing. Without the action halt, TestModel would
+// seldom reach the states that follow a halt.
 func (m *model) halt(t *rapid.T) {
 	m.move(t)
 	for range 3 {
@@ -543,7 +545,7 @@ func (m *model) turn(p *part) channel.Turn {
 }
 
 // obey simulates the controller of one runtime: the controller sets the version in the Manifest to the version that the
-// rollout allows. No other action changes the version of a runtime.
+// rollout allows. Of all actions of the model, only those that call obeyWith change the version of a runtime.
 func (m *model) obey(t *rapid.T) { m.obeyWith(m.pick(t)) }
 
 func (m *model) obeyWith(p *part) {
@@ -597,8 +599,8 @@ func (m *model) passTime(t *rapid.T) {
 // right returns the right time, which is the time of the API server.
 func (m *model) right() time.Time { return m.now.Add(-m.ahead) }
 
-// setClock sets the clock of the managers forward by hours, or sets a clock that is ahead right. A manager that is
-// restarted does not notice that its clock was set back.
+// setClock sets the clock of the managers forward by hours. If the clock is ahead already, setClock sets it back to the
+// time of the API server. A manager that is restarted does not notice that its clock was set back.
 func (m *model) setClock(t *rapid.T) {
 	if m.ahead > 0 {
 		m.now, m.ahead, m.clockSet = m.right(), 0, time.Time{}
@@ -613,8 +615,9 @@ func (m *model) setClock(t *rapid.T) {
 }
 
 // interrupt moves the channel. The coordinator stops after it has created the rollout and before it has recorded the
-// rollout in the status of the release, and then a person changes something. A rollout that would be made again is
-// adopted, and nobody bypasses a pause or an abort.
+// rollout in the status of the release, and then a person changes something. interrupt checks two rules: if the next
+// reconcile would create the same rollout, the coordinator adopts the existing one; and if a person has paused or
+// aborted the existing rollout, no new rollout to the same version runs.
 func (m *model) interrupt(t *rapid.T) {
 	m.move(t)
 	m.forgets = true
@@ -719,7 +722,8 @@ func (m *model) drawLabels(t *rapid.T, p *part) {
 func (m *model) leave(t *rapid.T) { delete(m.parts, m.pick(t).name) }
 
 // relabel changes the label of a random runtime. If a runtime has been admitted and has not begun, relabel changes the
-// label of such a runtime instead. The controller may receive the new label before the coordinator does.
+// label of such a runtime instead. In the model, the controller of the runtime may read the new label before the
+// coordinator reads it.
 func (m *model) relabel(t *rapid.T) {
 	p := m.pick(t)
 	if r := m.current(); r != nil {

@@ -69,8 +69,9 @@ type Recorded struct {
 	Why   string
 }
 
-// Record compares the version in the spec of a release with the status of the channel. The first row of the table whose
-// condition is true decides what Record does:
+// Record compares the version of a channel in the spec of a release with the status of this channel, to find out
+// whether the channel was moved and which rollout has to be created, ended or recorded. The first row of the table
+// whose condition is true decides what Record does:
 //
 //	1  the channel has no status                      the version that the fleet has is the proven one; see initial
 //	2  the active rollout has ended                   its outcome is recorded; after Completed its version is the proven one
@@ -177,9 +178,10 @@ func (c *Channel) becameMoreUrgent() bool {
 		c.Urgency.Is == v1beta2.UrgencyHotfix && cmp.Or(r.Spec.Urgency, v1beta2.UrgencyNormal) == v1beta2.UrgencyNormal
 }
 
-// wasInterrupted reports whether a manager process has ended the active rollout because the channel was moved, but has
-// stopped before it recorded the move. Record calls wasInterrupted if the channel was then moved back, so that the
-// version in spec equals the target in status. If a person has aborted the rollout, wasInterrupted returns false.
+// wasInterrupted reports whether a manager process was interrupted between two writes: it has ended the active rollout
+// because the channel was moved, but has stopped before it recorded the move. Record calls wasInterrupted if the
+// channel was then moved back, so that the version in spec equals the target in status. If a person has aborted the
+// rollout, wasInterrupted returns false.
 func (c *Channel) wasInterrupted() bool {
 	r := c.Active
 	return r != nil && (r.Status.Phase == v1beta2.RolloutSuperseded ||
@@ -330,8 +332,8 @@ func Difference(is, now *v1beta2.ModuleRolloutSpec) string {
 	return ""
 }
 
-// useUrgency records that the annotation line in which a person has declared the move urgent was used, so that the line
-// makes no second move urgent.
+// A person declares a move of the channel urgent in a line of an annotation. useUrgency records that this line was
+// used, so that a later move to the same version is not urgent because of the same line.
 func (r *Recorded) useUrgency(c Channel, target string) {
 	if line := urgency.LineOf(c.Release, c.Name, target); line != "" {
 		r.Status.UsedUrgency = line

@@ -292,8 +292,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestUnrecorded checks which rollouts are adopted that a manager has made and not recorded, and that a rollout that is
-// not adopted ends with the reason.
+// TestUnrecorded is about rollouts that a manager has created but not recorded in the status of the release.
+// TestUnrecorded checks which of these rollouts are adopted, and that every other one is ended with a reason.
 func TestUnrecorded(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason  string
@@ -375,7 +375,7 @@ func TestUnrecorded(t *testing.T) {
 	}
 }
 
-// TestUnrecordedBack checks that the way back after a halt is adopted, too.
+// TestUnrecordedBack checks that Record also adopts an unrecorded rollout that takes runtimes back after a halt.
 func TestUnrecordedBack(t *testing.T) {
 	in := haltedChannel()
 	in.Unrecorded = Record(in).Make

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// Limits of the lists in the status.
+// The following constants limit the number of entries in two lists of the rollout's status: worst and blockers.
 const (
 	maxWorst    = 10
 	maxBlockers = 8
@@ -26,7 +26,7 @@ const (
 	ConditionStalled     = "Stalled"
 )
 
-// report completes the next status of the rollout with counts, reasons and the message.
+// report fills the counts, the reasons and the message into the next status of the rollout.
 func (a *advance) report() {
 	s := &a.status
 	s.Admitted, s.Runtimes = a.admitted.Encode(), a.total.counts
@@ -143,8 +143,8 @@ func (a *advance) message() string {
 	return ""
 }
 
-// SetConditions sets the conditions that kstatus reads: Ready when the fleet has the version, Reconciling while the
-// rollout makes progress, Stalled when a person has to act.
+// SetConditions sets the three conditions that kstatus reads. The condition Ready is true when the fleet has the
+// version, Reconciling is true while the rollout makes progress, and Stalled is true when a person has to act.
 func SetConditions(conditions *[]metav1.Condition, generation int64, phase v1beta2.RolloutPhase, message string,
 	now time.Time) {
 	isDone := phase == v1beta2.RolloutCompleted || phase == v1beta2.RolloutTail

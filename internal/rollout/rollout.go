@@ -16,8 +16,8 @@
 // runtimes that may begin and have not begun yet, so its size depends on the number of slots, not on the fleet. Only
 // runtimes that can begin now are admitted, so windows, pauses and unreachable runtimes use no slot.
 //
-// Soaks, deadlines and limits of time go by the clock of the caller. After somebody has set that clock, they begin
-// again, see Inputs.ClockSetAt.
+// Soaks, deadlines and the limit of starts per minute are measured with the clock of the caller. After somebody has set
+// the caller's clock, soaks, deadlines and the counted minute begin again, see Inputs.ClockSetAt.
 //
 // Each runtime of the channel has one verdict, see [Verdict]. The effect of a failure depends on its cause, see
 // [evidence.CauseOf]. Only failures of the version halt a rollout. Failures of the control plane hold the rollout. A
@@ -36,8 +36,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// scaled returns a number, or a percent of total. If the parameter roundUp is true, a percentage of total is rounded
-// up, otherwise down. For a value that cannot be read, scaled returns 0.
+// scaled returns the number that value stands for: the number itself, or a percentage of the parameter total. If the
+// parameter roundUp is true, a percentage is rounded up; if roundUp is false, it is rounded down. For a value that
+// cannot be read, scaled returns 0.
 func scaled(value *intstr.IntOrString, total int, roundUp bool) int {
 	if value == nil {
 		return 0

@@ -22,7 +22,7 @@ type Runtime struct {
 	Ordered string
 	// Installed is the version that was installed completely, "" if none was.
 	Installed string
-	// IsReady means that Ordered is installed, and that the module is Ready or Warning.
+	// IsReady means that the version in the field Ordered is installed, and that the module is Ready or Warning.
 	IsReady bool
 	// State is the state of the module. Reason and Message are set if the module is not Ready. Since is the time of the
 	// last change between Ready and not Ready.
@@ -36,7 +36,8 @@ type Runtime struct {
 	// Started is the time at which a rollout ordered the version in the field Ordered. Started is zero if no rollout
 	// ordered this version.
 	Started time.Time
-	// IsObserved means that State, Reason and Message are about Ordered, and not about a former version.
+	// IsObserved means that State, Reason and Message describe the version in the field Ordered, and not a former
+	// version.
 	IsObserved bool
 	// IsExcused means that the module did not work even before the version in the field Ordered was requested, so a
 	// failure of the update does not count.
@@ -110,7 +111,8 @@ type judgement struct {
 	heldBy string
 	// isIdle means that the update uses no slot, and that no stage waits for it.
 	isIdle bool
-	// next is the time until the verdict may change without a change of the runtime, 0 if it does not.
+	// next is the delay after which the verdict may change although the runtime has not changed, for example at a
+	// deadline. If next is 0, only a change of the runtime can change the verdict.
 	next time.Duration
 }
 

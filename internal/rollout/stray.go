@@ -28,7 +28,8 @@ type Stray struct {
 //	5  otherwise                                            Superseded: the status was lost, or names a later rollout
 //
 // If a channel was removed, its rollout is ended only after the status of the release no longer contains the rollout.
-// If the channel is added again, it therefore starts with a new status, and does not wait for a rollout that has ended.
+// If a person adds the channel to the release again, the channel therefore starts with a new status, and does not wait
+// for the rollout that has ended.
 func Strays(release *v1beta2.ModuleReleaseMeta, channels []string, rollouts []v1beta2.ModuleRollout) []Stray {
 	var all []Stray
 	for i := range rollouts {

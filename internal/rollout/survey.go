@@ -15,7 +15,8 @@ type Seen struct {
 	// Blocker is the blocker that would keep a waiting runtime from beginning its update now, even if the stage of the
 	// runtime had begun. nil means that there is no such blocker.
 	Blocker *channel.Blocker
-	// IsHurt means that the runtime is admitted before others, because the update may repair it.
+	// IsHurt means that the module does not work in the runtime, and that the update is likely to repair the module.
+	// The rollout admits such runtimes before others.
 	IsHurt bool
 }
 

@@ -22,10 +22,9 @@ import (
 var netDialer = net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 
 const (
-	// minProbeDelay and maxProbeDelay are the limits for the delay between two probes of a runtime that does not
-	// answer. Within the limits minProbeDelay and maxProbeDelay, the breaker waits before each probe for twice the time
-	// that has passed since the circuit breaker opened. Therefore the circuit breaker closes soon after a short outage,
-	// and during a long outage less than one probe a minute is sent.
+	// minProbeDelay and maxProbeDelay are the limits for the delay before each probe of a runtime that does not answer.
+	// Within these limits, the delay is twice as long as the circuit breaker has been open. Therefore the circuit
+	// breaker closes soon after a short outage, and during a long outage less than one probe a minute is sent.
 	minProbeDelay = 500 * time.Millisecond
 	maxProbeDelay = 80 * time.Second
 	// probeTimeout is the deadline of a probe.
@@ -79,7 +78,7 @@ func (e *Error) Reason() string { return e.Code }
 // breaker is the circuit breaker of one runtime. All requests to the runtime go through its breaker. While the breaker
 // is closed, it passes all requests on and inspects the answers of the runtime. The breaker opens when an answer shows
 // a problem of the whole runtime: no connection, no answer in time, or 401. While the breaker is open, requests fail at
-// once with the reason why it opened. During this time, the breaker sends one probe after the other, with a growing
+// once with the reason why it opened. While the breaker is open, it sends one probe after the other, with a growing
 // delay, and closes when a probe succeeds.
 type breaker struct {
 	runtime string

@@ -9,8 +9,9 @@ import (
 // may be up to expiryDelay behind the clock of the control plane.
 const expiryDelay = 30 * time.Second
 
-// checkInterval is the interval between two reviews of the rights of a credential. Reviews are needed in a runtime
-// whose agent reports all changes, because otherwise there might be no request to the runtime for days.
+// checkInterval is the interval between two reviews of the rights of a credential. A SelfSubjectRulesReview is sent
+// once per interval to detect a credential that was withdrawn. If an agent reports all changes of a runtime, the
+// manager may send no other request to this runtime for days, and would not notice that its credential is refused.
 const checkInterval = time.Hour
 
 // checkCredential starts checks that detect an expired or withdrawn credential even if no other request is sent to the

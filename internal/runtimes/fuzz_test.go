@@ -31,8 +31,8 @@ const fuzzMemory = 1 << 20
 
 // allocationLimit is the maximum number of bytes that a fuzz target may allocate for an answer. The sum allocationLimit
 // is one MiB for the request, and 16 times the memory that package answer estimates for the response. Package answer
-// refuses a response for which it estimates more than fuzzMemory. The factor 16 is so high because the measured number
-// includes allocations that the garbage collector has already freed.
+// refuses a response if it estimates that decoding the response needs more than fuzzMemory bytes. The factor 16 is so
+// high because the measured number includes allocations that the garbage collector has already freed.
 func allocationLimit(text []byte) uint64 {
 	values := 0
 	for _, c := range []byte("{[,") {
@@ -66,7 +66,8 @@ func addSeeds(f *testing.F, start, repeated, end string) {
 	}
 }
 
-// textOf returns the text of the answer in a fuzz input, at most 2 MiB.
+// textOf builds the text of an API server's answer from the parts of a fuzz input. To limit the text to about 2 MiB,
+// textOf reduces the number of repetitions n.
 func textOf(start, repeated, end string, n uint16) []byte {
 	n = min(n, uint16(min(1<<16-1, 2<<20/max(1, len(repeated)))))
 	return []byte(start + strings.Repeat(repeated, int(n)) + end)

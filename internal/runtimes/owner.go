@@ -63,8 +63,9 @@ func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	return rt, nil
 }
 
-// checkOwner returns an error if the owner of the runtime is not verified yet. If the verifier has neither the
-// connection nor a result, checkOwner calls Options.VerifyOwner.
+// checkOwner returns an error if the owner of the runtime is not verified yet, or if the verifier has refused the
+// runtime. If the verifier has neither called Connect nor decided about the owner, checkOwner calls
+// Options.VerifyOwner.
 func (p *Pool) checkOwner(kyma string, rt *Runtime) error {
 	if !p.needsVerification() {
 		return nil
@@ -109,14 +110,14 @@ func (p *Pool) MarkOwned(kyma string, rt *Runtime, verifier string) {
 	p.setOwner(kyma, rt, verifier, ownerState{verified: true})
 }
 
-// Refuse records that the runtime must not be used. Refuse notifies the subscribers of the runtime. The subscriber with
-// the key in the parameter verifier is not notified, because it has made the decision itself.
+// Refuse records that the runtime must not be used, and notifies the subscribers of the runtime. The parameter verifier
+// is the Subscriber.Key of the caller: Refuse does not notify this subscriber, because it has made the decision itself.
 func (p *Pool) Refuse(kyma string, rt *Runtime, verifier string, why *Error) {
 	p.setOwner(kyma, rt, verifier, ownerState{refused: why})
 }
 
-// setOwner replaces the owner state of a connection. If an earlier Get may have returned another result than the next
-// Get, setOwner notifies all subscribers except the verifier.
+// setOwner replaces the owner state of a connection. If the next Get may return another result than an earlier Get,
+// setOwner notifies all subscribers except the one with the key verifier.
 func (p *Pool) setOwner(kyma string, rt *Runtime, verifier string, state ownerState) {
 	p.mu.Lock()
 	former := rt.owner

@@ -12,8 +12,8 @@
 // The name of the Kyma identifies a runtime. Get reads the metadata of the access Secret from the cache and compares
 // the resourceVersion of the Secret with the resourceVersion from which the open connection was made. If the Secret is
 // unchanged, Get returns the open connection. If the Secret has changed, Get makes a new connection, and closes the old
-// connection with its watches. Connections do not use the global caches of client-go. Therefore all memory of a
-// connection is freed when the connection is closed.
+// connection with its watches. Connections do not use the global caches of client-go, but have transports of their own.
+// Therefore closing a connection frees all its memory.
 //
 // Every request of a connection passes a circuit breaker. The breaker opens when the runtime does not answer or rejects
 // the credentials. While the breaker is open, it sends one probe at a time, and all other requests fail at once with
@@ -176,8 +176,8 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 }
 
 // Get returns the connection to the runtime of the named Kyma. Get sends no request to the runtime. While the circuit
-// breaker is open, Get returns the reason as an error. Get also returns an error in two other cases: the owner of the
-// runtime is not verified yet, or the runtime belongs to another owner.
+// breaker is open, Get returns the reason as an error. Get also returns an error if the owner of the runtime is not
+// verified yet, or if the runtime belongs to another owner.
 //
 // An error of Get is either an [Error] with a reason code, or an error of reading the control plane, which is not a
 // problem of the runtime.

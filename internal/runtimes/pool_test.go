@@ -439,8 +439,8 @@ func TestProbeWithoutConnection(t *testing.T) {
 	pool.Probe("nobody")
 }
 
-// TestLargeObjects checks lists whose objects together are too large for one answer: reconciles and watches read them
-// in smaller pages, within the memory that a runtime may use.
+// TestLargeObjects checks lists whose objects together are too large for one answer. Reconciles and watches must read
+// such a list in smaller pages, so that the manager needs no more memory for this runtime than Options.Memory.
 func TestLargeObjects(t *testing.T) {
 	const objects = 20 // of 1 MiB; an answer may have 12 MiB
 	text := strings.Repeat("x", 1<<20)

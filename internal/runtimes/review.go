@@ -31,8 +31,9 @@ const (
 	// The pool itself subscribes to the objects that determine the rights of the credential. credentialKey is the
 	// Subscriber.Key of this subscription.
 	credentialKey = "Credential"
-	// reviewPath and reviewBody are the request of a review. The answer to reviewBody has the rights in all namespaces
-	// and the rights that apply only in the namespace kyma-system.
+	// reviewPath and reviewBody are the URL path and the body of a SelfSubjectRulesReview, with which the manager asks
+	// for its own rights in a runtime. The answer to reviewBody has the rights in all namespaces and the rights that
+	// apply only in the namespace kyma-system.
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 	reviewBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview",` +
 		`"spec":{"namespace":"kyma-system"}}`
@@ -109,8 +110,9 @@ func (r *reviews) sendFirstReview() {
 	})
 }
 
-// reviewAfter sends a review after a delay. Several changes within this delay cause only one review. If changes have
-// already caused maxEarlyReviews reviews, the next review is sent later, but at most one checkInterval later.
+// reviewAfter sends a SelfSubjectRulesReview after a delay, because roles, bindings or accounts have changed. Several
+// changes within this delay cause only one review. If changes have already caused maxEarlyReviews reviews, the next
+// review is sent later, but at most one checkInterval later.
 func (r *reviews) reviewAfter(delay time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

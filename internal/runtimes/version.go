@@ -44,8 +44,8 @@ func (rt *Runtime) KubernetesVersion(ctx context.Context, recorded string) strin
 		return rt.version.value
 	}
 	rt.version.readAt = now
-	// Rendering a chart also calls Capabilities to read the version of Kubernetes, so KubernetesVersion and the
-	// rendering of charts use the same cached answer.
+	// Capabilities caches the version of Kubernetes. The rendering of charts calls Capabilities, too, so the API server
+	// is asked only once.
 	if known, err := rt.Capabilities(ctx, []string{"kubeVersion"}); err == nil {
 		rt.version.value = validVersion(known.KubeVersion)
 	}

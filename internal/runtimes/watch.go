@@ -117,7 +117,8 @@ func (w *watches) stop() {
 func isTooLarge(err error) bool { return errors.Is(err, answer.ErrTooLarge) }
 
 // run watches the objects of one interest until ctx ends. While the circuit breaker is open, attempts to watch send no
-// request, and the delay between attempts does not grow. Therefore the watch resumes soon after the breaker has closed.
+// request, and the delay between attempts does not grow. Because the delay stays short, the watch resumes soon after
+// the breaker has closed.
 func (w *watches) run(ctx context.Context, i Interest, shared *sharedWatch) {
 	query := metav1.ListOptions{LabelSelector: i.Labels}
 	if i.Name != "" {

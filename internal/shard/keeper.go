@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// Leases is a client for the Leases in one namespace, with only the methods that this package uses. client-go has an
-// implementation. Tests use another implementation, in memory.
+// Leases is a client for the Leases in one namespace, with only the methods that this package uses. The client of
+// client-go implements the interface Leases. Tests use an implementation that stores Leases in memory.
 type Leases interface {
 	List(context.Context, metav1.ListOptions) (*coordinationv1.LeaseList, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)

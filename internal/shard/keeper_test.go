@@ -16,7 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// names has the name of one Kyma for each shard.
+// names has, for each shard, the name of a Kyma that belongs to this shard, so that tests can start a reconcile in any
+// shard.
 var names = func() (all [Count]string) {
 	for i, found := 0, 0; found < Count; i++ {
 		name := fmt.Sprintf("kyma-%d", i)
@@ -80,7 +81,8 @@ func (f *fleet) shutDown(i int) {
 	<-r.done
 }
 
-// kill stops a replica without shutting it down. The replica never releases the shards that it holds.
+// kill simulates the crash of a replica: it cuts the replica's network, and the killed replica does not release the
+// shards that it holds.
 func (f *fleet) kill(i int) {
 	r := f.alive[i]
 	f.alive = append(f.alive[:i:i], f.alive[i+1:]...)
@@ -194,9 +196,10 @@ func TestHandOver(t *testing.T) {
 // seeds is the number of random sequences of faults that TestChaos tries.
 var seeds = flag.Uint64("seeds", 100, "number of random sequences of faults that TestChaos tries")
 
-// stable is the time after the last fault within which all shards have holders again: two Durations. In this time, the
-// Lease of a dead replica expires (12 s after its last write, which a slow network may deliver 4 s after the fault),
-// the Lease is deleted within another 2 s, and its shards move to replicas that may have joined in the meantime.
+// stable is the time after the last fault within which all shards have holders again: two Durations. A slow network may
+// deliver the last write of a dead replica 4 s after the fault. The Lease of the dead replica expires 12 s after this
+// write, and is deleted within another 2 s. The rest of the time is for moving shards to replicas that have joined in
+// the meantime.
 const stable = 24 * time.Second
 
 // TestChaos checks that no shard ever has two holders while the network fails and replicas are killed. TestChaos also
@@ -296,7 +299,8 @@ type answerless struct {
 	until time.Time
 }
 
-// Update writes a Lease and returns an error two seconds later.
+// Update simulates a lost answer: it writes a Lease, and returns an error two seconds later although the write has
+// succeeded.
 func (a *answerless) Update(ctx context.Context, l *coordinationv1.Lease, o metav1.UpdateOptions) (
 	*coordinationv1.Lease, error) {
 	answer, err := a.Leases.Update(ctx, l, o)

@@ -206,7 +206,8 @@ func (k *Keeper) deleteExpiredReplicas(membership context.Context, tasks *sync.W
 		tasks.Go(func() {
 			within, cancel := context.WithTimeout(membership, k.opts.requestTimeout())
 			defer cancel()
-			// If the Lease was renewed, the watch receives it; if the deletion failed, it is retried.
+			// The error is ignored. If the Lease was not deleted because its replica has renewed it, the watch receives
+			// the renewed Lease. If the deletion failed for another reason, it is retried later.
 			_ = deleteIfUnchanged(within, k.opts.Leases, s.lease)
 		})
 	}

@@ -15,8 +15,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Replicas with shards must not work at the same time as replicas without shards. During an upgrade, one of these two
-// kinds replaces the other. Replicas of each kind recognise replicas of the other kind by the Lease of leader election:
+// Replicas with shards must not work at the same time as replicas without shards. When an upgrade adds or removes the
+// flag --shards, new replicas of one kind replace old replicas of the other kind. Each kind detects replicas of the
+// other kind in its own way:
 //
 //	with shards      The identity of the leader begins with shardedLeaderPrefix. Before a replica acquires a shard, it writes its own
 //	                 Lease, and then checks that the leader is a replica with shards (ShardedLeaderGate).
@@ -31,8 +32,9 @@ const shardedLeaderPrefix = "shards_"
 // LeaderIdentity returns the leader election identity of a replica with shards.
 func LeaderIdentity(name string) string { return shardedLeaderPrefix + name }
 
-// ShardedLeaderGate returns a function for the field Options.Gate. The returned function returns true when the leader
-// is a replica with shards. The caller must not use the parameter lock for leader election or for another gate.
+// ShardedLeaderGate returns a function for the field Options.Gate. The returned function reports whether the present
+// leader is a replica with shards, and not a replica of an installation without shards. The caller must not use the
+// parameter lock for leader election or for another gate.
 func ShardedLeaderGate(lock resourcelock.Interface) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		record, _, err := lock.Get(ctx)
@@ -88,8 +90,9 @@ func (a *unshardedLock) recordResult(err error, r resourcelock.LeaderElectionRec
 	return err
 }
 
-// checkNoShardedReplicas returns an error as long as there are replicas with shards. The leader need not check this
-// again, because replicas with shards wait until the leader has ended.
+// checkNoShardedReplicas returns an error as long as there are replicas with shards. A replica without shards that is
+// already the leader need not check for replicas with shards again, because replicas with shards wait until this leader
+// has ended.
 func (a *unshardedLock) checkNoShardedReplicas(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,7 +15,7 @@
 // A runtime belongs to one of Count shards. The name of the Kyma determines the shard (function Of). The names of the
 // running replicas determine to which replica each shard belongs (function Assign: rendezvous hashing), so replicas
 // need not negotiate. Leases of coordination.k8s.io show which replicas are running and which shards they hold. Every
-// replica watches all these Leases, of which there are two kinds:
+// replica watches all Leases of replicas and all Leases of shards:
 //
 //	lifecycle-manager-replica-…   one for each replica, which renews it. It contains the address of the replica's listener
 //	lifecycle-manager-shard-NN    one for each shard, with its holder. It is written when the holder changes, and is never renewed
@@ -31,16 +31,16 @@
 // If the Lease of a replica was deleted or was not renewed in time, the replica releases all its shards and joins again
 // under another name.
 //
-// Two replicas never hold a shard at the same time, for three reasons. First, no Lease gets the name of a deleted
-// Lease. Second, one watch shows all Leases in the order of their writes. Third, every write contains the
-// resourceVersion that it replaces, and fails if the Lease has changed since. The clocks of replicas may differ, as
-// long as they run at about the same speed. A replica that was suspended for an hour detects by its own clock that it
-// has lost its shards.
+// Two replicas never hold a shard at the same time, for three reasons. The first reason is that each Lease of a replica
+// has a new name, which no deleted Lease had. The second reason is that one watch shows all Leases in the order of
+// their writes. The third reason is that every write contains the resourceVersion that it replaces, and fails if the
+// Lease has changed since. The clocks of replicas may differ, as long as they run at about the same speed. A replica
+// that was suspended for an hour detects by its own clock that it has lost its shards.
 //
-// When the network works again and no replica starts or ends, every shard has one holder after at most two Durations,
-// and keeps it. A replica may have written itself into the Lease of a shard without receiving the answer to the write.
-// Therefore a replica releases a shard whose Lease contains its name although the replica does not hold the shard, so
-// that the shard can get a holder.
+// When the network has recovered, and no replica starts or ends, every shard has one holder after at most twice
+// Options.Duration, and keeps this holder. A replica may have written itself into the Lease of a shard without
+// receiving the answer to the write. Therefore a replica releases a shard whose Lease contains its name although the
+// replica does not hold the shard, so that the shard can get a holder.
 //
 // A shard moves to another replica in two steps. In the first step, the old holder of the shard starts no more
 // reconciles, cancels the running reconciles, waits until they have ended, drops the cache of the shard, and removes
@@ -84,8 +84,8 @@ func weight(a, b string) uint64 {
 	_, _ = h.Write([]byte(a))
 	_, _ = h.Write([]byte{0})
 	_, _ = h.Write([]byte(b))
-	// FNV alone hardly mixes the last bytes into the high bits of the hash. Therefore the final steps of splitmix64
-	// follow.
+	// FNV alone hardly mixes the last bytes into the high bits of the hash. Therefore the final steps of the splitmix64
+	// generator mix all bits of the FNV hash.
 	x := h.Sum64()
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
@@ -95,8 +95,8 @@ func weight(a, b string) uint64 {
 // maxShards returns the maximum number of shards that one of n replicas can hold: a quarter more than an equal share.
 func maxShards(n int) int { return (Count*5 + 4*n - 1) / (4 * n) }
 
-// Assign returns the replica of each shard, or "" if there are no replicas. The result depends only on the set of
-// names.
+// Assign returns the replica of each shard, or "" if there are no replicas. The assignment depends only on the set of
+// the replicas' names, so every replica computes the same assignment.
 //
 // Hashing gives each replica a weight for each shard. Assign gives a shard to the replica with the largest weight. When
 // a replica starts or ends, only the shards of this replica therefore move. If only the weights decided, some replicas
@@ -110,9 +110,9 @@ func Assign(replicas []string) (holders [Count]string) {
 	}
 	limit, held := maxShards(len(replicas)), make([]int, len(replicas))
 	for s := range holders {
-		// Shards are assigned in a mixed but fixed order. When the last shards are assigned, many replicas have reached
-		// their limit. In the order of their numbers, these last shards would always be shards with neighbouring
-		// numbers.
+		// Shards are assigned in a shuffled order, which is always the same. When the last shards are assigned, many
+		// replicas have reached their limit. In the order of their numbers, these last shards would always be shards
+		// with neighbouring numbers.
 		s = int(bits.Reverse8(uint8(s)) >> 2)
 		name, best, chosen := strconv.Itoa(s), uint64(0), -1
 		for i, replica := range replicas {

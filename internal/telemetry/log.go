@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 )
 
-// maxSuppressed is the maximum number of runtimes whose suppressed records are counted. If more runtimes have
-// suppressed records, all counts start again from zero.
+// maxSuppressed is the maximum number of runtimes whose suppressed log records are counted. If more than maxSuppressed
+// runtimes have suppressed log records, all counts start again from zero.
 const maxSuppressed = 4096
 
 // Attributes returns those fields that are not empty, as keys and values for a logger.
@@ -177,7 +177,8 @@ func problemOf(runtime string, r slog.Record) problem {
 	return problem{runtime, max(maphash.String(seed, text), 1)}
 }
 
-// passed is the time of the last passed record about a problem, and the number of records since then.
+// passed has the time of the last log record about a problem that was written, and the number of log records about this
+// problem that were suppressed since then.
 type passed struct {
 	at    time.Time
 	since int
@@ -186,9 +187,9 @@ type passed struct {
 // repeatInterval is the time in which the same error of a runtime is logged only once.
 const repeatInterval = time.Minute
 
-// takeError reports whether a record about a problem may be passed on. If the record may be passed, repeated is the
-// number of records that were suppressed since the last record that was passed. If the problem has no text, the record
-// is always passed.
+// takeError reports whether a log record about a problem may be written. If it may be written, the result repeated is
+// the number of records about the same problem that were suppressed since the last written record. A record about a
+// problem without a text is never suppressed.
 func (l *limit) takeError(p problem, now time.Time) (repeated int, pass bool) {
 	if p.text == 0 {
 		return 0, true

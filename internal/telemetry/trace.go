@@ -45,7 +45,8 @@ type About struct {
 	Runtime string
 	// Module and Version are the module and the version of a Manifest.
 	Module, Version string
-	// ReconcileID is the ID of the reconcile. Log lines contain the same ID as reconcileID.
+	// ReconcileID is the ID of the reconcile. The log lines of the reconcile contain this ID, too, under the key
+	// reconcileID.
 	ReconcileID string
 }
 

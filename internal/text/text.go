@@ -56,8 +56,8 @@ func Fold(text string, limit int) string {
 
 // cut shortens a text before its control characters and escape sequences are removed, because the text may have any
 // size, and the removal costs more than cutting. The result part is the beginning of the text. The result isCut is true
-// if the text is longer than part. The result part may be longer than limit, because the removal of escape sequences
-// makes the text shorter.
+// if the text is longer than part. The result part may be longer than the parameter limit, because the later removal of
+// escape sequences makes the text shorter.
 func cut(text string, limit int) (part string, isCut bool) {
 	const mostPerByte = 16
 	if most := mostPerByte * limit; len(text) > most {

@@ -12,10 +12,10 @@
 //
 // A tombstone is a ConfigMap with the labels v1beta2.LabelTombstone and v1beta2.LabelKymaName. The ConfigMap has the
 // tombstone as JSON, under the key [Key]. A tombstone lists references to objects in the order of their deletion. For
-// each module, the list contains first the custom resource and then the inventory of the module. At the end are the
-// objects that Lifecycle Manager itself has created in the runtime. A tombstone that is too large for one ConfigMap is
-// stored in several ConfigMaps. A person can read each ConfigMap of a large tombstone by itself. A tombstone has no
-// owner reference, because it must remain after its Kyma and the Manifests were deleted.
+// each module, the list contains first the custom resource and then the inventory of the module. The last entries of
+// the list are the objects that Lifecycle Manager itself has created in the runtime. A tombstone that is too large for
+// one ConfigMap is stored in several ConfigMaps. A person can read each ConfigMap of a large tombstone by itself. A
+// tombstone has no owner reference, because it must remain after its Kyma and the Manifests were deleted.
 //
 // # What it does not do
 //
@@ -177,7 +177,7 @@ func splitLargeModules(modules []Module) []Module {
 	return pieces
 }
 
-// configMap returns the ConfigMap of the part with number i.
+// configMap returns the ConfigMap for one part of a large tombstone. The parameter i is the number of the part.
 func (t *Tombstone) configMap(namespace string, i int) (*corev1.ConfigMap, error) {
 	data, err := json.Marshal(t)
 	if err != nil {

@@ -21,11 +21,11 @@
 //	410 Gone or Expired, resourceVersion too large,         a list, then a watch from the resourceVersion of the list
 //	400 Bad Request, 404 Not Found, an unreadable event
 //
-// If a watch was open for at least HealthyAfter, it resets the back-off. The next watch then starts without a delay,
-// unless the former watch ended with an error. An error counts as a failure. A watch that ends before HealthyAfter
-// counts as a failure, too, even if there was no error. After a failure, Run waits for a random delay between half of a
-// maximum and all of it. The maximum of the delay begins with MinDelay and doubles with each failure up to MaxDelay.
-// Bookmarks update the stored resourceVersion and are not reported.
+// A watch that was open for at least HealthyAfter resets the back-off. If such a watch ends without an error, Run
+// starts the next watch without a delay. An error counts as a failure. A watch that ends before HealthyAfter counts as
+// a failure, too, even if there was no error. After a failure, Run waits for a random delay between half of an upper
+// limit and this upper limit. The upper limit of the delay is MinDelay after the first failure, and doubles with each
+// further failure, up to MaxDelay. Bookmarks update the stored resourceVersion and are not reported.
 //
 // Lists are read in pages. A list that exceeds MaxPages or MaxObjects is cut off and reported as incomplete.
 //
@@ -105,8 +105,8 @@ type Event[T any] struct {
 	Deleted bool
 }
 
-// Run lists and watches the collection until ctx ends or Failed returns an error. Run returns the error of ctx or of
-// Failed.
+// Run lists and watches the collection until ctx ends or Failed returns an error. Run returns the error of ctx, or the
+// error that the callback Failed has returned.
 func Run[T any](ctx context.Context, o Options[T]) error {
 	w := &watcher[T]{Options: o}
 	w.setDefaults()

@@ -114,7 +114,8 @@ func (c Capabilities) inRange(constraint string) bool {
 	return err == nil && chartutil.IsCompatibleRange(constraint, version.String())
 }
 
-// visible returns the capabilities that templates can read; of the API versions, these are only those in queries.
+// visible returns the capabilities that the templates of a chart can read. Of the API versions of the cluster, visible
+// returns only those that the parameter queries asks for.
 func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 	version := DefaultKubeVersion
 	apis := common.VersionSet{}
@@ -170,7 +171,8 @@ type renderedObject struct {
 	file string
 }
 
-// rendering is the result of rendering a chart with one draw.
+// rendering is the result of rendering a chart with one draw, which is a fixed set of results for the random template
+// functions.
 type rendering struct {
 	objects []renderedObject
 	leftOut []string

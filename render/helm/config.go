@@ -145,7 +145,8 @@ func asConfigError(err error) error {
 	return err
 }
 
-// FindConfig returns the first config with the given name. If there is no such config, the result is the zero value.
+// FindConfig returns the first config with the given name. If no config has this name, FindConfig returns an empty
+// Config.
 func FindConfig(configs []Config, name string) Config {
 	for _, c := range configs {
 		if c.Name == name {

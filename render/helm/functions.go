@@ -15,7 +15,8 @@ import (
 
 // functions replaces three kinds of template functions: those that have another result each time, those that read other
 // sources than the chart, and those that may need unlimited memory. functions records which of them a template has
-// called. A functions value serves one rendering, which runs in one goroutine.
+// called. Each rendering of a chart uses its own value of the type functions. The value needs no lock, because a
+// rendering runs in one goroutine.
 type functions struct {
 	ctx     context.Context //nolint:containedctx // one rendering, and template functions take no context
 	draw    draw            // which results functions return that differ for each call

@@ -29,8 +29,8 @@ const (
 )
 
 // drawnTimes are the two fixed times that the template function "now" returns in place of the current time: one in the
-// first rendering of a chart, and one in the second. Year, month, day, hour, minute and second of the two times differ,
-// so that an object with any part of the time differs between the two renderings.
+// first rendering of a chart, and one in the second. The two times have no year, month, day, hour, minute or second in
+// common. Therefore an object that contains any part of the time differs between the two renderings.
 var drawnTimes = [...]time.Time{
 	firstDraw:  time.Date(2001, time.February, 3, 4, 5, 6, 7, time.UTC),
 	secondDraw: time.Date(2032, time.November, 27, 18, 39, 50, 8, time.UTC),

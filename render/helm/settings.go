@@ -18,8 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Settings are the inputs for rendering a chart. The zero value renders a chart with its own values. For artefacts that
-// are not charts, only Namespace and CreateNamespace have an effect.
+// Settings are the inputs for rendering a chart. With the zero value of Settings, a chart is rendered with the values
+// from its file values.yaml. For artefacts that are not charts, only Namespace and CreateNamespace have an effect.
 type Settings struct {
 	// Release is the name of the release; "" means the name of the chart.
 	Release string
@@ -32,7 +32,8 @@ type Settings struct {
 	// Values is a YAML document that overrides the values of the chart. nil or empty means no overrides.
 	Values []byte
 	// Set lists expressions in the syntax of Helm's --set, for example "a.b=1,list={x,y}". The expressions in Set
-	// override Values. A later expression overrides an earlier expression.
+	// override Values. If two expressions in Set set the same value, the later one in the list overrides the earlier
+	// one.
 	Set []string
 	// DisableHooks leaves out all hooks. SkipCRDs leaves out all objects in folders named crds.
 	DisableHooks, SkipCRDs bool
@@ -52,8 +53,8 @@ type Capabilities struct {
 // DefaultKubeVersion is the Kubernetes version that charts read if Capabilities.KubeVersion is "".
 const DefaultKubeVersion = "v1.37.0"
 
-// The function Queries returns queries that are equal to one of these constants, or that begin with queryRange or
-// queryAPI.
+// A query asks for a property of the cluster on which the rendering of a chart depends. Each query that the function
+// Queries returns is equal to queryVersion or queryAPIs, or begins with queryRange or queryAPI.
 const (
 	queryVersion = "kubeVersion"     // the version of Kubernetes
 	queryRange   = "kubeVersion in " // whether the version is in this range
@@ -62,7 +63,8 @@ const (
 )
 
 // capabilityUse matches uses of .Capabilities in a template. The text after .Capabilities determines which property of
-// the cluster the template reads. If this text has no known form, appendQueries adds queries for all properties.
+// the cluster the template reads. If appendQueries does not know the text after .Capabilities, the template may read
+// any property. Therefore appendQueries then adds queries for all properties.
 var capabilityUse = regexp.MustCompile(
 	"[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
 
@@ -82,7 +84,8 @@ func appendQueries(queries []string, text []byte) []string {
 	return queries
 }
 
-// answers returns one text for each query: the version, the list of API versions, "true" or "false".
+// answers returns the answer of the cluster to each query as a text: the version of Kubernetes, the list of API
+// versions, or "true" or "false" for a query that asks whether something holds.
 func (c Capabilities) answers(queries []string) []string {
 	var out []string
 	for _, q := range queries {
@@ -115,10 +118,10 @@ func (c Capabilities) apis() []string {
 }
 
 // Digest returns one digest of three inputs: the artefact, the settings, and the answers of the cluster to queries. The
-// argument artefact is the digest of the artefact. The argument queries is the result of CapabilityQueries. Digest
-// neither reads nor renders the artefact: the digest of the artefact is sufficient. The caller sets the returned digest
-// in the field Digest of the Options in package render. If the argument artefact is "", Digest returns "". If there are
-// neither settings nor queries, Digest returns the argument artefact.
+// argument artefact is the digest of the artefact. The argument queries is the result of CapabilityQueries. To compute
+// its result, Digest needs only the digest of the artefact. Digest neither reads nor renders the artefact. The caller
+// sets the returned digest in the field Digest of the Options in package render. If the argument artefact is "", Digest
+// returns "". If there are neither settings nor queries, Digest returns the argument artefact.
 func (s Settings) Digest(artefact string, queries []string) string {
 	if artefact == "" || len(queries) == 0 && s.Release == "" && s.Namespace == "" && !s.CreateNamespace &&
 		len(s.Values) == 0 && len(s.Set) == 0 &&

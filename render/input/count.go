@@ -10,8 +10,9 @@ import (
 const (
 	// MaxValues is the maximum number of values in all documents of one artefact: maps, lists, keys and scalars.
 	MaxValues = 1_000_000
-	// MaxDocumentValues is the maximum number of values in one YAML document. The number is estimated before the
-	// document is decoded, and is never too small: punctuation in texts counts, too.
+	// MaxDocumentValues is the maximum number of values in one YAML document. The number of values is estimated from
+	// the punctuation before the document is decoded. Because punctuation within strings counts, too, the estimate may
+	// be too high but is never too low.
 	MaxDocumentValues = 400_000
 	// MaxDocuments is the maximum number of documents in one artefact, including empty documents.
 	MaxDocuments = 10_000
@@ -44,8 +45,8 @@ func tooMany(limit int, what string) error {
 }
 
 // CheckValues returns an error if a YAML or JSON document in data may have more than limit values. CheckValues only
-// scans the text: it does not decode the documents and so needs no memory for them. CheckValues does not check the
-// syntax.
+// scans the text: it does not decode the documents and so needs no memory for them. CheckValues does not check whether
+// the documents are valid YAML or JSON.
 func CheckValues(data []byte, limit int) error {
 	exceeds := false
 	if len(data) <= limit { // each value has a byte

@@ -102,8 +102,8 @@ func (e *Error) Error() string {
 	return text.Fold(cmp.Or(e.Operation, "reading the artefact")+": "+place+problem, messageLimit)
 }
 
-// messageLimit is the maximum length of the text of an error, in bytes. The text is limited because parts of it may
-// come from external input.
+// messageLimit is the maximum length of the text of an error, in bytes. The length of the text is limited, because the
+// text may quote external input of any size.
 const messageLimit = 1000
 
 // InFile adds the path of an archive to an error about a file in this archive.

@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// Guard calls the function work, which passes external input to a library. If work panics, Guard returns an error. If
-// ctx has ended when work returns, Guard also returns an error.
+// Guard protects the process from libraries that panic on unusual input. Guard calls the function work, which passes
+// external input to a library. If work panics, Guard returns an error with the reason RefusedFeature. If ctx has ended
+// when work returns, Guard returns an error with the reason RenderTimeout.
 func Guard[T any](ctx context.Context, doing string, work func() (T, error)) (result T, err error) {
 	defer func() {
 		if p := recover(); p != nil {

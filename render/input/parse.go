@@ -400,8 +400,8 @@ func (r *jsonReader) value(depth int) (any, error) {
 	}
 }
 
-// token returns the next token of the JSON document. The function ignores the error of the decoder, because the
-// document was checked to be valid before.
+// token returns the next token of the JSON document. The method token ignores the error of the decoder, because
+// parseJSON has checked that the document is valid.
 func (r *jsonReader) token() json.Token {
 	token, _ := r.tokens.Token()
 	return token

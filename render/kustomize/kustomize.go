@@ -29,9 +29,9 @@ import (
 // operationKustomize is the first part of the text of every error about a Kustomize directory.
 const operationKustomize = "building the Kustomize directory"
 
-// Build runs Kustomize on the directory root of the given files, with a file system in memory. Before Build runs
-// Kustomize, it refuses references that lead out of the given files, because Kustomize would download such references
-// with its own HTTP client or with git.
+// Build copies the given files to a file system in memory, and runs Kustomize on the directory with the path in the
+// parameter root. Before Build runs Kustomize, it refuses references that lead out of the given files, because
+// Kustomize would download such references with its own HTTP client or with git.
 func Build(ctx context.Context, files []input.File, root string) ([]*unstructured.Unstructured, error) {
 	guard := &referenceChecker{files: make(map[string][]byte, len(files)),
 		folders: map[string]bool{".": true}, seen: map[string]bool{}}

@@ -13,8 +13,9 @@ import (
 )
 
 // TestPlatforms checks the build constraints of the files in this package. For each platform, the files that are
-// compiled must define every function that the package uses, and must define it only once. TestPlatforms does not
-// compile dependencies, so it is fast. "make cross" compiles them.
+// compiled must define every function that the package uses, and must define it only once. TestPlatforms is fast,
+// because it only reads the files of this package and compiles nothing. "make cross" also compiles the dependencies of
+// the package for other platforms.
 func TestPlatforms(t *testing.T) {
 	for _, platform := range []string{"linux/amd64", "linux/arm64", "linux/riscv64", "darwin/arm64", "windows/amd64"} {
 		t.Run(platform, func(t *testing.T) {

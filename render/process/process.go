@@ -156,8 +156,7 @@ func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
 	timeout, memory := cmp.Or(r.Timeout, DefaultTimeout), cmp.Or(r.Memory, DefaultMemory)
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	// The processor time of the new process is limited, because the new process continues to run if this process is
-	// killed.
+	// The child process limits its own processor time, because it continues to run if its parent is killed.
 	cpu := int64((timeout*4 + time.Second) / time.Second)
 	c := exec.CommandContext(bounded, path, argument, //nolint:gosec // its own program
 		strconv.FormatInt(memory, 10), strconv.FormatInt(cpu, 10))

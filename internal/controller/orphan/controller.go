@@ -13,11 +13,11 @@
 // runtimes that were abandoned and can be reached again.
 //
 // The controller groups objects by the Kyma that they name, whether or not this Kyma exists. For each Kyma, the search
-// has one time slot in each interval. The slot depends only on the name of the Kyma. So the slots are spread over the
-// interval, and a restart does not move them. In the time slot of a Kyma, the controller lists the objects with our
-// label in the runtime, for a fixed list of kinds. The search in one runtime takes about 25 requests, each with a limit
-// on the number of objects. If a Kyma has been missing for missingGracePeriod, the objects that name this Kyma are
-// handled, and then again once in each interval.
+// has one time slot in each interval. The time slot of a Kyma depends only on a hash of its name. Therefore the time
+// slots of all Kymas are spread over the interval, and a restart of the manager does not move them. In the time slot of
+// a Kyma, the controller lists the objects with our label in the runtime, for a fixed list of kinds. The search in one
+// runtime takes about 25 requests, each with a limit on the number of objects. If a Kyma has been missing for
+// missingGracePeriod, the objects that name this Kyma are handled, and then again once in each interval.
 //
 // Orphans are reported in events and counted in the metric lifecycle_mgr_orphans. Orphans are deleted only if
 // Options.Cleanup is set:
@@ -98,8 +98,8 @@ type Reconciler struct {
 	memories loop.Memory[string, memory] // by name of the Kyma
 }
 
-// memory is the data about one Kyma that is kept in memory between two reconciles. If the memory of a Kyma is lost, the
-// next search in its runtime is delayed.
+// memory is the data about one Kyma that is kept in memory between two reconciles. If this data is lost, for example
+// because the manager restarts, the next search in the runtime of the Kyma waits for the Kyma's next time slot.
 type memory struct {
 	due          time.Time      // the time of the next search in the runtime
 	missingSince time.Time      // the time since which the Kyma is missing; zero if the Kyma exists
@@ -189,7 +189,7 @@ func (r *Reconciler) memoryOf(kyma string) *memory {
 	return r.memories.GetOrCreate(kyma, func() *memory { return &memory{counted: map[string]int{}} })
 }
 
-// forget deletes the memory of a Kyma, and subtracts its orphans from the metric.
+// forget deletes the data that is kept in memory about a Kyma, and subtracts the orphans of the Kyma from the metric.
 func (r *Reconciler) forget(kyma string) {
 	if m := r.memories.Forget(kyma); m != nil {
 		for kind := range m.counted {

@@ -38,9 +38,9 @@
 // The purge controller deletes only objects of inventories, and custom resources whose CRD is in an inventory. The
 // purge controller keeps objects that the module marks as kept, with their CRD and all custom resources of that CRD.
 // The purge controller does not delete custom resources of kinds that match Options.Skip, or of the kinds of Lifecycle
-// Manager. The purge controller never removes an object from an inventory. The purge controller never removes a
-// finalizer of a Manifest or Kyma: the Manifest and Kyma controllers remove these finalizers once all objects are
-// deleted.
+// Manager. The purge controller never edits an inventory: a deleted object stays in the list. The purge controller
+// never removes a finalizer of a Manifest or Kyma: the Manifest and Kyma controllers remove these finalizers once all
+// objects are deleted.
 package purge
 
 import (
@@ -251,8 +251,8 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 		return err
 	}
 	if !begun {
-		// No event reports that the grace period starts. If the next reconcile follows after half of the grace period,
-		// it is always before the end of the grace period.
+		// No event reports that the grace period starts. Therefore the Kyma is reconciled each half of a grace period:
+		// one of these reconciles notices the start of the grace period before its end.
 		return loop.Later(n.Grace/2, "the modules to be deleted")
 	}
 	if left := n.begin.Add(n.Grace).Sub(n.now); left > 0 {
@@ -263,8 +263,9 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 }
 
 // formerReasonDeletionQueued is the name that earlier versions used for v1beta2.ReasonDeletionQueued. After an upgrade
-// of the manager, a Kyma may still have the reason WaitingForTurn in its status. If findBegin did not recognize this
-// reason, the Kyma would be purged before its modules are deleted.
+// of the manager, the status of a Kyma may still have the reason WaitingForTurn, which the earlier version wrote. If
+// findBegin did not recognize the reason WaitingForTurn, a Kyma whose deletion is queued would be purged before its
+// modules are deleted.
 const formerReasonDeletionQueued = "WaitingForTurn"
 
 // findBegin determines the start of the grace period. The grace period starts when the Kyma is deleted, but not before
@@ -337,7 +338,8 @@ func (n *run) requeue(context.Context) error {
 }
 
 // If an action waits for a time, requeueSince requests a reconcile at that time. If no action waits for a time,
-// requeueSince requests a reconcile after a delay that grows with the time since the parameter begin.
+// requeueSince requests a reconcile after a delay. The longer ago the time in the parameter begin is, the longer is the
+// delay.
 func (n *run) requeueSince(begin time.Time) error {
 	n.reportBlockers()
 	after := loop.PollDelay(n.now, begin)
@@ -367,8 +369,8 @@ func (n *run) memoryOf(rt *runtimes.Runtime) *memory {
 	return m
 }
 
-// reportEnd deletes the memory of a Kyma that no longer exists. reportEnd reports the objects whose deletion was not
-// reported yet.
+// reportEnd deletes the data that the controller keeps in memory about a Kyma that no longer exists. reportEnd also
+// records events about the deleted objects of this Kyma that were not reported yet.
 func (r *Reconciler) reportEnd(ctx context.Context, kyma string) {
 	m := r.forget(kyma)
 	if m == nil {

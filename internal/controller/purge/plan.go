@@ -289,8 +289,8 @@ func namesOf(refs []apply.Ref) []string {
 	return names
 }
 
-// eventTextLimit is the maximum length of the names in the text of an event, in bytes. The API allows 1,024 bytes for
-// the whole text.
+// eventTextLimit is the maximum length of the names in the text of an event, in bytes. The Kubernetes API allows 1,024
+// bytes for the field note, which is the whole text of an event.
 const eventTextLimit = 850
 
 // joinNames joins as many names as fit into the text of an event. joinNames appends the number of omitted names.

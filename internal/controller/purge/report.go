@@ -51,8 +51,8 @@ func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref)
 // reported.
 const waitingPeriod = 5 * time.Minute
 
-// reportWaiting records an event with the reasons why the modules of the Kyma are not deleted yet, for runtimes that
-// are never purged. reportWaiting reads only the cache, and reports the same text once.
+// reportWaiting is called for runtimes that are never purged. reportWaiting records an event that states why the
+// modules of the Kyma are not deleted yet. reportWaiting reads only the cache, and records the same text only once.
 func (n *run) reportWaiting(ctx context.Context) error {
 	begun, err := n.findBegin(ctx)
 	if err != nil {

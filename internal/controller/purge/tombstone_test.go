@@ -95,7 +95,7 @@ func tombstoneOf(t *testing.T) *corev1.ConfigMap {
 	return maps[0]
 }
 
-// newTombstones returns a Tombstones with a control plane that has these objects.
+// newTombstones returns a Tombstones that uses a fake control plane, which contains the given objects.
 func newTombstones(t *testing.T, o Options, objects ...client.Object) (*Tombstones, *events.FakeRecorder) {
 	t.Helper()
 	kinds := runtime.NewScheme()

@@ -68,8 +68,8 @@ func (n *run) purgeWebhooks(ctx context.Context) error {
 	return nil
 }
 
-// deleteWebhook deletes the configurations of a webhook that are in an inventory. deleteWebhook reports whether it
-// deleted one.
+// deleteWebhook deletes the webhook configurations that contain the given webhook and that an inventory lists.
+// deleteWebhook reports whether it deleted a webhook configuration.
 func (n *run) deleteWebhook(ctx context.Context, webhook string, blocked []webhookBlocker) (deleted bool, err error) {
 	for _, t := range n.targets {
 		for _, ref := range t.inventory {

@@ -24,8 +24,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 )
 
-// memory reads as the cache of a manager does: it copies objects unless the caller forbids it. memory also stores the
-// statuses that are written.
+// The type memory is a client that keeps all objects in memory. Like the cache of a manager, it returns copies of its
+// objects, unless the caller of List passes client.UnsafeDisableDeepCopy. The type memory also stores each status that
+// is written.
 type memory struct {
 	client.Client
 	objects map[reflect.Type]map[string]client.Object
@@ -200,8 +201,8 @@ func BenchmarkPass(b *testing.B) {
 	}
 }
 
-// processorTime returns the processor time that the process has used. Other programs on the machine do not change the
-// processor time.
+// processorTime returns the processor time that the benchmark's process has used. Unlike the elapsed time, it does not
+// depend on other programs on the machine.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage
@@ -212,7 +213,7 @@ func processorTime(b *testing.B) time.Duration {
 }
 
 // BenchmarkSlim measures how much memory one Kyma or Manifest needs in the coordinator's cache of the whole fleet. With
-// shards, a replica has this cache besides the cache of its own runtimes.
+// shards, a replica has the coordinator's cache in addition to the cache of its own runtimes.
 func BenchmarkSlim(b *testing.B) {
 	for of, list := range largeFleet(100).lists {
 		b.Run(of.Elem().Name(), func(b *testing.B) {

@@ -138,7 +138,7 @@ type flight struct {
 	kymas  map[string]bool
 }
 
-// pendingMove is a new version of a channel that was seen for the first time at a certain time.
+// pendingMove is a new version of a channel, and the time at which the controller read this version for the first time.
 type pendingMove struct {
 	version string
 	since   time.Time

@@ -14,7 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
 )
 
-// members returns the first n runtimes of the fleet in the form that package plan makes from their Kymas and Manifests.
+// members returns the first n runtimes of the fleet as values of the type rollout.Runtime, which package plan makes
+// from Kymas and Manifests.
 func (f *fleet) members(n int) []rollout.Runtime {
 	f.Helper()
 	catalog, _ := f.catalog(f.Context())

@@ -48,8 +48,8 @@ func (p *pass) forget(r *v1beta2.ModuleRollout) {
 }
 
 // flightOf returns the runtimes that an active rollout is updating. If this process has not computed the rollout yet,
-// flightOf returns the admitted runtimes, and the runtimes that are not Ready and whose Manifest names the rollout. The
-// returned runtimes may include a few runtimes that the rollout is not updating.
+// flightOf returns the admitted runtimes, and the runtimes that are not Ready and whose Manifest names the rollout in
+// an annotation. The returned runtimes may include a few runtimes that the rollout is not updating.
 func (p *pass) flightOf(ctx context.Context, r *v1beta2.ModuleRollout) (flight, error) {
 	p.mu.Lock()
 	f, seen := p.flights[r.Name]

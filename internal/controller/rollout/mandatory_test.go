@@ -12,9 +12,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 )
 
-// TestMandatoryBack checks that a mandatory module is moved back to a lower version by the same rules as a channel.
-// Only runtimes with the newer version are admitted, and only if the newer version declares that a downgrade is
-// possible.
+// TestMandatoryBack checks that a mandatory module is moved back to a lower version by the same rules as a channel. The
+// rollout to the lower version admits only runtimes with the newer version, and only if the newer version declares that
+// a downgrade is safe.
 func TestMandatoryBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason     string

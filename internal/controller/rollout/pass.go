@@ -41,7 +41,8 @@ type pass struct {
 	kymas    map[string]*v1beta2.Kyma
 }
 
-// after requests the next reconcile of the module after a delay.
+// The method after lets the module be reconciled again after the delay d, or earlier if another caller has requested
+// that.
 func (p *pass) after(d time.Duration) {
 	if d > 0 && (p.next == 0 || d < p.next) {
 		p.next = max(d, Period)
@@ -317,8 +318,8 @@ func (p *pass) withdraw(ctx context.Context, version string, halted *v1beta2.Mod
 	return nil
 }
 
-// wayBack returns whether runtimes can be taken back from the version of a rollout. wayBack returns nil for a rollout
-// to a lower version.
+// wayBack describes whether runtimes can be moved back from the new version of a rollout to the former version. For a
+// rollout to a lower version, and for a rollout without a former version, wayBack returns nil.
 func (p *pass) wayBack(ctx context.Context, r *v1beta2.ModuleRollout) *v1beta2.RolloutWayBack {
 	if r.Spec.IsBack() || r.Spec.From == "" {
 		return nil

@@ -85,7 +85,7 @@ func (p policies) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	return reconcile.Result{RequeueAfter: policyPeriod}, nil
 }
 
-// save writes the status of a policy if it has changed, and its metrics.
+// save writes the status of a policy if the status has changed, and updates the metrics of the policy.
 func (p policies) save(ctx context.Context, policy *v1beta2.RolloutPolicy, is rollout.PolicyJudgement) error {
 	reason, parts := v1beta2.ReasonPolicyAccepted, []string{fmt.Sprintf("channels: %d of %d modules", is.Channels,
 		is.Modules)}

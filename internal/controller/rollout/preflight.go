@@ -12,12 +12,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
-// preflightOf returns whether the version of a rollout can be installed. The digest of a version that has passed is in
-// the status of the rollout. A restarted manager has lost its copy of the version, and cannot know whether the registry
-// still has the version. Therefore it checks the version again. Until this check has ended, the field IsRunning of the
-// result is true: the rollout continues, but admits no further runtime. A version whose content was changed after it
-// had passed is checked again, and holds the rollout until it passes again. The ModuleTemplate is checked each time,
-// because a person may withdraw it.
+// preflightOf returns whether the version of a rollout can be installed. When a version has passed this preflight
+// check, its digest is written into the status of the rollout. A restarted manager has lost its copy of the version,
+// and cannot know whether the registry still has the version. Therefore it checks the version again. Until this check
+// has ended, the field IsRunning of the result is true: the rollout continues, but admits no further runtime. A version
+// whose content was changed after it had passed is checked again, and holds the rollout until it passes again. The
+// ModuleTemplate is checked each time, because a person may withdraw it.
 func (p *pass) preflightOf(ctx context.Context, r *v1beta2.ModuleRollout) preflight.Result {
 	is := p.preflight(ctx, r.Spec.From, r.Spec.To)
 	if r.Status.Content == "" {

@@ -106,7 +106,8 @@ func TestPropose(t *testing.T) {
 }
 
 // TestApply checks that the manager moves a channel by a promotion only if klm is the field manager that owns the entry
-// of the channel. An entry of another field manager is not changed, and the status has the reason.
+// of the channel. If another field manager owns the entry of the channel, the entry is not changed, and the status of
+// the promotion has the reason code PromotionNotOwned.
 func TestApply(t *testing.T) {
 	f := promoted(t, v1beta2.PromotionApply, "")
 	f.own("argocd", "2.0.0", "1.0.0")

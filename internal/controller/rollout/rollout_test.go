@@ -422,8 +422,8 @@ func TestSetBack(t *testing.T) {
 	}
 }
 
-// TestSuperseded checks that a further move ends the rollout, and that the next one has the same lineage and the same
-// proven version.
+// TestSuperseded checks that a further move of the channel ends the rollout, and that the next rollout has the same
+// lineage and the same proven version.
 func TestSuperseded(t *testing.T) {
 	f := newFleet(t, append(objects(3), onePolicy())...)
 	f.pass()

@@ -40,7 +40,8 @@ func slim(raw any) any {
 	return raw
 }
 
-// slimMetadata keeps the labels, because selectors may use them, and our own annotations.
+// slimMetadata removes metadata that the coordinator does not use. slimMetadata keeps our own annotations, and all
+// labels, because selectors may use them.
 func slimMetadata(m *metav1.ObjectMeta) {
 	m.ManagedFields, m.OwnerReferences, m.UID, m.GenerateName = nil, nil, "", ""
 	m.Annotations = ours(m.Annotations)

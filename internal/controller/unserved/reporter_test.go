@@ -51,7 +51,8 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	return f
 }
 
-// see passes the metadata of an object to the Reporter, and lets the Reporter report all due objects.
+// see passes the metadata of an object to the Reporter, waits until the Reporter's delay has passed, and lets the
+// Reporter report all queued objects.
 func (f *fixture) see(t *testing.T, kind string, o client.Object) {
 	t.Helper()
 	read := o.DeepCopyObject().(client.Object)

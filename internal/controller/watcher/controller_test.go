@@ -18,8 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// bench is one reconcile of a Watcher with an HTTPRoute. The fake API server of bench adds a default to the spec of a
-// route that the controller does not set.
+// bench is one reconcile of a Watcher with an HTTPRoute. The fake API server of bench sets a default for a field of the
+// route's spec that the controller does not set.
 type bench struct {
 	*run
 	server *fake.FakeDynamicClient
@@ -44,7 +44,7 @@ func newBench(t *testing.T) *bench {
 		desired: []*route{r}}, server: server, route: r}
 }
 
-// verbs returns the verbs of the requests since the last call of verbs.
+// verbs returns the verbs of the requests that the fake API server has received since verbs was last called.
 func (b *bench) verbs() []string {
 	var all []string
 	for _, a := range b.server.Actions() {

@@ -73,8 +73,8 @@ func (n *run) removeRoutes(ctx context.Context) error {
 // not matter, because the event of the deleted route triggers a reconcile at once.
 const deletionDelay = 10 * time.Second
 
-// firstFailure returns the first error that is a real failure. If no error is a real failure, firstFailure returns the
-// first error that only means that the Watcher has to be reconciled again later.
+// firstFailure returns the first error that has a reason code or is a conflict. If there is no such error, firstFailure
+// returns the first of the other errors, which only mean that the Watcher has to be reconciled again later.
 func firstFailure(errs []error) error {
 	var wait error
 	for _, err := range errs {
@@ -232,8 +232,8 @@ func (n *run) withReason(r *route, doing string, err error) error {
 // trimVirtualService removes the status from a VirtualService, because the status is not needed.
 func trimVirtualService(u *unstructured.Unstructured) { delete(u.Object, "status") }
 
-// trimHTTPRoute removes no fields, because all fields are used: Spec and metadata are compared with the desired state,
-// and the status has the answers of the Gateways.
+// trimHTTPRoute removes no fields, because the controller uses all fields: it compares spec and metadata with the
+// desired state, and reads in the status whether the Gateways have accepted the route.
 func trimHTTPRoute(*unstructured.Unstructured) {}
 
 // trimGateway removes all fields of a Gateway except for metadata and hosts.

@@ -35,8 +35,9 @@ const (
 // memoryInterval is the time between two measurements of the memory.
 const memoryInterval = 5 * time.Second
 
-// Adjust lets the heap grow until the process uses target bytes of memory, which saves processor time. Adjust runs
-// until the context ends; see config.Manager.MemoryTarget. If target is 0, Adjust does nothing.
+// Adjust lets the heap grow until the process uses as many bytes of memory as the parameter target allows. A larger
+// heap needs fewer garbage collections, which saves processor time. Adjust runs until the context ends; see
+// config.Manager.MemoryTarget. If target is 0, Adjust does nothing.
 func Adjust(ctx context.Context, target int64) {
 	if target <= 0 {
 		return

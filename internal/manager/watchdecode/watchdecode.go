@@ -45,8 +45,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// NewCache returns a cache that decodes each watch event of Kymas and Manifests once. The watches of these kinds use
-// the default namespace and the label selector of o.
+// NewCache returns a cache that decodes each watch event of Kymas and Manifests once. The watches of Kymas and
+// Manifests are limited by the default namespaces and the label selector in the options o.
 func NewCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 	watches, err := apiutil.RESTClientForGVK(v1beta2.GroupVersion.WithKind(v1beta2.KindManifest), true, false, cfg,
 		serializer.NewCodecFactory(o.Scheme), o.HTTPClient)
@@ -187,8 +187,8 @@ func decodeEvent(text []byte, into client.Object) (watch.EventType, runtime.Obje
 }
 
 // isIncomplete reports whether a text is the valid beginning of an incomplete JSON value. The decoder of events returns
-// no special error for an incomplete value, so isIncomplete scans the text again. Complete events are not scanned a
-// second time.
+// the same error for an incomplete value and for an invalid value. Therefore isIncomplete scans the text again. An
+// event that was decoded without an error is not scanned again.
 func isIncomplete(text []byte) bool {
 	return errors.Is(json.NewDecoder(bytes.NewReader(text)).Decode(&json.RawMessage{}), io.ErrUnexpectedEOF)
 }

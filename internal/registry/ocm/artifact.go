@@ -47,8 +47,8 @@ func (a *Artifact) Name() string {
 	return component
 }
 
-// IsComponent reports whether the artifact is a component version. IsComponent is false for an artifact with the
-// signature of a component version.
+// IsComponent reports whether the artifact is a component version. If the artifact contains only a signature of a
+// component version, IsComponent returns false.
 func (a *Artifact) IsComponent() bool {
 	m, err := a.ParseManifest()
 	return err == nil && m.Config.MediaType == ConfigType

@@ -82,7 +82,8 @@ func UnpackDescriptor(data []byte, limit int64, ref string) ([]byte, error) {
 }
 
 // Descriptor is a component descriptor with schema v2 (meta, component) or v3 (apiVersion, metadata, spec). After
-// parsing, the field Component has the content for both schemas.
+// parsing, the field Component has the name, version and resources of the component, whichever schema the descriptor
+// has.
 type Descriptor struct {
 	Meta struct {
 		SchemaVersion string `json:"schemaVersion"`

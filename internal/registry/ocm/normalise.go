@@ -94,8 +94,8 @@ func Normalise(d *Descriptor, algorithm string) ([]byte, error) {
 	return jsoncanonicalizer.Transform(data)
 }
 
-// normalForm1 returns the tree of values for the algorithm jsonNormalisation/v1. The tree depends on the schema of the
-// descriptor.
+// normalForm1 returns the normal form of a descriptor for the algorithm jsonNormalisation/v1, as a tree of JSON values.
+// The normal form depends on the schema of the descriptor (v2 or v3).
 func normalForm1(d *Descriptor) map[string]any {
 	c := d.Component
 	c.Resources = distinguishByVersion(c.Resources)

@@ -30,7 +30,7 @@ type Archive struct {
 	Name, Version string
 	// Provider is the provider of the component; empty means kyma-project.io.
 	Provider string
-	// Labels are the labels of the component. The descriptor contains the labels in the same order.
+	// Labels are the labels of the component. The descriptor contains the labels in the order of the list Labels.
 	Labels []Label
 	// RawManifest is the YAML with the objects of the module. RawManifest is required.
 	RawManifest []byte
@@ -183,8 +183,8 @@ var (
 	foreign     = regexp.MustCompile(`[^A-Za-z0-9.-]`)
 )
 
-// imageResource returns the resource for an image. As in modulectl, the name and the version of the resource are taken
-// from the image reference.
+// imageResource returns the resource of the component descriptor that describes an image. Like modulectl, imageResource
+// takes the name and the version of this resource from the image reference.
 func imageResource(image string) map[string]any {
 	rest, digest, _ := strings.Cut(image, "@")
 	name, tag, _ := strings.Cut(path.Base(rest), ":")

@@ -81,12 +81,12 @@ type Policy struct {
 	checked time.Time
 }
 
-// Load reads a trust policy from a file, and follows changes of the file. In the manager, the file is a mounted
-// ConfigMap. When the policy is used, its file is read again, at most every five seconds. If the file cannot be read or
-// parsed any more, the last valid policy stays in force.
+// Load reads a trust policy from a file, and follows changes of the file. The policy file of the manager is mounted
+// from a ConfigMap. When the policy is used, its file is read again, at most every five seconds. If the file cannot be
+// read or parsed any more, the last valid policy stays in force.
 //
 // The function changed is called after each change of the file, with the version of the policy that is in force. If the
-// new content of the file is not valid, Load also passes the error to the function. The parameter changed may be nil.
+// new content of the file is not valid, the argument err of this call is the error. The parameter changed may be nil.
 // The function changed must not call methods of the Policy.
 //
 // Load returns errors of type *ocm.Error with reason TrustPolicyInvalid. If Load returns an error, the caller must not
@@ -174,7 +174,8 @@ func (t *Policy) Current() *Rules {
 	return p
 }
 
-// readPolicy reads the file with the policy. The size of this file is limited.
+// readPolicy reads the file with the trust policy, but at most one byte more than maxPolicy. parsePolicy refuses a file
+// that is larger than maxPolicy.
 func readPolicy(path string) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // the operator of the manager configures the path
 	if err != nil {
@@ -310,7 +311,8 @@ func (r policyRule) parse(keys map[string]key) (Rule, error) {
 	return made, nil
 }
 
-// parseKey parses one public key. Errors never contain the text, because the text may be a private key by mistake.
+// parseKey parses one public key. An error of parseKey never contains the text of the key, because somebody may have
+// configured a private key by mistake.
 func parseKey(name, text string) (key, error) {
 	block, rest := pem.Decode([]byte(text))
 	if block == nil {
@@ -352,8 +354,9 @@ func parseKey(name, text string) (key, error) {
 	return made, err
 }
 
-// verifiersOf returns verifiers for the signature schemes that cosign uses with a key. Until version 2, cosign always
-// used SHA-256. Later versions of cosign use the default hash of the key.
+// verifiersOf returns verifiers for the signature schemes that cosign uses with a key. Up to version 2, cosign always
+// signed with SHA-256. Since version 3, cosign signs with the default hash of the key's type, for example SHA-384 for a
+// P-384 key.
 func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	first, err := signature.LoadVerifier(public, crypto.SHA256)
 	if err != nil {

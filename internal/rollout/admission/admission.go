@@ -36,9 +36,9 @@ type Lookups struct {
 	HasPolicy func(module, channel string) bool
 }
 
-// Of returns a function that chooses the version of a channel for one runtime. The caller sets the function as
-// [channel.Catalog.Turn]. The first row whose condition is true decides. turnBack has another table for channels whose
-// runtimes are taken back to a lower version:
+// Of returns a function that chooses the version of a channel for one runtime. The caller stores the returned function
+// in the field [channel.Catalog.Turn]. The first row whose condition is true decides. turnBack has another table for
+// channels whose runtimes are taken back to a lower version:
 //
 //	1  the channel does not move, or moves without a policy      the version in spec
 //	2  nothing is known about the channel yet                    the version that was ordered last; none for a new module

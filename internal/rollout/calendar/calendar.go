@@ -47,8 +47,8 @@ const (
 type Inputs struct {
 	// Now is the current time.
 	Now time.Time
-	// Maintenance is the maintenance policy of the manager. nil means that there is no policy, or that the policy is
-	// not known and Unknown states why.
+	// Maintenance is the maintenance policy of the manager. Maintenance is nil if there is no policy, or if the policy
+	// is not known. If the policy is not known, the field Unknown contains the reason.
 	Maintenance *channel.Policy
 	Unknown     string
 	// Runtimes are all runtimes of the fleet. Lists of names in the calendar have the order of the field Runtimes.
@@ -183,7 +183,7 @@ type Day struct {
 }
 
 // Hour is one hour of a day. On a day on which clocks are set back, one hour is longer than 60 minutes. On a day on
-// which clocks are set forward, one hour is shorter or missing.
+// which clocks are set forward, one hour of the local time is missing, or has fewer than 60 minutes.
 type Hour struct {
 	// Hour is the hour of the local time, 0 to 23.
 	Hour   int       `json:"hour"`

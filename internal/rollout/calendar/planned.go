@@ -12,7 +12,8 @@ import (
 
 // Freeze is a period in which the rollouts of a RolloutPolicy admit no runtime.
 type Freeze struct {
-	// Context is the name of the control plane in a calendar of several control planes.
+	// Context is the name of the control plane to which the deferral belongs. Context is set only if the calendar shows
+	// several control planes.
 	Context string `json:"context,omitempty"`
 	// Policy is the name of the RolloutPolicy. Name is the name of the freeze.
 	Policy string    `json:"policy"`
@@ -228,7 +229,7 @@ type Deferral struct {
 	Names    []string `json:"names,omitempty"`
 }
 
-// addDeferrals adds the deferrals that end in the month.
+// addDeferrals adds to the calendar the deferrals that end in the calendar's month.
 func (c *Calendar) addDeferrals(in Inputs) {
 	for _, r := range in.Rollouts {
 		limit := rollout.DeferralLimit(r, nil, in.Now)

@@ -120,9 +120,9 @@ type stage struct{ updated, allowed int }
 func (w world) halts(s stage, rnd *rand.Rand) bool {
 	var updated, others [day + 1]int // changes of the number of failing runtimes, by minute
 	fail := func(n int, share float64, wait int, into *[day + 1]int, when func() (begin, end int)) {
-		// The function next returns the number of runtimes before the next runtime that fails. The number of runtimes
-		// before the next failure has a geometric distribution, so the simulation needs one random number for each
-		// failure, and not one for each runtime.
+		// The simulation goes through the runtimes one by one. The function next returns how many runtimes succeed
+		// before the next one fails. The number of runtimes before the next failure has a geometric distribution, so
+		// the simulation needs one random number for each failure, and not one for each runtime.
 		next := func() int {
 			return min(n, int(math.Log(1-rnd.Float64())/math.Log(1-share)))
 		}

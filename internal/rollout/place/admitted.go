@@ -19,7 +19,8 @@ const tokenLength = 8
 // seconds after its admission.
 const MaxAdmitted = 800
 
-// identify returns the rank of a Kyma in a rollout, and its token.
+// identify returns the rank of a Kyma in a rollout, and the token (a short hash) that represents the Kyma in the list
+// of admitted runtimes.
 func identify(lineage, kyma string) (rank uint16, token Token) {
 	sum := sha256.Sum256([]byte(lineage + "\x00" + kyma))
 	return binary.BigEndian.Uint16(sum[:2]), Token(base64.RawURLEncoding.EncodeToString(sum[:6]))
@@ -46,7 +47,8 @@ func Decode(text string) Admitted {
 	return all
 }
 
-// IsAdmitted reports whether the result of Encode contains a token.
+// IsAdmitted reports whether a runtime is admitted: whether the text, a set of admitted runtimes that Encode has
+// encoded, contains the token of the runtime.
 func IsAdmitted(text string, token Token) bool {
 	for i := 0; i+tokenLength <= len(text); i += tokenLength {
 		if text[i:i+tokenLength] == string(token) {

@@ -37,7 +37,7 @@ import (
 // RankCount is the number of ranks.
 const RankCount = 1 << 16
 
-// Places computes the places of runtimes in one rollout. Places is safe for concurrent use.
+// Places computes the place of each runtime in one rollout: its stage and its rank. Places is safe for concurrent use.
 type Places struct {
 	lineage string
 	stages  []stage

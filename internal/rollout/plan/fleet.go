@@ -62,7 +62,8 @@ func (f *Fleet) follows(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	return module == nil || module.Version == "" && requested.ModuleChannel(f.Release.Name) == f.Channel
 }
 
-// needsWindow reports whether the update needs a maintenance window in a runtime, as package channel judges it.
+// needsWindow reports whether the update has to wait for a maintenance window in a runtime. needsWindow follows the
+// same rules as package channel.
 func (f *Fleet) needsWindow(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	if f.Channel == v1beta2.MandatoryChannel || k.Spec.SkipMaintenanceWindows {
 		return false
@@ -102,8 +103,9 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	return channel.Resolve(asked, request).Blocker
 }
 
-// goesBack reports whether a downgrade from an ordered version to the target is safe. The result of goesBack is stored
-// for each ordered version, because it is the same for all runtimes with that version.
+// goesBack reports whether a downgrade is safe from the version in the parameter ordered, which is requested in some
+// runtimes, to the target version. The result is stored for each such version, because it is the same for all runtimes
+// with this version.
 func (f *Fleet) goesBack(ordered, target string) bool {
 	is, found := f.isSafe[ordered]
 	if !found {

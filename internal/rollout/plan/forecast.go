@@ -28,17 +28,18 @@ const horizon = 366 * 24 * time.Hour
 type Late struct {
 	// Runtime is the name of the Kyma.
 	Runtime string `json:"runtime"`
-	// Stage is the name of its stage.
+	// Stage is the name of the stage to which the runtime belongs.
 	Stage string `json:"stage"`
-	// Opens is the time at which its window opens. If the runtime has no window, Opens is zero.
+	// Opens is the time at which the maintenance window of the runtime opens. If the runtime has no window, Opens is
+	// zero.
 	Opens time.Time `json:"opens,omitzero"`
 	// Message states why the runtime has no window.
 	Message string `json:"message,omitempty"`
 }
 
 // A forecast simulates the coordinator, with the same limits. A forecast assumes that every update takes the same time
-// and succeeds. A forecast also assumes that approvals, and gates that need a request, pass at once. The simulation has
-// these rules:
+// and succeeds. A forecast also assumes that people approve at once, and that gates that query a service pass at once.
+// The simulation has these rules:
 //
 //   - A runtime begins with its update when its stage has begun, its window is open, no freeze lasts and a slot is
 //     free.
@@ -182,10 +183,11 @@ func (f *forecast) findBegin(c *candidate, at time.Time) bool {
 	return c.opens.Sub(f.now) <= horizon
 }
 
-// KeepETA returns the expected end of a rollout for its status, after a new forecast was made. Because each forecast
-// differs a little from the former one, the unrounded time would change the status at every reconcile. If the former
-// and the new expected end differ only a little, KeepETA returns the former one. If the former and the new expected end
-// differ more, KeepETA returns the new one, rounded up.
+// KeepETA chooses between the former and the new expected end of a rollout, after a new forecast was made. The chosen
+// time is written into the status of the rollout. Because each forecast differs a little from the former one, the
+// unrounded time would change the status at every reconcile. If the former and the new expected end differ only a
+// little, KeepETA returns the former one. If the former and the new expected end differ more, KeepETA returns the new
+// one, rounded up.
 func KeepETA(former, next, now time.Time) time.Time {
 	if next.IsZero() {
 		return next
@@ -225,9 +227,9 @@ func (q *queue) Pop() any {
 	return last
 }
 
-// run computes when each waiting runtime of a stage begins, from the begin of the stage on. Each runtime that is being
-// updated uses one slot. run returns the time at which the last runtime of the stage is expected to be proven. If all
-// runtimes are proven already, run returns the zero time.
+// run computes when each waiting runtime of a stage begins its update, if the stage begins at the time in the parameter
+// from. Each runtime that is being updated uses one slot. run returns the time at which the last runtime of the stage
+// is expected to be proven. If all runtimes are proven already, run returns the zero time.
 func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updating int) time.Time {
 	s, spec := &f.Stages[stage], &f.Rollout.Spec.Stages[stage].RolloutStage
 	slots, perMinute := s.Concurrency, int(spec.MaxStartsPerMinute)
@@ -332,9 +334,9 @@ func (f *forecast) nextStageBegin(stage int, begin time.Time) time.Time {
 	return end
 }
 
-// quorum returns the expected time at which a stage has its quorum. From this time on, enough of those runtimes of the
-// stage that have been able to begin are proven. If no runtime of the stage can begin, the stage passes after a
-// deadline, and the result isProven is false.
+// quorum returns the expected time at which a stage has its quorum. At this time, enough runtimes of the stage are
+// proven, among those that have been able to begin their updates. If no runtime of the stage can begin its update
+// before a deadline, the stage passes at the deadline, and the result isProven is false.
 func (f *forecast) quorum(stage int, begin time.Time) (at time.Time, isProven bool) {
 	opened, proven := f.opened[stage], f.proven[stage]
 	if f.Stages[stage].Runtimes == 0 {

@@ -31,7 +31,8 @@ func windows(t *testing.T) *channel.Policy {
 	return p
 }
 
-// inRegion sets the window of a runtime. If the parameter region is "", the runtime needs no window.
+// inRegion gives a runtime the maintenance window that the policy has for a region. If the parameter region is "", the
+// runtime needs no window.
 func inRegion(p *channel.Policy, r *rollout.Runtime, region string, clock *time.Time) {
 	switch region {
 	case "":

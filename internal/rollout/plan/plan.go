@@ -58,7 +58,7 @@ type Plan struct {
 
 // Member is a runtime that takes part.
 type Member struct {
-	// Stage is the name of its stage.
+	// Stage is the name of the stage to which the runtime belongs.
 	Stage string
 	// HasBegun means that the runtime has the version, or that its update was ordered.
 	HasBegun bool
@@ -98,8 +98,9 @@ type Stage struct {
 	Names []string `json:"names,omitempty"`
 }
 
-// Of returns the plan of a move. c describes the channel with the version in its spec. Of returns nil if the version
-// changes nothing, because it is already the proven version or the target.
+// Of returns the plan of the rollout that begins when a channel is moved. The parameter c describes the channel; the
+// spec of c.Release contains the new version of the channel. Of returns nil if no rollout begins, because the new
+// version is already the proven version or the target of the active rollout.
 func Of(c rollout.Channel) (*Plan, error) {
 	recorded := rollout.Record(c)
 	if recorded.Make == nil {

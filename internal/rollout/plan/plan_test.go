@@ -40,7 +40,7 @@ func moved(to string, active *v1beta2.ModuleRollout) rollout.Channel {
 		Now: now}
 }
 
-// fleet returns 40 runtimes, of which two are of the stage own, and one is paused.
+// fleet returns 40 runtimes. Two of the runtimes belong to the stage with the name "own", and one runtime is paused.
 func fleet() []rollout.Runtime {
 	all := make([]rollout.Runtime, 40)
 	for i := range all {
@@ -106,7 +106,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestOfOther checks a move that supersedes a rollout, a move that changes nothing, and a channel without a policy.
+// TestOfOther checks the plan of a channel move that supersedes a rollout. TestOfOther also checks that a move that
+// changes nothing has no plan, and that the plan of a channel without a policy has no stages.
 func TestOfOther(t *testing.T) {
 	first, err := Of(moved("2.0.0", nil))
 	if err != nil {

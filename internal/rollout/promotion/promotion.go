@@ -13,7 +13,8 @@
 // with the same inputs.
 //
 // If a person moves the channel to another version than the promoted one, this move holds the promotion. The hold lasts
-// until a person releases it. If a person moves the channel to the promoted version, the promotion is not held.
+// until a person releases it. If a person moves the channel to the promoted version, this move does not hold the
+// promotion.
 //
 // # What it does not do
 //
@@ -304,7 +305,8 @@ func (j *judge) freeze(policy *v1beta2.RolloutPolicy) {
 	}
 }
 
-// evidence checks the runtimes that have the version: row 9.
+// evidence checks whether enough runtimes in the former channel are Ready with the version, and whether the version
+// fails in too many of them: row 9 of the table of Judge.
 func (j *judge) evidence(p *v1beta2.RolloutPromotion) {
 	if j.Count != nil {
 		counted, err := j.Count(p.From, j.next.Version)
@@ -337,7 +339,8 @@ func (j *judge) evidence(p *v1beta2.RolloutPromotion) {
 	}
 }
 
-// owners checks whether the manager may move the channel: row 10.
+// owners checks whether the manager may change the version of the channel, because no other field manager owns it: row
+// 10 of the table of Judge.
 func (j *judge) owners() {
 	owners, err := j.Owners()
 	if err != nil {
@@ -405,7 +408,8 @@ func OrderOf(release *v1beta2.ModuleReleaseMeta, channel string) (Order, error) 
 }
 
 // Mover returns the field manager that wrote the version of a channel in the spec of a release, or "" if the field
-// manager is not known. If a version has several owners, it is not known which of them wrote it.
+// manager is not known. If several field managers own the field with the version, Mover returns "", because the managed
+// fields do not show which of them wrote the version.
 func Mover(release *v1beta2.ModuleReleaseMeta, channel string) string {
 	if all := Owners(release, channel); len(all) == 1 {
 		return all[0]

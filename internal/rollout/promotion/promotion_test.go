@@ -276,8 +276,9 @@ func TestMissing(t *testing.T) {
 // TestModel simulates persons who move channels, hold and release promotions, and a manager that records and promotes,
 // in random order. A promotion never ends a person's hold and never lowers a version. A promotion never uses a
 // withdrawn version, nor a version that was not proven for long enough. A promotion never undoes a move that the
-// manager has not recorded yet. TestModel detected each of these mutations of the code. The number in each row is the
-// first check (a run of 80 steps) that failed, with -rapid.seed=1:
+// manager has not recorded yet. Each row of the table is a mutation: a deliberate defect in the function of the first
+// column. TestModel detected each mutation. The number at the end of a row shows which random run (of 80 steps) was the
+// first to fail, with -rapid.seed=1:
 //
 //	hold     a hold ends with the next move            31
 //	hold     a move by a person is no hold             31
@@ -390,7 +391,8 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestOwners checks that only the owners of the version of this channel are returned.
+// TestOwners checks that Owners returns the field managers that own the version of the channel, but not those that own
+// only the name of the channel or the status.
 func TestOwners(t *testing.T) {
 	in := shop()
 	in.Release.ManagedFields = append(in.Release.ManagedFields, owned("b", "regular"), owned("klm", "regular"),

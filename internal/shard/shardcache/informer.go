@@ -16,8 +16,8 @@ import (
 )
 
 // informer is the informer of a sharded kind. informer adds its handlers to the informers of all open shards, and to
-// the informers of shards that are opened later. informer counts as synced at any time. When a shard is opened later,
-// its objects are passed to the handlers as an initial list.
+// the informers of shards that are opened later. informer always reports that it is synced, although shards may be
+// opened later. When a shard is opened later, its objects are passed to the handlers as an initial list.
 type informer struct {
 	cache *Cache
 	kind  client.Object

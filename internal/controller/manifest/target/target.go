@@ -12,13 +12,14 @@
 // Almost every Manifest is installed on the runtime of its Kyma. A Manifest with spec.target control-plane is installed
 // on the cluster of the manager. Besides the pool of connections to runtimes, there is a pool with one connection to
 // the control plane. All Manifests with target control-plane share this connection, which needs no access Secret.
-// Requests for modules on the control plane are sent with a ServiceAccount of their own, not with that of the manager.
-// So a module on the control plane has only the rights that an administrator has granted to that ServiceAccount, and
-// none of the rights of the manager.
+// Requests for modules on the control plane are sent with a separate ServiceAccount, not with the ServiceAccount of the
+// manager. A module on the control plane therefore has only the rights that an administrator has granted to this
+// separate ServiceAccount, and none of the rights of the manager.
 //
 // The cluster of a Manifest does not change: status.target shows where its objects are. If somebody changes spec.target
 // while the module has objects, the Manifest is not reconciled until the target is changed back or the module is
-// removed. If the Manifest were reconciled, the inventory of one cluster would be used on another cluster.
+// removed. If the Manifest were reconciled, its inventory would list the objects on the former cluster, and would be
+// used to delete objects on the new cluster.
 //
 // A module on the control plane could overwrite objects of the manager itself. Therefore [Cluster.CheckObjects] refuses
 // a module for the control plane that contains an object of the manager.
@@ -54,8 +55,8 @@ type ControlPlane struct {
 	Pool *runtimes.Pool
 	// IsRuntime is true in in-cluster mode: the only runtime is the control plane, and targets have no effect.
 	IsRuntime bool
-	// Reserved are the namespaces that the manager serves. A module on the control plane must not contain objects in
-	// the namespaces that the manager serves.
+	// Reserved are the namespaces of the control plane in which the manager reads and writes its own objects, such as
+	// Kymas. A module on the control plane must not contain objects in a reserved namespace.
 	Reserved []string
 }
 
@@ -131,7 +132,8 @@ func (c Cluster) Subscribe(s runtimes.Subscriber) { c.pool.Subscribe(c.name, s) 
 // Unsubscribe removes a subscriber from the events of the cluster.
 func (c Cluster) Unsubscribe(key string) { c.pool.Unsubscribe(c.name, key) }
 
-// Probe sends a request to the cluster at once if the cluster was unreachable before.
+// Probe immediately sends a request to a cluster that was unreachable at the last request, to find out whether the
+// cluster is reachable again.
 func (c Cluster) Probe() {
 	if c.pool != nil {
 		c.pool.Probe(c.name)

@@ -117,8 +117,8 @@ func TestCheckObjects(t *testing.T) {
 	}
 }
 
-// TestEveryCRDIsReserved checks that a module on the control plane may contain no CRD of this project, and no object of
-// a kind that a CRD of this project defines.
+// TestEveryCRDIsReserved checks that a module for the control plane is refused if it contains a CRD of this project, or
+// an object whose kind such a CRD defines.
 func TestEveryCRDIsReserved(t *testing.T) {
 	c := Cluster{Target: v1beta2.TargetControlPlane, reserved: &[]string{"kcp-system"}}
 	for _, crd := range crds.All() {

@@ -1,4 +1,5 @@
-// Package failurebudget finds the failure that halts a rollout, before the next reconcile of the coordinator.
+// Package failurebudget finds the failure that halts a rollout at once, without waiting for the next regular reconcile
+// of the coordinator.
 //
 // # Use
 //
@@ -46,8 +47,8 @@ type of struct {
 	left   map[string]int
 }
 
-// Set records how many further failures do not halt a rollout, by stage. If left is nil, failures in the rollout are
-// not counted. The caller must not change left any more.
+// Set records how many further failures do not halt a rollout, by stage. If the map left is nil, failures in the
+// rollout are not counted. Set keeps the map left, so the caller must not change it after the call.
 func (b *Budgets) Set(r *v1beta2.ModuleRollout, left map[string]int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +69,8 @@ func (b *Budgets) Keep(isActive func(name string) bool) {
 	maps.DeleteFunc(b.rollouts, func(name string, _ of) bool { return !isActive(name) })
 }
 
-// Count counts a change of a Manifest if it is the failure of a version that a rollout has ordered.
+// Count counts a change of a Manifest if the change is a failure: before the change, the version that a rollout has
+// requested had not failed.
 func (b *Budgets) Count(before, after client.Object) {
 	was, isManifest := before.(*v1beta2.Manifest)
 	is, _ := after.(*v1beta2.Manifest)
@@ -94,8 +96,8 @@ func (b *Budgets) Count(before, after client.Object) {
 	b.exceeded[r.module] = true
 }
 
-// IsExceeded reports whether a failure was counted that a stage of a rollout of the module does not allow. It returns
-// false again after Take was called.
+// IsExceeded reports whether a failure was counted that a stage of a rollout of the module does not allow. Take resets
+// this result to false.
 func (b *Budgets) IsExceeded(module string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

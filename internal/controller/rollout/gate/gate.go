@@ -33,8 +33,8 @@ import (
 
 // Reader reads gates. It is safe for concurrent use.
 type Reader struct {
-	// Allow are prefixes of addresses, such as https://prometheus.example.com/. A prefix without a path is for the
-	// whole host.
+	// Allow are the prefixes of the addresses to which gates may send requests, such as
+	// https://prometheus.example.com/. A prefix without a path allows all paths of its host.
 	Allow []string
 	// Client sends the requests. nil means a client with a timeout of 5 seconds.
 	Client *http.Client

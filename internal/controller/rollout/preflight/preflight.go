@@ -19,8 +19,9 @@
 // the new and of the former version, see [Version.Digest].
 //
 // A version that has passed is not checked again. A check that could not read the version is repeated after
-// unreadableInterval, and any other failure after failedInterval, as long as the result is used. A failure that only
-// another version can correct is not repeated, for example a rendering that had to be stopped.
+// unreadableInterval. A check with any other failure is repeated after failedInterval. Checks are repeated only while a
+// caller still asks for their result. A check is not repeated if only another version can correct the failure, for
+// example a rendering that had to be stopped.
 //
 // # What it does not do
 //
@@ -82,7 +83,7 @@ type Version struct {
 
 // Digest identifies what decides the content of a version: the component, the fields of the ModuleTemplate that decide
 // what a runtime gets, and the new content that a person has accepted. Fields that are only for information, such as
-// links, are not part of it.
+// links, are not part of the digest.
 func (v Version) Digest() string {
 	spec := v.Template.Spec.DeepCopy()
 	spec.Channel, spec.Descriptor, spec.Resources = "", runtime.RawExtension{}, nil
@@ -147,7 +148,7 @@ type Result struct {
 	// Blocker is the reason why the version cannot be installed, or why this is not known. Blocker is nil if the
 	// version has passed.
 	Blocker *v1beta2.RolloutBlocker
-	// IsRunning means that no check of the version has ended yet.
+	// IsRunning is true until the first check of the version has ended.
 	IsRunning bool
 }
 
@@ -166,8 +167,8 @@ func New(o Options) *Checker {
 		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{})}
 }
 
-// Check returns the result of a check. If there is no result, or if the check has to be repeated, Check requests the
-// check and does not wait for it.
+// Check returns the result of the last check of a version. If the version was never checked, or if its check has to be
+// repeated, Check requests a check and does not wait for it.
 func (c *Checker) Check(m Move) Result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,8 +214,8 @@ func (c *Checker) Start(ctx context.Context) error {
 	return nil
 }
 
-// take returns the entry of a module whose check is due first, or nil if no check is due. An entry whose result nobody
-// has used for idlePeriod is not checked.
+// take returns the entry of a module whose check is due first, or nil if no check is due. If no caller has asked for
+// the result of an entry for idlePeriod, its check is omitted until a caller asks for the result.
 func (c *Checker) take(module string) (first *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,8 +283,8 @@ func (c *Checker) work(ctx context.Context, e *entry) {
 	}
 }
 
-// store stores a result, and reports whether it is another one than before. again is the time until the check is
-// repeated; 0 means that it is not.
+// store stores the result of a check, and reports whether the result differs from the result before. The parameter
+// again is the delay until the check is repeated; 0 means that the check is not repeated.
 func (c *Checker) store(e *entry, result Result, again time.Duration) (isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
