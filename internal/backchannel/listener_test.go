@@ -198,7 +198,8 @@ func attempt(ctx context.Context, c *http.Client, method, url, body string, head
 
 func (e *testListener) url(path string) string { return "https://" + e.ServingAddress() + path }
 
-// eventually waits until the function holds returns true, and fails the test if this takes longer than waitTimeout.
+// eventually waits until the parameter "holds", a function, returns true. If this takes longer than waitTimeout,
+// eventually fails the test.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)

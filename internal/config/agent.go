@@ -56,7 +56,8 @@ type Agent struct {
 }
 
 // NewAgent returns the default configuration, which is partly read from the environment. An environment variable with
-// an invalid port is not an error: NewAgent uses the default port and adds a text for the log to notes.
+// an invalid port is not an error: NewAgent uses the default port and returns, in "notes", a text about the invalid
+// port for the log.
 func NewAgent() (a *Agent, notes []string) {
 	a = &Agent{
 		CACert: os.Getenv("CA_CERT"), TLSCert: os.Getenv("TLS_CERT"), TLSKey: os.Getenv("TLS_KEY"),

@@ -87,7 +87,7 @@ type Manager struct {
 	// garbage collector runs less often than with Go's default, which saves CPU time. Between MemoryTarget and twice
 	// MemoryTarget, the garbage collector runs more and more often. MemoryTarget is not a limit: if 1.5 times the size
 	// of the live objects exceeds MemoryTarget, the process uses more memory. If MemoryTarget is 0, $GOGC and
-	// $GOMEMLIMIT apply instead. The default is 1.375 GiB, which is sized for 10,000 runtimes.
+	// $GOMEMLIMIT apply instead. The default MemoryTarget is 1.375 GiB, which is enough for 10,000 runtimes.
 	MemoryTarget int64
 	// RuntimeMetrics enables the metrics that have one series for each runtime and module. Default true.
 	RuntimeMetrics bool
@@ -110,8 +110,9 @@ type Manager struct {
 	// LeaderElect enables leader election among the replicas. Default true.
 	LeaderElect bool
 	// LeaderElectionLeaseDuration, LeaderElectionRenewDeadline and LeaderElectionRetryPeriod configure leader election,
-	// as in controller-runtime. The manager releases the Lease when it exits. The three durations of leader election
-	// therefore matter only after the manager was killed. Defaults 15 s, 10 s, 2 s.
+	// as in controller-runtime. When the leader exits, it releases its Lease, so that another replica can become leader
+	// without waiting. The three durations of leader election therefore matter only after the leader was killed.
+	// Defaults 15 s, 10 s, 2 s.
 	LeaderElectionLeaseDuration time.Duration
 	LeaderElectionRenewDeadline time.Duration
 	LeaderElectionRetryPeriod   time.Duration
@@ -189,12 +190,13 @@ type Manager struct {
 	// addition to the limits of their policies. 0 means that only the policies limit this number. Default 0.
 	RolloutMaxUpdating int
 	// RolloutGateAllow are prefixes of addresses that gates of rollouts may call, for example
-	// https://prometheus.example.com/. The default is none: a gate that needs a request never passes.
+	// https://prometheus.example.com/. By default, no address is allowed, so a gate that has to send a request never
+	// passes.
 	RolloutGateAllow []string
 	// BundleCacheBytes is the maximum size of the cache for rendered modules, in bytes. All runtimes share this cache.
 	// Default 128 MiB.
 	BundleCacheBytes int64
-	// LocalSources is the path of a folder. Manifests may use its subfolders as sources of type kustomize. If
+	// LocalSources is the path of a folder whose subfolders Manifests may use as sources of type kustomize. If
 	// LocalSources is empty, which is the default, Manifests cannot use local sources.
 	LocalSources string
 	// SKRImagePullSecret is the name of a Secret in Namespace. The manager copies the Secret to every runtime, and
@@ -298,8 +300,8 @@ type Manager struct {
 	// ListenerForwardedFrom are the networks of the ingress that terminates TLS, in CIDR notation. The listener rejects
 	// a forwarded client certificate if the request does not come from one of the networks in ListenerForwardedFrom.
 	ListenerForwardedFrom []string
-	// ListenerPeers are common names of certificates. An ingress with such a certificate may forward client
-	// certificates over TLS. Default none.
+	// ListenerPeers are common names. An ingress whose certificate has one of these common names may forward client
+	// certificates over TLS. By default, no ingress may do so.
 	ListenerPeers []string
 	// HeartbeatInterval is the interval between two heartbeats of an agent. An agent counts as disconnected after three
 	// intervals without a heartbeat. Default 30 s.
@@ -339,8 +341,9 @@ type Manager struct {
 	// PodIP is the IP address of this replica, to which other replicas connect. Default $POD_IP.
 	PodIP string
 	// PodName identifies the replica. Two replicas that run at the same time must not have the same name. If a leader
-	// is killed and restarts under the same name, it becomes leader again at once. If it restarts under another name,
-	// it waits for LeaderElectionLeaseDuration. Default: $POD_NAME, else a unique name.
+	// is killed and restarts under the same name, it becomes leader again at once. If a leader restarts under another
+	// name, it has to wait until its old Lease expires, after LeaderElectionLeaseDuration. The default PodName is
+	// $POD_NAME, or a unique name if $POD_NAME is empty.
 	PodName string
 
 	// ExitAfterStep is a hidden setting for tests that end the process at a certain point. The form of this setting is
@@ -711,8 +714,9 @@ func (m *Manager) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ForNamespace returns the configuration for one of WatchNamespaces. A part that a process has only once is configured
-// for Namespace alone: the servers, the conversion webhook, and the listener of agents.
+// ForNamespace returns the configuration for one of WatchNamespaces. ForNamespace disables the parts of which a process
+// has only one, because they run with the configuration of Namespace: the servers, the conversion webhook, and the
+// listener of agents.
 func (m *Manager) ForNamespace(name string) *Manager {
 	further := *m
 	further.Namespace, further.WatchNamespaces = name, nil

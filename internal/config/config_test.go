@@ -236,7 +236,7 @@ func TestForNamespace(t *testing.T) {
 }
 
 // TestEgressRules checks that the address of the control plane's API server and the address of the pod are denied, in
-// addition to the networks of the flag.
+// addition to the networks of the flag --egress-deny.
 func TestEgressRules(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
 	m := NewManager()

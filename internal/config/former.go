@@ -12,10 +12,9 @@ import (
 
 // FormerFlag describes a flag of Kyma's lifecycle-manager that does not exist here or has another meaning here.
 type FormerFlag struct {
-	// Instead states what replaces a flag that does not exist any more. The text in the field Instead is a clause
-	// without a full stop.
+	// Instead is a text that says what replaces a flag that no longer exists. The text is a clause without a full stop.
 	Instead string
-	// Changed states the new meaning of a flag that still exists. Exactly one of Instead and Changed is set.
+	// Changed is a text with the new meaning of a flag that still exists. Exactly one of Instead and Changed is set.
 	Changed string
 }
 
@@ -134,8 +133,8 @@ func parse(f *pflag.FlagSet, args []string, out io.Writer) error {
 }
 
 // unknownFlags returns the names of those flags in args that f does not have, sorted. If a flag name of several letters
-// is written with one dash, the returned name includes this dash. The value of a flag counts as a flag if it begins
-// with a dash and is an argument of its own.
+// is written with one dash, the returned name includes this dash. unknownFlags does not know which flags have a value,
+// so an argument that begins with a dash counts as a flag, even if it is the value of the flag before it.
 func unknownFlags(f *pflag.FlagSet, args []string) []string {
 	var names []string
 	for _, arg := range args {

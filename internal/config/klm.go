@@ -30,7 +30,7 @@ var Formats = []string{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatNa
 const (
 	// FormatJSONPath prints the fields of a JSONPath template.
 	FormatJSONPath = "jsonpath="
-	// FormatCustomColumns prints a table whose columns are TITLE:PATH, separated by commas.
+	// FormatCustomColumns prints a table. After this prefix, the columns are given as TITLE:PATH, separated by commas.
 	FormatCustomColumns = "custom-columns="
 )
 

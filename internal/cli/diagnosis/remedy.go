@@ -34,8 +34,8 @@ func hasInstruction(message string) bool {
 	return false
 }
 
-// RemedyFor returns the remedy of a reason for a message without an instruction. RemedyFor returns "" if the message
-// contains an instruction, or if the reason has no remedy.
+// RemedyFor returns the remedy (a text with an instruction) for the reason code of a condition or an error. RemedyFor
+// returns "" if the message already contains an instruction, or if there is no remedy for the reason code.
 func RemedyFor(reason, message string) string {
 	if hasInstruction(message) {
 		return ""

@@ -29,8 +29,9 @@ func TestRemedyFor(t *testing.T) {
 	}
 }
 
-// TestInstructions checks that hasInstruction recognizes the instruction in every remedy, so that a message with the
-// text of a remedy gets no second remedy. Remedies that only inform need no instruction.
+// TestInstructions checks that hasInstruction recognizes the instruction in every remedy, so that a message that
+// already contains a remedy does not get a second one. Remedies that refer to the message, or that say that no action
+// is needed, have no instruction.
 func TestInstructions(t *testing.T) {
 	if len(remedies) < 70 {
 		t.Errorf("there are only %d remedies", len(remedies))

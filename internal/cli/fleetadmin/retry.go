@@ -163,7 +163,7 @@ func (o *retryOptions) plan(ctx context.Context, _ *console.App, c *connection.C
 }
 
 // Retry makes the same request as klm retry RUNTIME [MODULE] --no-wait, and returns a text about the request. Before
-// the call, the caller must have asked the user for confirmation, and must have checked that a manager works.
+// the call, the caller must have asked the user for confirmation, and must have checked that a manager is running.
 func Retry(ctx context.Context, c *connection.Cluster, name, module string, now time.Time) (effect string, err error) {
 	o := retryOptions{module: module}
 	o.NoWait = true

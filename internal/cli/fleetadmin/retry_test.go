@@ -22,7 +22,7 @@ import (
 
 const manifests = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/manifests"
 
-// runtimeIn returns the Kyma and the Manifest of a runtime whose module is in a state.
+// runtimeIn returns the Kyma and the Manifest of a runtime whose only module has the given state and reason.
 func runtimeIn(name string, state v1beta2.State, reason string) []client.Object {
 	k := fixture.Kyma(state, v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{Name: "sample", Version: "1.0.0",
 		State: state, Reason: reason})

@@ -78,8 +78,8 @@ func setPause(ctx context.Context, a *console.App, v *fleetlist.Verb, names []st
 	return v.Run(ctx, a, c, names)
 }
 
-// planPause checks whether a runtime or one of its modules can be paused. If the parameter reason is nil, planPause
-// checks whether the runtime or the module can be resumed.
+// planPause checks whether a runtime or one of its modules can be paused, or, if the parameter "reason" is nil, whether
+// it can be resumed.
 func planPause(ctx context.Context, c *connection.Cluster, name, module string, reason *string,
 	wait console.WaitFlags) (p fleetlist.Plan, err error) {
 	k, err := c.Kyma(ctx, name)

@@ -56,7 +56,8 @@ func (r *report) Names() []string {
 	return all
 }
 
-// levels are the symbols of an hour: the first stands for no runtime, the last for all runtimes with windows.
+// levels are the symbols that the calendar shows for an hour, by the number of runtimes whose maintenance window is
+// open: the first symbol stands for no runtime, and the last for all runtimes that have windows.
 var levels = [calendar.Levels + 1]string{"· ", "▁▁", "▂▂", "▃▃", "▄▄", "▅▅", "▆▆", "▇▇", "██"}
 
 // Show writes the report as text for people.
@@ -276,7 +277,7 @@ func (r *report) showDeferrals(p *console.Page) {
 func (r *report) formatTime(t time.Time) string { return At(r.Month, t) }
 
 // At returns a time in the time zone of a month. If the time is in another year than the month of the calendar, the
-// text contains the year. At returns - for the zero time.
+// text contains the year. For the zero time, At returns "-".
 func At(m calendar.Month, t time.Time) string {
 	if t.IsZero() {
 		return "-"

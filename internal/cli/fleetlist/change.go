@@ -106,7 +106,7 @@ func (v *Verb) Run(ctx context.Context, a *console.App, c *connection.Cluster, n
 		errors.Join(failed[:min(len(failed), limit)]...))
 }
 
-// plan checks the changes, and writes their effects in the order of the names.
+// plan checks the changes of the named objects, and prints the effects of the changes in the order of the names.
 func (v *Verb) plan(ctx context.Context, a *console.App, c *connection.Cluster, names []string) (
 	plans []Plan, failed []error) {
 	checked, texts, errs := make([]Plan, len(names)), make([]bytes.Buffer, len(names)), make([]error, len(names))

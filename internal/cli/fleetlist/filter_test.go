@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// listing returns a listing with the filters of some flags.
+// listing returns a Listing whose filters are set by the given command-line flags.
 func listing(t *testing.T, flags []string) *console.Listing {
 	t.Helper()
 	var l console.Listing

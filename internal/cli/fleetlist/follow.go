@@ -24,10 +24,10 @@ type Follower struct {
 	Opened func()
 }
 
-// Follow does the same as [Watch], but requests Kymas as Tables with metadata. An API server needs a fraction of the
-// time for Tables. If the CRD does not have the columns that klm needs, Follow reads whole Kymas. If a column in the
-// row of one Kyma is incomplete, Follow reads this Kyma as a whole. Follow continues after every failure of a request,
-// and returns when ctx ends.
+// Follow does the same as [Watch], but requests Kymas as Tables with metadata. An API server answers a request for a
+// Table in a fraction of the time that it needs for whole Kymas. If the CRD does not have the columns that klm needs,
+// Follow reads whole Kymas. If a column in the row of one Kyma is incomplete, Follow reads this Kyma as a whole. Follow
+// continues after every failure of a request, and returns when ctx ends.
 func Follow(ctx context.Context, c *connection.Cluster, f Follower) error {
 	t := &tableFollower{c: c}
 	source := watch.Source[Member]{

@@ -81,10 +81,10 @@ func ListRows(ctx context.Context, c *connection.Cluster, l *console.Listing, ea
 	return nil
 }
 
-// ListBrief does the same as [List], but requests Kymas as Tables with the columns of kubectl get. An API server needs
-// a fraction of the time for Tables. The members that ListBrief returns have only the condition Ready, and the modules
-// of these members have no messages. If the CRD does not have the columns that klm needs, or if many rows lack data,
-// ListBrief lists whole Kymas like [List].
+// ListBrief does the same as [List], but requests Kymas as Tables with the columns of kubectl get. An API server
+// answers a request for a Table in a fraction of the time that it needs for whole Kymas. The members that ListBrief
+// returns have only the condition Ready, and the modules of these members have no messages. If the CRD does not have
+// the columns that klm needs, or if many rows lack data, ListBrief lists whole Kymas like [List].
 func ListBrief(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) error {
 	return listTables(ctx, c, selector, "None", each)
 }
@@ -211,7 +211,8 @@ var columnNames = []string{columnName: "Name", columnState: "State", columnChann
 // errNoColumns reports that the API server does not return the columns of columnNames.
 var errNoColumns = errors.New("the API server does not return the columns of this version of the CRD")
 
-// readTables returns the Kymas whose rows are complete, and the names of the other Kymas.
+// readTables returns the Kymas whose table rows have all data that klm needs, and the names of the Kymas whose rows
+// lack data.
 func readTables(ctx context.Context, c *connection.Cluster, selector, include string) (
 	all []*Member, incomplete []string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -317,8 +318,8 @@ func memberOf(cell func(column int) any) (m *Member, ok bool) {
 			ready++
 		}
 	}
-	// An older manager does not update the field with the summary of the modules, so this cell may be outdated: the
-	// cell must agree with the number of Ready modules.
+	// An older manager does not update the summary of the modules, from which the cell Versions comes. To detect an
+	// outdated cell, the number of Ready modules in it is compared with the cell Modules.
 	return m, ok && (s.ModulesReady == "" && ready == 0 ||
 		s.ModulesReady == fmt.Sprintf("%d/%d", ready, len(modules)))
 }

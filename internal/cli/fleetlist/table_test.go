@@ -276,7 +276,8 @@ func tableOf(all []*v1beta2.Kyma, columns int) any {
 	return answer
 }
 
-// TestRefresh checks that members are replaced by whole Kymas, unless their state has changed.
+// TestRefresh checks that Refresh reads members of a listing again as Kymas with all fields. If the state of a Kyma has
+// changed since the listing, its member must stay as it is.
 func TestRefresh(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"metadata":{"name":%q},"status":{"state":"Error","modulesReady":"1/2"}}`, path.Base(r.URL.Path))

@@ -23,9 +23,9 @@ type Change struct {
 	Listed  bool // all members of the list were sent
 }
 
-// Watch sends the Kymas that match the label selector to the channel to, and then their changes. Watch returns when ctx
-// ends, or when the Kymas cannot be listed or watched. Watch does not change a Member after sending it, so the receiver
-// may keep it.
+// Watch sends, to the channel "to", first the Kymas that match the label selector, and then the changes of these Kymas.
+// Watch returns when ctx ends, or when the Kymas cannot be listed or watched. Watch does not change a Member after
+// sending it, so the receiver may keep it.
 func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<- Change) error {
 	send := func(ch Change) {
 		select {
@@ -68,8 +68,9 @@ func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<
 const refreshDelay = 500 * time.Millisecond
 
 // Live shows the Kymas that match a label selector: it calls the function show with a map from names to Kymas when the
-// list is complete, and after changes. At an interval, Live calls the function tick. If the function tick returns true,
-// Live calls the function show again. Live returns when ctx ends, or when the function show or the watch fails.
+// list is complete, and after changes. Live also calls the function tick once in every interval. If the function tick
+// returns true, Live calls the function show again. Live returns when ctx ends, or when the function show or the watch
+// fails.
 func Live(ctx context.Context, c *connection.Cluster, selector string, interval time.Duration, tick func() bool,
 	show func(map[string]*Member) error) error {
 	fleet := map[string]*Member{}

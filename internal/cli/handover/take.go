@@ -96,9 +96,10 @@ func (o *takeOptions) take(ctx context.Context, a *console.App, c *connection.Cl
 	return done, nil
 }
 
-// problemToTake returns the reason why the Kyma may not use the cluster now, or "" if no takeover is necessary. If klm
-// cannot read the owner of the cluster, problemToTake returns a text about this failure instead of an error: the user
-// may know the owner, and may still request the takeover.
+// problemToTake returns the reason why the Kyma may not use its cluster without a takeover. If the Kyma may use the
+// cluster, no takeover is necessary, and problemToTake returns "". If klm cannot read the owner of the cluster,
+// problemToTake returns a text about this failure instead of an error: the user may know the owner, and may still
+// request the takeover.
 func problemToTake(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma,
 	kubeContext string) (string, error) {
 	r, err := c.RuntimeCluster(ctx, a, k.Name, kubeContext)

@@ -47,7 +47,8 @@ func newCluster(t *testing.T) *fixture.Server {
 	return s
 }
 
-// discovery maps each group and version to its kinds. The name of a cluster-scoped kind has the prefix *.
+// discovery maps the path of each group and version to its kinds. In this map, the prefix * marks a cluster-scoped
+// kind.
 var discovery = map[string][]string{
 	"/api/v1":                               {"*Namespace", "ConfigMap", "Secret", "Service", "ServiceAccount"},
 	"/apis/apps/v1":                         {"Deployment"},

@@ -66,7 +66,7 @@ type migrationReport struct {
 	Invalid int `json:"invalid"`
 }
 
-// Results of a flag in a migration.
+// These constants are the possible results for a flag of the former manager in a migration.
 const (
 	flagKept    = "kept"
 	flagRemoved = "removed"

@@ -159,8 +159,8 @@ func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []ap
 	}
 }
 
-// removeAll deletes the manager first. removeAll waits until the pods of the manager have stopped, so that the manager
-// can release its leases. After that, removeAll deletes all other objects.
+// removeAll deletes the Deployment of the manager first, and waits until its pods have stopped, so that the manager can
+// release its Leases. When the pods have stopped, removeAll deletes all other objects of the installation.
 func (in *installer) removeAll(ctx context.Context, refs []apply.Ref, report func(string)) error {
 	isManager := func(r apply.Ref) bool { return r.Kind == "Deployment" }
 	isInventory := func(r apply.Ref) bool { return r.Name == inventoryName }

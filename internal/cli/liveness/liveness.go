@@ -197,8 +197,9 @@ func (o *Observation) reportLeader(r *Report) (ended time.Time) {
 	return endOf(l)
 }
 
-// reportReplicas sets the fields of the report about the replicas that share the runtimes. The result ended is the time
-// at which the last Lease of these reportReplicas ends, and the result live is true if a Lease is still valid.
+// reportReplicas sets the fields of the report about the replicas that share the runtimes. The result "ended" is the
+// time at which the last Lease of these replicas ends. The result "live" is true if at least one of these Leases is
+// still valid.
 func (o *Observation) reportReplicas(r *Report) (ended time.Time, live bool) {
 	held := map[string]int{}
 	for i := range o.leases {

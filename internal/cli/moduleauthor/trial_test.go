@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 )
 
-// TestImageFlags checks the flags for one flag --image: the result has one flag for each repository in which the tested
-// versions have the image.
+// TestImageFlags checks into which flags one flag --image is expanded: one flag for each repository from which the
+// tested versions of the module use the image.
 func TestImageFlags(t *testing.T) {
 	trial := &trial.Trial{
 		Module: &author.Module{Images: []string{"127.0.0.1:5000/team/operator:2.0.0",

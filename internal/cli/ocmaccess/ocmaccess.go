@@ -70,8 +70,8 @@ func Open(reference string, access storage.Access, create bool) (*storage.Place,
 	return p, Explain(err)
 }
 
-// Explain adds the exit code to an error of package author or package registry. If a login is missing, Explain adds an
-// instruction to log in.
+// Explain adds the exit code of klm to an error of the Go packages author and registry. If a login is missing, Explain
+// adds an instruction to log in.
 func Explain(err error) error {
 	if err == nil {
 		return nil

@@ -7,10 +7,10 @@
 // # How it works
 //
 // klm backup lists each kind page by page and writes each object as one YAML document (file.go). The kinds are in the
-// order in which they can be created, so that kubectl can also apply the file. The saved objects have no fields that
-// are valid only in the control plane that is backed up: UIDs, resource versions, owner references. If a restored
-// Manifest had an owner reference with the UID of the former Kyma, the garbage collector would delete the Manifest, and
-// the manager would remove the module.
+// order in which they can be created, so that kubectl can also apply the file. Some fields are valid only in the
+// control plane that is backed up, so the saved objects lack them: UIDs, resource versions and owner references. If a
+// restored Manifest had an owner reference with the UID of the former Kyma, the garbage collector would delete the
+// Manifest, and the manager would remove the module.
 //
 // klm restore reads the file twice. The first pass over the file compares its objects with the cluster (plan.go), so
 // that the user sees the effects before they happen. The second pass over the file writes the objects (restore.go). klm

@@ -39,7 +39,8 @@ var kinds = []schema.GroupVersionKind{
 const (
 	// lastLine is the beginning of the last line of every backup. A backup file without this last line is not complete.
 	lastLine = "# end of the backup: "
-	// deletingLine is the beginning of the first line of an object that was being deleted.
+	// deletingLine is the beginning of a comment line in the backup file, before an object that was being deleted
+	// during the backup.
 	deletingLine = "# was being deleted since "
 	// documentLimit is the maximum size of one object. API servers accept at most 3 MiB in a request.
 	documentLimit = 8 << 20
@@ -156,8 +157,8 @@ type document struct {
 	deleting bool // it was being deleted
 }
 
-// visitObjects calls the function visit once for each object of a backup. After the first error of this function,
-// visitObjects stops.
+// visitObjects calls the function visit once for each object of a backup. visitObjects stops at the first error that
+// the function visit returns.
 func visitObjects(f io.ReadSeeker, visit func(document) error) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("reading the backup: %w", err)

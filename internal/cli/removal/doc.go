@@ -18,6 +18,6 @@
 //
 // # What it does not do
 //
-// The package deletes nothing. The package does not search the namespaces that a module contains for other objects. If
-// there are other objects, the removal waits, and the status names these objects.
+// The package deletes nothing. If a module contains a Namespace, the package does not search this Namespace for objects
+// of others. If such objects exist, the removal of the module waits, and the status names them.
 package removal

@@ -154,8 +154,8 @@ func setName(ctx context.Context, c *connection.Cluster, key, module string, lis
 	}
 }
 
-// nameIn changes an annotation of a Kyma that is a list of modules, and reports whether the annotation has changed. All
-// other names in the list stay.
+// nameIn adds a module to, or removes a module from, the list of modules in an annotation of a Kyma. All other modules
+// stay in the list. nameIn reports whether the annotation has changed.
 func nameIn(k *v1beta2.Kyma, key, module string, listed bool) bool {
 	var names []string
 	for name := range strings.SplitSeq(k.Annotations[key], ",") {

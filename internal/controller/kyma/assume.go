@@ -40,7 +40,7 @@ func (n *run) assume(ctx context.Context) error {
 		return nil
 	}
 	n.remote, n.manifests, n.modules = remote, manifests, modules
-	// The runtime got the base objects before the status of the Kyma became Ready.
+	// A Kyma becomes Ready only after its runtime has got the base objects, and this Kyma was Ready.
 	n.found.baseSynced, n.found.resolved, n.found.catalogSynced = true, true, true
 	n.editRecord(func(*record) {})
 	n.subscribe(true)
@@ -48,8 +48,8 @@ func (n *run) assume(ctx context.Context) error {
 	return loop.Done()
 }
 
-// mayAssume reports whether the status of the Kyma may be assumed to be right. The Kyma must have been Ready when this
-// process started, and its agent must report the changes in the runtime.
+// mayAssume reports whether the status of the Kyma may be assumed to be right. Two conditions must be true: the Kyma
+// was Ready when this process started, and its agent reports the changes in the runtime.
 func (n *run) mayAssume() bool {
 	s := &n.kyma.Status
 	return !n.isKnown(n.kyma.Name) && !n.InCluster && s.State == v1beta2.StateReady &&

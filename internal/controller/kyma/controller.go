@@ -116,7 +116,8 @@ type Options struct {
 	// selects the Kyma.
 	Restricted []string
 	// PolicyConfigMap is the name of the ConfigMap that has the maintenance policy, in the namespace of the field
-	// Namespace. Client has to cache this ConfigMap. "" means that the policy is in PolicyFile.
+	// Namespace. Client has to cache the ConfigMap with the maintenance policy. If PolicyConfigMap is "", the policy is
+	// in PolicyFile.
 	PolicyConfigMap string
 	// PolicyFile is the path of the file with the maintenance policy. The file need not exist. If PolicyFile and
 	// PolicyConfigMap are both "", there is no policy.
@@ -126,11 +127,12 @@ type Options struct {
 	MinMaintenanceWindow time.Duration
 	// CatalogSpread is the period over which reconciles are spread after a change that affects many runtimes.
 	CatalogSpread time.Duration
-	// AuditInterval is the time between two comparisons of the catalog copy in a runtime that is not watched.
+	// AuditInterval is the time between two audits of a runtime that is not watched. An audit compares the catalog copy
+	// in the runtime with the desired catalog copy.
 	AuditInterval time.Duration
 	// DeletionDeadline limits how long the deletion of a Kyma waits for an unavailable runtime. After this time the
-	// deletion is given up, and a tombstone is written. 0 means that there is no limit. If InCluster is set, there is
-	// never a limit.
+	// deletion is given up, and a tombstone is written. 0 means that the deletion waits without a limit, as it always
+	// does if InCluster is set.
 	DeletionDeadline time.Duration
 	// Live is a client without a cache, with which the controller writes tombstones: a write with Client would make
 	// Client cache tombstones. Live is required if DeletionDeadline is set.

@@ -65,8 +65,9 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		return nil
 	}
 	if err == nil && (n.deletion.isFirst || n.wasUnavailable() || !n.Runtimes.IsOwned(n.kyma.Name)) && !n.InCluster {
-		// Reading the Kyma shows whether the runtime is available again, and which owner the runtime has. A later step
-		// writes the status to the Kyma that was read here; no other step of the deletion uses this Kyma.
+		// verifyToDelete reads the Kyma in the runtime, which shows whether the runtime is available again, and which
+		// owner the runtime has. A later step writes the status to the Kyma that was read here; no other step of the
+		// deletion uses this Kyma.
 		if err = n.verifyToDelete(ctx); err != nil {
 			n.remote = nil
 		}
@@ -251,7 +252,8 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 }
 
 // deliveredResources lists the delivered objects that belong to no module: the Kyma in the runtime, the agent and the
-// base objects. The Namespace is not in the list, because it contains objects of others.
+// base objects. The list lacks the Namespace of these objects, which stays in the runtime because it contains objects
+// of others.
 func (n *run) deliveredResources() []v1beta2.Resource {
 	all := []v1beta2.Resource{{
 		Group: remoteRef.Group, Version: remoteRef.Version, Kind: remoteRef.Kind,
@@ -274,9 +276,9 @@ func (n *run) release(ctx context.Context) error {
 	}
 	closesFirst := n.deletion.runtimeLeft == leftAfterDeadline
 	if closesFirst {
-		// As soon as the finalizer is removed, the Kyma is deleted. Then the purge controller opens its own connection
-		// to the runtime and waits until the runtime is reachable. So the connection for the Kyma is closed before the
-		// finalizer is removed.
+		// As soon as the finalizer is removed, the Kyma is deleted, and the purge controller opens its own connection
+		// to the runtime. The connection of the Kyma is closed before that, because a later call of Close would close
+		// the connection of the purge controller.
 		n.Runtimes.Close(n.kyma.Name)
 	}
 	// Later reads of the Kyma need not wait until the cache shows that the finalizer is removed, because noteReleased

@@ -112,7 +112,8 @@ func (n *run) wasUnavailable() bool {
 	return meta.IsStatusConditionFalse(n.kyma.Status.Conditions, v1beta2.ConditionReachable)
 }
 
-// giveUp writes a tombstone and annotates the Kyma. When the Kyma is annotated, the next steps do not use the runtime.
+// giveUp writes a tombstone (a ConfigMap that lists the objects left in the runtime) and annotates the Kyma. Because of
+// the annotation, the later steps of the deletion send no requests to the runtime.
 func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
 	if err := n.deleteManifests(ctx); err != nil {
 		return err
@@ -175,9 +176,10 @@ func (n *run) writeTombstone(ctx context.Context, part *corev1.ConfigMap) error 
 	return nil
 }
 
-// markGivenUp annotates a Manifest as given up. The controller of Manifests does not wait for the runtime if a Manifest
-// has this annotation. The value of the annotation is the name of the tombstone. There is no tombstone if the runtime
-// belongs to another owner. Then the value of the annotation is the reason code of the refusal to use the runtime.
+// markGivenUp annotates a Manifest as given up. The controller of Manifests deletes an annotated Manifest without
+// waiting for the runtime. The value of the annotation is the name of the tombstone. There is no tombstone if the
+// runtime belongs to another owner. Then the value of the annotation is the reason code of the refusal to use the
+// runtime.
 func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	value := cmp.Or(loop.Reason(n.deletion.owner), n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp])
 	err := loop.PatchMetadata(ctx, n.Client, m, func(meta *metav1.ObjectMeta) {
@@ -189,9 +191,10 @@ func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	return err
 }
 
-// missingPermission returns an error if every Manifest of the runtime is being deleted and lacks a permission in the
-// runtime, because then the deletion makes no progress. The error describes the first missing permission. If a Manifest
-// is not being deleted, or lacks no permission, missingPermission returns nil.
+// missingPermission reports whether the deletion of all Manifests of a runtime is stuck. It returns an error if two
+// things are true of every Manifest: it is being deleted, and its deletion needs a permission that is missing in the
+// runtime. The error describes the first missing permission. If at least one Manifest is not stuck, missingPermission
+// returns nil.
 func missingPermission(manifests map[string]*v1beta2.Manifest) error {
 	var why error
 	for _, name := range slices.Sorted(maps.Keys(manifests)) {

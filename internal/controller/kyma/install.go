@@ -265,8 +265,8 @@ func (n *run) upgradeDeleted(ctx context.Context, m *plan.Module) {
 	}
 }
 
-// deleteManifest deletes a Manifest. If another Manifest with the same name was created after the read, the API server
-// returns a conflict, and the new Manifest is not deleted.
+// deleteManifest deletes a Manifest. The request contains the UID of the Manifest. If another Manifest with the same
+// name was created in the meantime, the API server therefore returns a conflict and does not delete the new Manifest.
 func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	err := n.Client.Delete(ctx, m, client.Preconditions{UID: &m.UID})
 	if client.IgnoreNotFound(err) != nil {
@@ -328,10 +328,11 @@ func (n *run) event(kind, reason, note string) {
 	}
 }
 
-// artefactOf returns the artefact of the decided version. If the Manifest already has this version with its recorded
-// content, the artefact is read from the Manifest instead of the registry, unless somebody else has edited the
-// Manifest. A Manifest that has no spec.install, or that names another registry, is used only if the registry cannot be
-// read. If the content of the version was replaced in the registry, artefactOf sets the blocker of the module.
+// artefactOf returns the artefact of the decided version. The artefact is taken from the Manifest, without a request to
+// the registry, if the Manifest already has the decided version, with the content whose digest the ModuleTemplate
+// records, and if nobody else has edited the Manifest. A Manifest that has no spec.install, or that names another
+// registry, is used only if the registry cannot be read. If the content of the version was replaced in the registry,
+// artefactOf sets the blocker of the module.
 func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
 	var has *plan.Artefact // the artefact in the Manifest, nil if the Manifest does not have this version and content
 	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version &&

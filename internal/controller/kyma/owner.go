@@ -17,7 +17,7 @@ import (
 // A Kyma uses a runtime only after the controller has verified that the runtime belongs to this Kyma (package
 // ownership). The verification needs the Kyma in the runtime, and every reconcile reads that Kyma first. The Kyma
 // controller is the verifier of the pool: the pool gives the connection to the other controllers only after the
-// verification. For a runtime without a record of its owner, the order is:
+// verification. If a runtime has no record of its owner yet, these steps follow one another:
 //
 //	1  verify                  nothing is written yet
 //	2  base objects            they are the same for every owner
@@ -37,8 +37,9 @@ func (r *Reconciler) claim(kyma *v1beta2.Kyma, rt *runtimes.Runtime) ownership.C
 
 // verifyOwner decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or nil. If the runtime
 // contains the record of another owner and the Kyma may therefore not use the runtime, verifyOwner returns a
-// *runtimes.Error. If the runtime has our record, verifyOwner does two things: it marks the Manifests whose recorded
-// state this control plane has lost, and then it gives the connection to the other controllers.
+// *runtimes.Error. If the record in the runtime names this Kyma as the owner, verifyOwner does two things: it marks the
+// Manifests whose recorded state this control plane has lost, and then it allows the other controllers to use the
+// connection to the runtime.
 func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
 	remote *v1beta2.Kyma) (ownership.Found, error) {
 	found, err := ownership.Verify(ctx, rt.Cluster, ownership.AnnotationsOf(remote), r.claim(kyma, rt))
@@ -91,9 +92,9 @@ func (n *run) ownRecord() (record, takenFrom string, err error) {
 	return "", "", refusal
 }
 
-// settleOwner completes a verification after the record of the owner was written. If the runtime was taken over,
-// settleOwner removes the annotation that requested the takeover, and requests a comparison of all modules with the
-// runtime.
+// settleOwner completes the verification of the owner after the Kyma controller has written the record of the owner
+// into the runtime: it allows the other controllers to use the runtime. If the runtime was taken over, settleOwner
+// removes the annotation that requested the takeover, and requests a comparison of all modules with the runtime.
 func (n *run) settleOwner(ctx context.Context) error {
 	n.kyma.Status.ClusterID = n.owner.Owner.Cluster
 	n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name))

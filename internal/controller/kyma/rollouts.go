@@ -140,8 +140,9 @@ func (r *Reconciler) enqueueFirst(ctx context.Context, name string) {
 	}
 }
 
-// enqueueOthers enqueues the Kymas in a channel that do not have the proven version of the channel. enqueueOthers also
-// enqueues the Kymas that wait because the status of the release has had no entry for the channel yet.
+// enqueueOthers enqueues the Kymas in a channel that do not have the proven version of the channel (the version of its
+// last completed rollout). enqueueOthers also enqueues the Kymas that wait for the first entry of the channel in the
+// status of the ModuleReleaseMeta.
 func (r *Reconciler) enqueueOthers(ctx context.Context, module string, c *v1beta2.ChannelStatus) {
 	if c.Version != c.Target && c.Policy == "" {
 		return // the version takes effect at once, so the change of spec has enqueued all Kymas
@@ -167,7 +168,8 @@ func (r *Reconciler) enqueueOthers(ctx context.Context, module string, c *v1beta
 }
 
 // enqueueVersions enqueues the Kymas that have, or may now get, one of the given versions of a mandatory module. In a
-// rollout in stages, a runtime that is not admitted yet keeps the proven version, so other versions do not concern it.
+// rollout in stages, a runtime that is not admitted yet keeps the proven version, so its Kyma needs no reconcile after
+// changes of other versions.
 func (r *Reconciler) enqueueVersions(ctx context.Context, release *v1beta2.ModuleReleaseMeta,
 	templates []client.Object) {
 	c := release.ChannelStatus(v1beta2.MandatoryChannel)
@@ -197,8 +199,8 @@ func (r *Reconciler) enqueueVersions(ctx context.Context, release *v1beta2.Modul
 	r.enqueueStaggered(concerned)
 }
 
-// having returns the Kymas that may have a module in a channel, and the Manifests of the module by the names of their
-// Kymas. The result is read-only.
+// having returns the Kymas that may have a given module from a given channel, and the Manifests of the module, by the
+// names of their Kymas. For a mandatory module, these are all Kymas. Callers must not change the returned objects.
 func (r *Reconciler) having(ctx context.Context, module, of string) ([]v1beta2.Kyma, map[string]*v1beta2.Manifest,
 	error) {
 	options := []client.ListOption{client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy}
@@ -224,9 +226,9 @@ func (r *Reconciler) having(ctx context.Context, module, of string) ([]v1beta2.K
 
 // isConcerned reports whether a Kyma needs a reconcile after a change in the status of a channel. A Kyma needs a
 // reconcile in two cases: its installed or requested version is not the proven version of the channel, or it waits for
-// the first record of the channel. A mandatory module has no reason in the status of a Kyma, so each Kyma without a
-// Manifest of the module may wait. While runtimes are downgraded to the proven version in stages, a Kyma with another
-// version needs no reconcile before the rollout admits it.
+// the first record of the channel. The status of a Kyma does not show whether a mandatory module waits for this record,
+// so every Kyma without a Manifest of the mandatory module counts as waiting. While runtimes are downgraded to the
+// proven version in stages, a Kyma with another version needs no reconcile before the rollout admits it.
 func isConcerned(k *v1beta2.Kyma, m *v1beta2.Manifest, module string, c *v1beta2.ChannelStatus) bool {
 	hasOther := func(installed string) bool {
 		waitsForAdmission := c.TakingBack != "" && c.Policy != ""

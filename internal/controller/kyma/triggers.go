@@ -90,7 +90,8 @@ func (r *Reconciler) Enqueue(kyma string) {
 // enqueueNow triggers a reconcile of a Kyma without a delay.
 func (r *Reconciler) enqueueNow(kyma string) { r.Trigger.Add(queueing.Event, 0, r.requestFor(kyma)) }
 
-// enqueueRollout triggers the reconcile of a Kyma that was admitted after a change for many Kymas.
+// enqueueRollout triggers the reconcile of a Kyma that a rollout has admitted, with the low priority of a change that
+// affects many Kymas.
 func (r *Reconciler) enqueueRollout(kyma string) {
 	r.Trigger.Add(queueing.Fleet, 0, r.requestFor(kyma))
 }
@@ -140,9 +141,9 @@ func (r *Reconciler) enqueueIndexed(ctx context.Context, index, key string) {
 	}
 }
 
-// onChange returns a handler that calls changed for a created, updated or deleted object. For an update, changed gets
-// the old and the new version. Objects of the initial list do not cause a call, because at the start all Kymas are
-// enqueued anyway.
+// onChange returns a handler that calls the function changed for a created, updated or deleted object. For an update,
+// the function gets the old and the new version. For objects of the initial list, the function changed is not called,
+// because all Kymas are enqueued at the start anyway.
 func onChange(changed func(ctx context.Context, objects ...client.Object)) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ queueing.Queue) {
@@ -204,9 +205,10 @@ func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object)
 	}
 }
 
-// modulesIn returns the names of the modules to which a release or template may belong. The name of a release is the
-// name of its module. The name of a template contains the name of its module. The templates of early releases of the
-// Kyma project have other names: their module name is in a label or in the spec, see [channel.ModuleOf].
+// modulesIn returns all names that the module of a ModuleReleaseMeta or a ModuleTemplate can have. The name of a
+// ModuleReleaseMeta is the name of its module. The name of a ModuleTemplate contains the name of its module. The
+// ModuleTemplates of early releases of the Kyma project have other names: their module name is in a label or in the
+// spec, see [channel.ModuleOf].
 func modulesIn(o client.Object) []string {
 	t, ok := o.(*v1beta2.ModuleTemplate)
 	if !ok {

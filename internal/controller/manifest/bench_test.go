@@ -447,7 +447,7 @@ func (f *fakeRuntime) drop(path string) {
 	delete(f.stored, path)
 }
 
-// put stores an object as another client does.
+// put stores an object in the fake runtime, as if another client than the manager had written it.
 func (f *fakeRuntime) put(path string, o map[string]any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

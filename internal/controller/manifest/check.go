@@ -12,10 +12,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Check verifies and renders the sources of a Manifest, as a reconcile does. The Manifest need not exist, and no
-// runtime is needed. Check and the reconciles share the rendered bundles, so the first reconcile of a version need not
-// render its bundle again. The result digest is the digest of the desired content. The result crds has the
-// CustomResourceDefinitions in the desired content.
+// Check verifies and renders the sources of a Manifest, as a reconcile does, before anything is installed. Check needs
+// no runtime, and the Manifest need not exist in the control plane. Check and the reconciles share the rendered
+// bundles, so the first reconcile of a version need not render its bundle again. The result "digest" is the digest of
+// the desired content, and the result "crds" contains its CustomResourceDefinitions.
 //
 // A chart that depends on the capabilities of a cluster is rendered for a cluster with the default capabilities. If the
 // templates of a chart that depends on capabilities fail, Check returns no error, because the chart may be valid in the

@@ -23,8 +23,8 @@
 // answer of the source.
 //
 // Between reconciles, the controller keeps the requests to the runtime and their results in memory, for each Manifest.
-// An object is therefore sent once per change, and events caused by own writes are recognized. If this memory is lost,
-// more requests are sent, but the result is the same.
+// An object is therefore sent once per change, and events caused by own writes are recognized. If a restart loses these
+// requests and results, the controller sends more requests, but the content of the runtime becomes the same.
 //
 // # What it does not do
 //
@@ -380,9 +380,9 @@ func (n *run) connectOnDemand(ctx context.Context) error {
 	return n.connectBy(ctx, n.cluster.Get)
 }
 
-// connectBy gets the connection from the pool with the given function. An error with a reason is not retried, because
-// the pool triggers a reconcile when the cause of the error changes. While the owner of the runtime is being verified,
-// the Manifest waits and its status stays unchanged.
+// connectBy gets the connection to the runtime with the function get, which is a method of the pool of connections. An
+// error with a reason is not retried, because the pool triggers a reconcile when the cause of the error changes. While
+// the owner of the runtime is being verified, the Manifest waits and its status stays unchanged.
 func (n *run) connectBy(ctx context.Context, get func(context.Context) (*runtimes.Runtime, error)) error {
 	rt, err := get(ctx)
 	if runtimes.IsNotVerified(err) {

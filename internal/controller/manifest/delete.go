@@ -35,8 +35,8 @@ func (n *run) connectToDelete(ctx context.Context) error {
 }
 
 // handOver removes our labels, annotations and fields from the objects of the inventory. Objects without our labels and
-// annotations belong to the user of the runtime. If another module also contains an object, the object belongs to this
-// other module from now on, and an event reports the new owner.
+// annotations belong to the user of the runtime. If a second module also contains an object, handOver makes the second
+// module its owner, and an event reports the new owner.
 func (n *run) handOver(ctx context.Context) error {
 	others, err := n.peers().Others(ctx, n.manifest)
 	if err != nil {
@@ -125,8 +125,8 @@ const operatorRepairDelay = 2 * time.Second
 // the operator to remove their finalizers. To restore the operator, planOperator finds the installed objects that were
 // changed or deleted. If another version was requested after the start of the deletion, planOperator finds all objects
 // of that version, and adds them to the inventory before they are applied. planOperator does nothing once the purge
-// controller has started to delete the module. A failure, for example because the registry is unavailable, is logged,
-// and the deletion continues to wait.
+// controller has started to delete the module. If planOperator fails, for example because the registry is unavailable,
+// it logs the error, and the deletion continues to wait.
 func (n *run) planOperator(ctx context.Context) error {
 	if n.observed.blocked == nil || time.Since(n.notReadySince()).Abs() < operatorRepairDelay ||
 		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" || n.manifest.IsRestored() {
@@ -224,13 +224,14 @@ func (n *run) release(ctx context.Context) error {
 			return err
 		}
 	}
-	// Without a connection to the runtime, the objects stay in the runtime. If a Manifest was restored and has no
-	// version, the module has no objects in the runtime: the module had been removed just before the manager stopped.
+	// If release runs without a connection to the runtime, the objects of the module stay in the runtime. If a Manifest
+	// was restored and has no version, the module has no objects in the runtime: the module had been removed just
+	// before the manager stopped.
 	wasRemoved := n.manifest.IsRestored() && n.manifest.Status.Version == ""
 	removes := n.runtime != nil && !n.manifest.IsUnmanaged() && !wasRemoved &&
 		slices.Contains(n.manifest.Finalizers, v1beta2.FinalizerManifest)
-	// Later reads need not wait until the cache has the removal of the finalizers, because memory.released records this
-	// write.
+	// Later reads of the Manifest need not wait until the cache shows that the finalizers were removed, because the
+	// field memory.released records the removal.
 	if err := loop.RemoveFinalizers(ctx, n.Client, n.manifest, ownFinalizers(),
 		client.DisableReadYourWritesConsistency); err != nil {
 		return err

@@ -150,8 +150,8 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestDeleteWaitsForUsers checks that custom resources of users block the deletion. The custom resources that other
-// Manifests own do not block the deletion.
+// TestDeleteWaitsForUsers checks that custom resources of users block the deletion of a module. Custom resources that
+// the Manifests of other modules own do not block it.
 func TestDeleteWaitsForUsers(t *testing.T) {
 	cases := map[string]struct {
 		reason  string

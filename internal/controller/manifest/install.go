@@ -127,8 +127,8 @@ func (n *run) forgetDrifted() {
 }
 
 // applySet sends the objects of one source. applySet waits until the API server of the runtime serves the kinds that
-// the CRDs of this source define, because the next source may need these kinds. A conflict with another module does not
-// stop the next source.
+// the CRDs of this source define, because the next source may need these kinds. If objects of one source conflict with
+// another module, the next source is applied all the same.
 func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) error {
 	result, err := n.runtime.Apply(ctx, n.rendered.sets[i], &n.memory.progress)
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))

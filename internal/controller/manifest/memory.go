@@ -35,9 +35,9 @@ type memory struct {
 	deferred       deferred               // the status of the last reconcile, if it was not saved
 	// conflicts are the objects that another module contains too, with other content; each reconcile compares them.
 	conflicts []apply.Ref
-	// ownersTurn has the objects that another module contains, too, and that were changed. The other module, which owns
-	// the object, has time to correct the change. Each value of the map is the time at which a reconcile found the
-	// change. Each reconcile compares the objects in ownersTurn with their desired state.
+	// ownersTurn has the changed objects that belong to another module and that this module also contains. The other
+	// module, the owner, gets time to correct the change first. Each value of the map is the time at which a reconcile
+	// found the change. Each reconcile compares the objects in ownersTurn with their desired state.
 	ownersTurn map[apply.Ref]time.Time
 	others     inventory.Wait // a deletion waits until other modules have recorded their objects
 	// drift is the message about drift that is reported and not corrected; drift is "" if there is none.
@@ -93,8 +93,8 @@ type deferred struct {
 }
 
 // takeDeferred returns the status of the last reconcile, if it was not saved, and if the Manifest has not changed since
-// then. If the status was saved, or the Manifest has changed, takeDeferred returns nil. After a call of takeDeferred,
-// the memory has no deferred status.
+// then. If the last status was saved, or the Manifest has changed, takeDeferred returns nil. In any case, takeDeferred
+// removes the last status from the memory.
 func (m *memory) takeDeferred(of *v1beta2.Manifest) *v1beta2.ManifestStatus {
 	d := m.deferred
 	m.deferred = deferred{}
@@ -272,8 +272,8 @@ func (m *memory) takeChanges() changes {
 	return taken
 }
 
-// restoreChanges records again the changes that a reconcile has taken over, because that reconcile did not complete. If
-// a newer event about an object has arrived, the newer event is kept.
+// restoreChanges puts the observed changes that a reconcile has taken out of the memory back into the memory, because
+// that reconcile did not complete. If a newer event about an object has arrived, the newer event is kept.
 func (m *memory) restoreChanges(taken changes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -349,7 +349,7 @@ func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Dri
 }
 
 // ownersTurnLeft returns the time until ownerGrace ends for the first of the objects in ownersTurn. The second result
-// is false if no object waits for its owner to correct it.
+// is false if ownersTurn is empty.
 func (m *memory) ownersTurnLeft(now time.Time) (time.Duration, bool) {
 	left, waits := ownerGrace, false
 	for _, since := range m.ownersTurn {

@@ -63,7 +63,8 @@ func (n *run) validity() validity {
 	return v
 }
 
-// expectedPeriod returns the time for which an object counts as not ready without being read again.
+// expectedPeriod returns how long an object that was seen as not ready still counts as not ready, so that it is not
+// read again. Within this time, an event or a later read is expected to show that it is ready.
 func (n *run) expectedPeriod() time.Duration {
 	switch {
 	case !n.plan.applyAll && n.manifest.Status.State != v1beta2.StateProcessing, !n.plan.applyAll &&
@@ -76,8 +77,9 @@ func (n *run) expectedPeriod() time.Duration {
 }
 
 // findReadiness returns the readiness of the module. Objects whose readiness is known are not read. The state of the
-// custom resource decides about the readiness only after all other objects are ready. If the known state of an object
-// is not ready, nothing is read: an event of this object is expected soon, and the module cannot be Ready before.
+// custom resource decides about the readiness only after all other objects are ready. While an object is known to be
+// not ready, nothing is read: the module cannot become Ready before this object, and an event will report when the
+// object becomes ready.
 func (n *run) findReadiness(ctx context.Context) (readiness, error) {
 	now, valid := time.Now(), n.validity()
 	objects, resource := n.readinessRefs()

@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// reportInventory adds the objects that will be applied to the inventory. Objects of earlier versions stay in the
+// Before objects are applied, reportInventory adds them to the inventory. Objects of earlier versions stay in the
 // inventory until they are deleted.
 func (n *run) reportInventory() {
 	s := &n.manifest.Status

@@ -73,8 +73,9 @@ func (m *memory) setEvaluator(evaluate evaluator) {
 	m.evaluate = evaluate
 }
 
-// readinessRefs returns the workloads and other objects that decide about the readiness of the module, and the custom
-// resource. Instead of a custom resource that does not decide, readinessRefs returns the zero Ref.
+// readinessRefs returns the objects that decide about the readiness of the module: first workloads and the like, and
+// then the custom resource. If the custom resource does not decide about the readiness, the second result is the zero
+// Ref.
 func (n *run) readinessRefs() (objects []apply.Ref, resource apply.Ref) {
 	if resourceDecides(n.manifest, n.CustomStateCheck) {
 		resource = inventory.ResourceRef(n.manifest)
@@ -153,9 +154,9 @@ func (m *memory) startSending() {
 	m.shown = sending
 }
 
-// startObserving records that the step observe now decides about readiness, with the states that were recorded so far.
-// A later event may make the module ready, but the running step observe does not see the event any more. Therefore an
-// event after startObserving triggers another reconcile.
+// startObserving records that the step observe has begun. The step decides whether the module is ready, from the states
+// of objects that the memory has at this time. A later event may make the module ready, but the running step observe
+// does not see the event any more. Therefore an event after startObserving triggers another reconcile.
 func (m *memory) startObserving() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -131,8 +131,8 @@ func TestSeenIsDropped(t *testing.T) {
 	}
 }
 
-// TestSentWithoutVersion checks that an object is read if another client has changed it while it was sent. A state that
-// was recorded before the object was sent must not count.
+// TestSentWithoutVersion checks that an object is read again if another client changed it while the manager was
+// applying it. The readiness that was recorded before the apply must not be used any more.
 func TestSentWithoutVersion(t *testing.T) {
 	m := newSeenMemory()
 	m.recordReadiness(seenWorkload, 6, readiness{state: v1beta2.StateReady})
@@ -144,7 +144,7 @@ func TestSentWithoutVersion(t *testing.T) {
 }
 
 // TestSeeEvents checks a sequence of events: only the event after which the module may be ready triggers a reconcile.
-// If an event was lost, the object is read.
+// If the memory has missed an event of an object, the object is read from the runtime.
 func TestSeeEvents(t *testing.T) {
 	yes, no := new(true), new(false)
 	type step struct {

@@ -11,9 +11,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// TestIsMinor checks which changes of the status are minor, so that they need not be saved at once. In an installation
-// without problems, only the first and the last change are not minor. A change of the status that users may wait for,
-// or that the manager needs after a restart, is never minor.
+// TestIsMinor checks which changes of the status are minor, so that they need not be saved at once. During an
+// installation without problems, all changes of the status are minor except the first and the last. A change of the
+// status that users may wait for, or that the manager needs after a restart, is never minor.
 func TestIsMinor(t *testing.T) {
 	cases := map[string]struct {
 		reason string

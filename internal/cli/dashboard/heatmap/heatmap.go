@@ -30,7 +30,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
-// Choice is the choice of a viewer. The zero value groups by region and colours by state.
+// Choice is what a viewer has chosen for the heat map: a module, a grouping and a colouring. The zero value groups by
+// region and colours by state.
 type Choice struct {
 	// Module is the module whose state, version and channel are shown. If Module is "", the state and the channel of
 	// the runtimes are shown.
@@ -45,7 +46,8 @@ type Named struct{ Key, Title string }
 // View is the heat map of one snapshot.
 type View struct {
 	Choice
-	// Classes are the classes of the cells, by their number.
+	// Classes are the classes (colour and symbol) of the cells. The index of a class is the number of the class in the
+	// encoded cells.
 	Classes []Class
 
 	fleet    *fleetindex.Snapshot

@@ -49,8 +49,8 @@ func (s *Server) retry(w http.ResponseWriter, r *pageserver.Request) {
 const maxForm = 16 << 10
 
 // confirmed reports whether a viewer may make a change and has confirmed the change in the form. If confirmed returns
-// false, it has already answered the request with the reason why nothing was changed. The parameter command is the klm
-// command that makes the same change.
+// false, it has already answered the request with the reason why nothing was changed. The parameter "command" is the
+// klm command that makes the same change as the form.
 func (s *Server) confirmed(w http.ResponseWriter, r *pageserver.Request, mayAct bool, command string, back link) bool {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	const unchanged = "Nothing was changed"

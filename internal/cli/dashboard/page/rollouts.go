@@ -296,7 +296,7 @@ func (r *request) forecast(o *v1beta2.ModuleRollout) string {
 }
 
 // act makes the requested change of a rollout for a viewer who may change rollouts. The API server decides whether the
-// viewer has the right.
+// viewer has the right to change the rollout.
 func (s *Server) act(w http.ResponseWriter, r *pageserver.Request) {
 	name, verb := r.PathValue("name"), r.PathValue("verb")
 	back := link{"Back to the rollout", "/rollouts/" + name}

@@ -58,11 +58,11 @@ type Options struct {
 	// Hosts are the values of the header Host that are accepted. The check of this header prevents DNS rebinding: pages
 	// of another site, whose host name resolves to this server, cannot use the dashboard. Hosts is required.
 	Hosts []string
-	// Assets are public files below /assets/, such as styles. These files are served without authentication. Assets is
+	// Assets are public files, such as styles, which are served below /assets/ without authentication. Assets is
 	// required.
 	Assets fs.FS
-	// Cell returns the cell of a runtime in the heat map, which an event about a change of the runtime contains. Cell
-	// is required.
+	// Cell returns the cell for a runtime in the heat map. An event about a change of the runtime contains this cell.
+	// Cell is required.
 	Cell func(*fleetlist.Member) byte
 	// Now is the clock. Default time.Now.
 	Now func() time.Time

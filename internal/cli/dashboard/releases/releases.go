@@ -1,5 +1,5 @@
-// Package releases formats records in the catalog, in rollouts and in Manifests for people: the moves of channels with
-// their users, the origin of a version, whether a version can be undone, and the states of objects.
+// Package releases turns data of the catalog, of rollouts and of Manifests into text for people: which user moved which
+// channel, the origin of a version, whether a downgrade from a version is possible, and the states of objects.
 //
 // # Use
 //

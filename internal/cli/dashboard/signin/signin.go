@@ -11,8 +11,8 @@
 // state, the nonce, the verifier and the requested page; the cookie is bound to this attempt to sign in. The provider
 // sends the visitor back; the ID token is verified, and the session cookie gets the name and the groups. The cookie of
 // the attempt and the session cookie are encrypted and authenticated with AES-256-GCM, so that the server stores
-// nothing and every replica with the same key accepts both cookies. A session ends when the ID token expires, or
-// earlier, after Options.Lifetime. A session from before the sign-in is never continued: its cookie is replaced.
+// nothing and every replica with the same key accepts both cookies. A session ends after Options.Lifetime, or when the
+// ID token expires, whichever is earlier. A session from before the sign-in is never continued: its cookie is replaced.
 //
 // # What it does not do
 //

@@ -419,7 +419,8 @@ func TestAssumedIsReconciled(t *testing.T) {
 	}
 }
 
-// TestWaitsForInterests checks that an incomplete watch list is not delivered unless a Manifest takes too long.
+// TestWaitsForInterests checks that the delivery of the watch list waits until all Manifests have reported which
+// objects to watch. An incomplete watch list is delivered only if a Manifest takes too long to report them.
 func TestWaitsForInterests(t *testing.T) {
 	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}, Agents: true})
 	if err != nil {

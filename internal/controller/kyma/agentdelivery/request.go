@@ -83,16 +83,16 @@ func watchFor(i runtimes.Interest) protocol.Watch {
 	}
 	// The readiness of a module depends on the state of its workloads and of its custom resource. An interest in a
 	// single named object is in the custom resource of a module, or in an object that belongs to the credential of the
-	// manager. The objects of the credential have API groups of Kubernetes, so the group distinguishes them from custom
-	// resources.
+	// manager. The objects that belong to the credential are in API groups of Kubernetes, so the API group of an object
+	// shows whether the object is a custom resource of a module.
 	isKubernetes := i.Resource.Group == "" || strings.HasSuffix(i.Resource.Group, ".k8s.io")
 	w.State = i.Resource.Group == "apps" || i.Name != "" && !isKubernetes
 	return w
 }
 
-// CertificatesNotBefore returns the time in the annotation of a Kyma with which the manager revokes certificates of
-// agents: all certificates of the runtime that were issued before the returned time are revoked. CertificatesNotBefore
-// returns the zero time if the Kyma has no such annotation.
+// CertificatesNotBefore returns the time in the annotation [v1beta2.AnnotationCertificatesNotBefore] of a Kyma: all
+// certificates of the runtime that were issued before this time are revoked. If the Kyma does not have the annotation,
+// CertificatesNotBefore returns the zero time.
 func CertificatesNotBefore(k *v1beta2.Kyma) time.Time {
 	t, err := time.Parse(time.RFC3339, k.Annotations[v1beta2.AnnotationCertificatesNotBefore])
 	if err != nil {

@@ -68,8 +68,8 @@ func (c *Copies) Base(ctx context.Context) (*render.Bundle, error) {
 	return c.base.bundle, nil
 }
 
-// BaseResources lists the base objects that are deleted with the Kyma. The Namespace is not in this list, because it
-// may contain objects of users.
+// BaseResources lists the base objects that are deleted with the Kyma. BaseResources does not list the Namespace
+// kyma-system, which is not deleted because it may contain objects of users.
 func (c *Copies) BaseResources() []v1beta2.Resource {
 	var all []v1beta2.Resource
 	if name := c.options.PullSecret; name != "" {

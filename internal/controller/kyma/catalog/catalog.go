@@ -13,9 +13,10 @@
 // the former version, and one with the new version for runtimes that the rollout has admitted. A catalog copy is
 // computed once after each change of the catalog, and has a digest. The Kyma in the runtime has an annotation with the
 // digest of the catalog copy that the runtime has. While the digest in this annotation of the Kyma is the digest of the
-// current catalog copy, the package makes no request to the runtime. When the two digests differ, only the objects that
-// differ are sent. The contents of the former catalog copy are in memory; after a restart, the objects in the runtime
-// are listed once. A label of each object in the runtime identifies its content.
+// current catalog copy, the package makes no request to the runtime. When the digest in the annotation differs from the
+// digest of the current catalog copy, the package sends only the objects that differ. The contents of the former
+// catalog copy are in memory; after a restart, the objects in the runtime are listed once. A label of each object in
+// the runtime identifies its content.
 //
 // The package reverts changes that others make to the catalog copy or to the CRDs in the runtime. Watches on metadata
 // report changes that others make: the managed fields of an object show which field manager wrote the object last. In a
@@ -65,8 +66,8 @@ type Options struct {
 	Restricted []string
 	// Base has the base objects of every runtime: the namespace and the CRDs.
 	Base *render.Bundle
-	// PullSecret is the name of a Secret in Namespace. Every runtime gets a copy of this Secret. "" means that there is
-	// no pull Secret.
+	// PullSecret is the name of a Secret in Namespace. Every runtime gets a copy of the Secret, so that images can be
+	// pulled with it. If PullSecret is "", there is no such Secret.
 	PullSecret string
 	// PullSecrets is a client that reads the Secret whose name is in PullSecret. PullSecrets is required if PullSecret
 	// is set.
@@ -91,7 +92,8 @@ type Copies struct {
 }
 
 // record is what the manager remembers in memory about the catalog copy and the base objects in one runtime. If the
-// record is lost, the manager sends requests that change nothing.
+// manager loses the record, for example by a restart, it sends requests to the runtime again, and these requests change
+// nothing.
 type record struct {
 	runtime *runtimes.Runtime // the connection that the record belongs to
 	key     contentsKey       // of the catalog copy that the runtime should have
@@ -111,7 +113,7 @@ type record struct {
 	baseComparedAt time.Time       // when the base objects were last sent or compared
 }
 
-// New returns Copies without a record of any runtime.
+// New returns Copies that has no records of runtimes yet.
 func New(o Options) *Copies {
 	return &Copies{options: o, contents: contentsCache{changed: make(chan struct{}, 1)}, records: map[string]*record{}}
 }
@@ -128,9 +130,8 @@ type Target struct {
 	// Only Sync uses the digest.
 	Digest string
 	// Resolves reports whether the runtime requests a module in a channel, and whether this request is resolved to the
-	// version in the third parameter. While a channel moves in stages, Sync calls Resolves to decide whether the
-	// catalog copy of the runtime contains the new version. If the field Resolves is nil, the runtime requests no
-	// modules.
+	// given version. While a channel moves in stages, Sync calls Resolves to decide whether the catalog copy of the
+	// runtime contains the new version. If the field Resolves is nil, the runtime requests no modules.
 	Resolves func(module, channel, version string) bool
 	// RecordDigest writes a new digest of the catalog copy into the annotation of the Kyma in the runtime. Only Sync
 	// calls RecordDigest.

@@ -271,8 +271,8 @@ func (c *Copies) readCatalog(ctx context.Context) (channel.Contents, error) {
 		Restricted: c.options.Restricted}, nil
 }
 
-// moves returns the channels that move to another version in stages, sorted. A channel with a policy moves as soon as
-// another version was written into it, even if the manager has not recorded the move yet.
+// moves returns the channels that move to another version in stages, sorted. A channel with a RolloutPolicy counts as
+// moving as soon as a user has written another version into it, even if the manager has not recorded the move yet.
 func (c *Copies) moves(ctx context.Context, releases []*v1beta2.ModuleReleaseMeta) ([]move, error) {
 	var policies v1beta2.RolloutPolicyList
 	if err := c.options.Client.List(ctx, &policies, client.InNamespace(c.options.Namespace),
@@ -301,8 +301,8 @@ func (c *Copies) moves(ctx context.Context, releases []*v1beta2.ModuleReleaseMet
 }
 
 // withProven returns the ModuleReleaseMeta for the catalog copy of a runtime: each channel that moves in stages has its
-// proven version, the version of the last completed rollout. The channels in the parameter ahead keep the version in
-// spec, because the rollout has admitted the runtime.
+// proven version, the version of the last completed rollout. The parameter "ahead" contains the channels whose rollout
+// has admitted the runtime: these channels keep the new version, which is in the spec.
 func withProven(r *v1beta2.ModuleReleaseMeta, moving []move, ahead []string) *v1beta2.ModuleReleaseMeta {
 	shown := r
 	for _, m := range moving {
@@ -321,8 +321,8 @@ func withProven(r *v1beta2.ModuleReleaseMeta, moving []move, ahead []string) *v1
 	return shown
 }
 
-// copyOf returns the contents of the catalog copy for all runtimes that may use the same modules, as the parameter
-// access states.
+// copyOf returns the contents of the catalog copy for all runtimes that have the access in the parameter "access",
+// which states the modules that a runtime may use.
 func copyOf(access channel.Access, all channel.Contents) (*contents, error) {
 	visible, err := channel.CatalogCopyFor(access, all, v1beta2.RuntimeNamespace)
 	if err != nil {

@@ -88,8 +88,8 @@ func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
 	return true
 }
 
-// noteChange records as suspects the objects that were changed or deleted according to an event. noteChange returns
-// whether there are such objects.
+// noteChange records the objects that an event reports as changed or deleted as suspects, which the next reconcile
+// compares with the catalog copy. noteChange reports whether there are such objects.
 func (c *Copies) noteChange(kyma string, e runtimes.Event) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

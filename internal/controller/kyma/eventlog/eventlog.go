@@ -15,9 +15,10 @@
 // once, so each cluster gets each event once. If the manager restarts after it has saved the status in the control
 // plane, no event of the runtime is lost, because the status in the runtime does not show the change yet.
 //
-// Recording an event in a runtime is one request, which is sent before the request that writes the status. The name of
-// the event is derived from the event and the previous status. If the manager stops between these two requests, it
-// repeats the first request after its restart, and the API server answers that the event already exists.
+// Recording an event in a runtime is one request, which is sent before the request that writes the status. The
+// metadata.name of the event is a hash of the content of the event and of the previous status. If the manager stops
+// between these two requests, it repeats the first request after its restart, and the API server answers that the event
+// already exists.
 //
 // A status whose modules repeatedly fail and recover could cause many events. Therefore a runtime gets at most [burst]
 // events at once, and after that one event per [interval]. Events of the runtime above this limit are dropped. A change

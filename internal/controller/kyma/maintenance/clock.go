@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Timers use the monotonic clock, but maintenance windows are on the wall clock. After the wall clock was set forward,
-// or the machine was suspended, the timer for the start of a window fires too late by the difference. After the wall
-// clock was set back, the timer fires too early, which does no harm. To notice that the wall clock was set, the package
-// compares the monotonic clock and the wall clock regularly.
+// Timers use the monotonic clock, but maintenance windows are on the wall clock. If the wall clock is set forward by an
+// hour, or the machine is suspended for an hour, the timer for the start of a window fires an hour too late. After the
+// wall clock was set back, the timer fires too early, which does no harm. To notice that the wall clock was set, the
+// package compares the monotonic clock and the wall clock regularly.
 
 const (
 	// clockCheckInterval is the time between two comparisons of the wall clock with the monotonic clock. If a

@@ -10,11 +10,11 @@
 //
 // # How it works
 //
-// The policy is in a ConfigMap or in a file. A ConfigMap is read from the cache on every call of Refresh, so that no
-// decision uses an outdated policy. A file is read every 5 seconds. A policy that cannot be parsed does not replace the
-// policy in force, and Problem returns the parse error. If no policy is in force, updates that need a window are
-// blocked, and the blocker shows the parse error. If the policy is removed from the ConfigMap or the file, no policy is
-// in force.
+// The policy is in a ConfigMap or in a file. If the policy is in a ConfigMap, every call of Refresh reads it from the
+// cache, so that no decision uses an outdated policy. If the policy is in a file, the package reads the file every 5
+// seconds. A policy that cannot be parsed does not replace the policy in force, and Problem returns the parse error. If
+// no policy is in force, updates that need a window are blocked, and the blocker shows the parse error. If the policy
+// is removed from the ConfigMap or the file, no policy is in force.
 //
 // # What it does not do
 //

@@ -89,8 +89,9 @@ func Resolve(in Inputs) []Module {
 		m.Upgrade = upgradeOf(m.Manifest, m.Decision)
 		return m
 	}
-	// A module that becomes mandatory keeps its Manifest, and so does a module that is no longer mandatory. Therefore
-	// Manifests are assigned to mandatory modules first.
+	// A module keeps its Manifest when it becomes mandatory, even if the Kyma also requests the module. Therefore the
+	// Manifests of the mandatory modules are looked up first. A module that is no longer mandatory keeps its Manifest,
+	// too.
 	var mandatory []Module
 	isMandatory := map[string]bool{}
 	for _, r := range channel.MandatoryRequests(in.Catalog, in.Kyma) {
@@ -128,8 +129,8 @@ func Resolve(in Inputs) []Module {
 	return append(all, mandatory...)
 }
 
-// upgradeOf returns the decision for a Manifest that is being deleted if the decision is a higher version of the same
-// component on the same cluster, and nil otherwise.
+// upgradeOf returns the decision d if it upgrades a Manifest that is being deleted: d must have a higher version of the
+// same component on the same cluster. In any other case, upgradeOf returns nil.
 func upgradeOf(m *v1beta2.Manifest, d channel.Decision) *channel.Decision {
 	if m == nil || m.DeletionTimestamp.IsZero() || d.Blocker != nil || d.Template == nil ||
 		d.Component != m.Annotations[v1beta2.AnnotationOCMComponentName] ||
@@ -207,8 +208,8 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory
 // InstalledVersion returns the version of a module that is installed in the runtime, or "" if no version is installed.
 // If the control plane was restored from an older state, InstalledVersion returns the version that was found in the
 // runtime. InstalledVersion ignores a version that somebody else has written into the spec of the Manifest.
-// InstalledVersion also ignores a version of somebody else that the controller of Manifests has already copied from the
-// spec into the status.
+// InstalledVersion ignores the version of somebody else even after the controller of Manifests has copied this version
+// from the spec into the status.
 func InstalledVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""

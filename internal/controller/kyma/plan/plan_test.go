@@ -415,7 +415,7 @@ func TestArtefactInEarlyModules(t *testing.T) {
 }
 
 // TestArtefactInWithChart checks a component with the resource raw-manifest and with a chart in a chart repository:
-// both are installed, and no other layer is installed.
+// both are installed, and the other layers of the component are not.
 func TestArtefactInWithChart(t *testing.T) {
 	layer := registry.Layer{Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIRef}
 	chart := registry.Chart{URL: "https://charts.example.com", Name: "shop", Version: "1.0.0"}

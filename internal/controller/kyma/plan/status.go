@@ -310,9 +310,10 @@ func VisibleState(m *v1beta2.Manifest) v1beta2.State {
 	return m.Status.State
 }
 
-// isOutdated reports whether the status of a Manifest does not cover its last change, or lacks the objects that its
-// runtime has. If the API server has refused the complete status, the Manifest has only a reduced status. A reduced
-// status has an up-to-date state, so isOutdated returns false for it.
+// isOutdated reports whether the status of a Manifest is older than the last change of its spec, or whether the
+// Manifest was restored and its inventory still lacks the objects that are in the runtime. If the API server has
+// refused the complete status, the Manifest has only a reduced status. A reduced status has an up-to-date state, so
+// isOutdated returns false for it.
 func isOutdated(m *v1beta2.Manifest) bool {
 	if refusalOf(m) != nil {
 		return false

@@ -74,9 +74,9 @@ func setEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus, m *v1beta2.Manife
 	kyma.Status.Modules = append(kyma.Status.Modules, e)
 }
 
-// Known returns the previous status of a Kyma, which is compared with the saved status to find events. For a module
-// whose Manifest is marked, Known replaces the previous entry by the entry of the saved status. So no event is recorded
-// for a change that was already recorded before the control plane was restored.
+// Known returns the previous status of a Kyma, which is compared with the saved status to find events. If a Manifest is
+// marked as restored, Known uses the saved entry of its module instead of the entry in the previous status. So no event
+// is recorded for a change that was already recorded before the control plane was restored.
 func Known(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 	manifests map[string]*v1beta2.Manifest) *v1beta2.KymaStatus {
 	var known *v1beta2.KymaStatus
@@ -104,10 +104,11 @@ func Known(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 // Unreported returns the previous status of a Kyma without the modules whose removal was reported before the manager
 // stopped, so that the removal is not reported twice. If the manager stops after it has recorded the removal of a
 // module in the control plane and before it has recorded the removal in the runtime, the module looks lost, and a new
-// Manifest is created for it. The parameter names has the modules with a new Manifest. If objects of the module are
-// found in the runtime, the new Manifest has an inventory, and the module was really lost. If the module leaves the
-// status without an inventory, the module was removed, and its removal was already reported before the manager stopped.
-// Unreported also returns the names of the modules that may still be either lost or removed.
+// Manifest is created for it. The parameter "names" contains the modules with a new Manifest. If objects of the module
+// are found in the runtime, the new Manifest has an inventory, and the module was really lost. If the new Manifest gets
+// no inventory, and the module has no entry in the saved status any more, the module was removed, and its removal was
+// already reported before the manager stopped. Unreported also returns the names of the modules for which it is not
+// known yet whether they were lost or removed.
 func Unreported(previous *v1beta2.KymaStatus, saved *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest,
 	names []string) (*v1beta2.KymaStatus, []string) {
 	var unknown []string

@@ -10,17 +10,18 @@
 // # How it works
 //
 // The status of the Kyma in a runtime is a copy of the status in the control plane. The manager saves the status in the
-// control plane before it copies the status to the runtime. So a control plane that has lost nothing has every change
-// that the copy in the runtime shows. If the status in the runtime shows a change that the status in the control plane
-// lacks, the control plane was restored from an older state. The table at the function [Find] lists when a module
-// counts as lost.
+// control plane before it copies the status to the runtime. A control plane that has lost nothing therefore contains
+// every change that the status in the runtime shows. If the status in the runtime shows a change that the status in the
+// control plane lacks, the control plane was restored from an older state. The table at the function [Find] lists when
+// a module counts as lost.
 //
 // [Mark] first sets [v1beta2.AnnotationRuntimeVersion] on the Manifest of each module that was found. The version in
 // this annotation then counts as the installed version. For a Manifest with this annotation, the controller of
 // Manifests applies nothing at first: it adds the objects of the module in the runtime to the inventory. If the
-// Manifest was lost, [Mark] creates a Manifest that has nothing to install. After [Mark] has marked the Manifest, it
-// copies the status entry of the module from the Kyma in the runtime to the Kyma in the control plane. The control
-// plane then has the history of the module again, before its status overwrites the status in the runtime.
+// Manifest of a found module was lost, [Mark] creates a Manifest without sources: it installs nothing, and only gets
+// the inventory of the objects in the runtime. After [Mark] has marked the Manifest, it copies the status entry of the
+// module from the Kyma in the runtime to the Kyma in the control plane. The control plane then has the history of the
+// module again, before its status overwrites the status in the runtime.
 //
 // # What it does not do
 //
@@ -46,7 +47,8 @@ type Module struct {
 	// Version is the version in the runtime, or v1beta2.VersionUnknown.
 	Version string
 	// Entry is the status entry of the module. If the entry in the runtime is newer than the entry in the control
-	// plane, Entry is the one in the runtime. Entry is nil if neither Kyma has an entry for the module.
+	// plane, Entry is the one in the runtime. Entry is nil if neither the Kyma in the runtime nor the Kyma in the
+	// control plane has an entry for the module.
 	Entry *v1beta2.ModuleStatus
 	// Manifest is nil if the Manifest was lost.
 	Manifest *v1beta2.Manifest

@@ -45,8 +45,8 @@ const (
 	// CRD does not limit the length of the two lists. The number allows for 250 requested modules and 250 modules that
 	// are being removed.
 	maxModules = 500
-	// maxLabels is the maximum number of labels of an object, and also of its annotations. An API server has no such
-	// limit; it limits only the size of the object.
+	// maxLabels is the maximum number of labels of an object, and also of its annotations. An API server does not limit
+	// the number of labels and annotations, but only the size of the object.
 	maxLabels = 1000
 	// maxViolation limits the text of a violation, in bytes.
 	maxViolation = 256

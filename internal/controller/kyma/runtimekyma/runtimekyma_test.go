@@ -33,7 +33,8 @@ func object(t testing.TB, parts map[string]any) *unstructured.Unstructured {
 	return u
 }
 
-// modules returns n copies of a module entry, the parameter one. If the entry has no name, each copy gets its own name.
+// modules returns a list for spec.modules: n copies of the module entry in the parameter "one". If this entry has no
+// name, each copy gets its own name.
 func modules(n int, one map[string]any) []any {
 	var all []any
 	for i := range n {
@@ -46,8 +47,8 @@ func modules(n int, one map[string]any) []any {
 	return all
 }
 
-// TestDecode checks which Kymas of runtimes are accepted, and that the error names a violation in one short line
-// without the value.
+// TestDecode checks which Kymas of runtimes are accepted, and that the error describes the violation in one short line,
+// which does not contain the invalid value.
 func TestDecode(t *testing.T) {
 	type fields = map[string]any
 	spec := func(channel any, all []any) fields {

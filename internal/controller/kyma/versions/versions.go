@@ -25,10 +25,10 @@
 //	4  otherwise                                   replaced-by = found
 //
 // A change of the record is one patch that requires the resource version of the ModuleTemplate that was read. If
-// another replica has written the record meanwhile, the API server refuses the patch. The comparison is then repeated
-// with the record of the other replica. The first record therefore decides, even if two replicas find different content
-// at the same time. A version of a module is installed only after the digest of its content was recorded in the
-// ModuleTemplate.
+// another replica has written the record meanwhile, the API server refuses the patch. After a refused patch, the
+// replica compares the found content again, now with the record of the other replica. If two replicas find different
+// content at the same time, the content that was recorded first is therefore the valid one. A version of a module is
+// installed only after the digest of its content was recorded in the ModuleTemplate.
 //
 // # What it does not do
 //
@@ -113,7 +113,8 @@ func recordOf(t *v1beta2.ModuleTemplate) record {
 	return record{t.Annotations[v1beta2.AnnotationContentDigest], t.Annotations[v1beta2.AnnotationReplacedBy]}
 }
 
-// nextRecord returns the new record after some content was found in the registry, by the table in the package comment.
+// nextRecord applies the table in the package comment: it returns the new record of a version after the content "found"
+// was found in the registry.
 func nextRecord(t *v1beta2.ModuleTemplate, found string) record {
 	is := recordOf(t)
 	switch found {

@@ -91,10 +91,10 @@ func SetSignatures(m *v1beta2.Manifest, signatures []Signature) {
 	meta.SetStatusCondition(&m.Status.Conditions, c)
 }
 
-// SetUnreadable sets the condition that the sources of an installed version cannot be read because of the error err.
-// changed are the objects that somebody has changed in the runtime; these objects are neither compared nor corrected
-// until the sources can be read. While the reason of err stays the same, the condition keeps its first text, because
-// the texts of network errors vary.
+// SetUnreadable sets a condition: the sources of an installed version cannot be read, because of the error err. The
+// parameter "changed" contains the objects that somebody has changed in the runtime. Until the sources can be read,
+// these objects are neither compared nor corrected. While the reason of err stays the same, the condition keeps its
+// first text, because the texts of network errors vary.
 func SetUnreadable(m *v1beta2.Manifest, err error, changed []apply.Ref) {
 	const end = ": version "
 	reason, message := loop.Reason(err), loop.Clip(err.Error())

@@ -7,9 +7,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// ReadinessRefs returns the objects whose readiness decides about the readiness of the module. spec.manager of a
-// Manifest may name the workload that is the operator of the module. If refs contains this workload, the result
-// contains no other workload.
+// ReadinessRefs returns the objects whose readiness decides about the readiness of the module. The field spec.manager
+// of a Manifest may name the workload that is the operator of the module. If refs contains the operator, only this
+// workload decides, and the result contains no other workload.
 func ReadinessRefs(refs []apply.Ref, manager *v1beta2.Manager) []apply.Ref {
 	if manager == nil {
 		return refs

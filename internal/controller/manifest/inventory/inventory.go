@@ -13,11 +13,12 @@
 // The inventory lists the objects of a Manifest before they are applied. Until all objects were applied, new entries
 // are pending: it is not known whether the Manifest has created the objects. From the response to the PATCH of an
 // object, package apply determines whether the PATCH has created the object. An object that existed before is marked as
-// adopted. An object that belongs to another Manifest, and that this Manifest contains, too, is marked as shared.
+// adopted. An object of this Manifest that belongs to another Manifest is marked as shared.
 //
 // To find the owner of an object, the package reads the Manifest that the object names from the cache of the control
 // plane. Manifests of other runtimes are ignored: if an object in this runtime names a Manifest of another runtime, the
-// object was copied from another cluster. On the control plane, the modules of all Kymas share one cluster.
+// object was copied from another cluster. Modules that are installed on the control plane are an exception: they share
+// one cluster, also if they belong to different Kymas.
 //
 // # What it does not do
 //

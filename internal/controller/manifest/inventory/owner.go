@@ -60,8 +60,8 @@ func (p Peers) title(m *v1beta2.Manifest) string {
 	return title
 }
 
-// find looks for the Manifest that an object names as its owner. find returns how messages name this Manifest, and
-// whether the Manifest exists and has its objects on the same cluster.
+// find looks for the Manifest that an object names as its owner. find returns a title of this Manifest for messages,
+// and whether the Manifest exists and has its objects on the same cluster as the Manifest m.
 func (p Peers) find(ctx context.Context, m *v1beta2.Manifest, owner string) (string, bool) {
 	namespace, name, ok := strings.Cut(owner, "/")
 	if !ok {
@@ -115,9 +115,9 @@ func (o Others) Wanted(ref apply.Ref) string {
 	return ""
 }
 
-// ToDelete returns refs without the objects that stay in the cluster when they are removed from a module: objects that
-// existed before the module, and objects that another Manifest contains too. If it cannot be determined which objects
-// stay, ToDelete returns all objects in the parameter refs.
+// ToDelete returns the objects in refs that must be deleted when a module no longer contains them. Two kinds of objects
+// stay in the cluster: objects that existed before the module, and objects that another Manifest also contains. If it
+// cannot be determined which objects stay, ToDelete returns all objects in the parameter refs.
 func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.Ref) []apply.Ref {
 	others, _ := p.Others(ctx, m) // without the others, more objects count
 	return slices.DeleteFunc(slices.Clone(refs),
@@ -135,7 +135,8 @@ type Wait struct{ since time.Time }
 // the change. Behind returns a title for messages of the first Manifest that is behind, or "" if no Manifest is behind.
 // Behind ignores paused Manifests. The parameter prunes is true if a new version of a module no longer contains some
 // objects, and false if the whole module is removed. Only a prune waits for a Manifest that has failed; a module that
-// is removed as a whole does not wait for a broken module. When maxWait is over, Behind returns "".
+// is removed as a whole does not wait for a broken module. After maxWait, Behind returns "" in any case, so that the
+// caller waits no longer.
 func (w *Wait) Behind(others Others, prunes bool) string {
 	for i := range others {
 		m := &others[i]

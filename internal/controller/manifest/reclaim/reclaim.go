@@ -13,10 +13,10 @@
 // After a restore of the control plane, the controller of Kymas marks Manifests with
 // [v1beta2.AnnotationRuntimeVersion]. Every object of a module in a runtime has a label, an annotation with the name of
 // its Manifest, and our field manager. The package finds the objects of a Manifest by the label, by the annotation with
-// the name of the Manifest, and by our field manager. When the objects are found, the status of the Manifest shows the
-// version in [v1beta2.AnnotationRuntimeVersion] as the installed version, and [v1beta2.DigestUnknown] as the applied
-// digest. So the next version that is installed is applied completely, and objects that it does not contain are
-// deleted.
+// the name of the Manifest, and by our field manager. When the package has found the objects, it sets two values in the
+// status of the Manifest: the version in [v1beta2.AnnotationRuntimeVersion] becomes the installed version, and
+// [v1beta2.DigestUnknown] becomes the applied digest. So the next version that is installed is applied completely, and
+// objects that it does not contain are deleted.
 //
 // # What it does not do
 //
@@ -34,7 +34,8 @@ import (
 )
 
 // Do lists the objects of a Manifest in the runtime, and sets the inventory and the version in the status of the
-// Manifest. Do returns the number of objects that it found. For the costs of the list, see apply.ListOwned.
+// Manifest. Do returns the number of objects that it found in the runtime. For the costs of the list, see
+// apply.ListOwned.
 func Do(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, error) {
 	found, err := cluster.ListOwned(ctx, m.Namespace+"/"+m.Name, v1beta2.FieldOwnerApplier,
 		v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma)

@@ -8,9 +8,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestMerge checks that the objects in the runtime keep their flags. An object that is in the inventory but not in the
-// runtime gets the flag pending: if the object appears later, it is not known whether the Manifest or another client
-// has created it.
+// TestMerge checks that objects in the inventory that are found in the runtime keep their flags, such as adopted. An
+// object that is in the inventory but not in the runtime gets the flag pending: if the object appears later, it is not
+// known whether the Manifest or another client has created it.
 func TestMerge(t *testing.T) {
 	object := func(name string) apply.Ref { return apply.Ref{Version: "v1", Kind: "ConfigMap", Name: name} }
 	adopted, gone := object("adopted"), object("gone")

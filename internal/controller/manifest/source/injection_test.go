@@ -71,7 +71,8 @@ func TestInjectionIsLimited(t *testing.T) {
 	}
 }
 
-// TestInjectionIsRefreshed checks that changed data gets another version, and when the data is read again.
+// TestInjectionIsRefreshed checks that changed data gets another version, and checks at which times the data is read
+// again.
 func TestInjectionIsRefreshed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret := controlPlaneSecret("a", nil).(*corev1.Secret)

@@ -55,10 +55,10 @@ func (f *Finder) fetchLayer(
 	return data, digest, err
 }
 
-// request sends a request to the registry of a layer, with the credentials in the Secrets that the parameter selector
-// selects. The function in the parameter do sends the request. If there is no answer within answerTimeout, request
-// returns loop.Later. The registry client completes the request in the background, and returns the answer at the next
-// call.
+// request sends a request to the registry of a layer, with the credentials in the Secrets that the label selector in
+// the parameter "selector" matches. The function in the parameter "do" sends the request. If there is no answer within
+// answerTimeout, request returns loop.Later. The registry client completes the request in the background, and returns
+// the answer at the next call.
 func (f *Finder) request(
 	ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector,
 	do func(context.Context, *registry.Registry) error,

@@ -71,10 +71,11 @@ type Options struct {
 	// Secrets reads the credentials Secrets that Manifests select, and the data for InjectionModule. Secrets should be
 	// a client without a cache.
 	Secrets client.Reader
-	// InjectData allows InjectionModule to receive data of Secrets of the control plane.
+	// InjectData allows the module whose name is the constant InjectionModule to receive data of Secrets of the control
+	// plane.
 	InjectData bool
-	// LocalSources is a folder. Manifests may use subfolders of this folder as sources of type kustomize. "" means that
-	// no local sources are allowed.
+	// LocalSources is the path of a folder whose subfolders Manifests may use as sources of type kustomize. If
+	// LocalSources is "", Manifests cannot use local sources.
 	LocalSources string
 }
 
@@ -124,7 +125,8 @@ type Source struct {
 	CRDsOnly bool
 	// Artefact is the content.
 	Artefact Artefact
-	// Settings are the values for charts. Settings do not include the capabilities of the cluster.
+	// Settings are the values for charts. Settings do not include the capabilities of the cluster, which are only known
+	// when the chart is rendered.
 	Settings render.Settings
 }
 

@@ -24,8 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestCancelledLoad checks a caller that has started to load an artefact: when it is cancelled, it returns at once.
-// Another caller that waits for the same artefact still gets the artefact.
+// TestCancelledLoad checks a caller that has started to load an artefact: when it is cancelled, it returns at once. If
+// a second caller waits for the same artefact, it still gets the artefact after the first one was cancelled.
 func TestCancelledLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -300,7 +300,8 @@ func (c *crashing) Run(context.Context, []byte) ([]byte, error) {
 }
 
 // TestFailure checks that a rendering that crashed is not repeated, not even by a Renderer that knows the failure only
-// from a status. When a person requests a retry, the rendering is repeated once for all Manifests.
+// from a status. When a person requests a retry, the chart is rendered again once, and all Manifests with this chart
+// share the rendering.
 func TestFailure(t *testing.T) {
 	chart, err := render.LoadFolder(fstest.MapFS{
 		"Chart.yaml":       {Data: []byte("apiVersion: v2\nname: a\nversion: 1.0.0\n")},
