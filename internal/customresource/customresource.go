@@ -20,9 +20,9 @@
 //	4  an object of row 1, or a custom resource of the module's kinds,
 //	   is its owner (metadata.ownerReferences)                          the garbage collector deletes it after its owner
 //
-// Usually no custom resource belongs to a user. Then the search costs one list request for each CRD, which reads only
-// metadata. If this process does not know the kind of the CRD, for example after a restart, there are two additional
-// discovery requests.
+// Usually no custom resource belongs to a user, and the search costs one list request for the metadata of the custom
+// resources of each CRD. If this process does not know the kind of the CRD, for example after a restart, there are two
+// additional discovery requests.
 //
 // # What it does not do
 //

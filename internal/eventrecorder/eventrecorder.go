@@ -8,8 +8,9 @@
 // # How it works
 //
 // The recorder of client-go merges two events if they are about the same object, have the same reason and action, and
-// occur within six minutes. When it merges two events, it drops the note of the second event. To keep the notes of both
-// events, Recorder adds a hash of the note to the action. Only events with the same note are then merged and counted.
+// occur within six minutes. When it merges two events, it drops the note of the second event. To prevent client-go from
+// dropping notes, Recorder adds a hash of the note to the action of each event. Only events with the same note are then
+// merged and counted.
 //
 // What happens in a runtime could cause any number of events and overload the API server of the control plane.
 // Therefore the number of events about the objects of a runtime (its Kyma and its Manifests) is limited: at most

@@ -6,10 +6,10 @@
 //
 // The labels are controllers, steps, results, modules, versions and states. The number of label values does not grow
 // with the number of runtimes. The exceptions are the gauges whose names come from the Kyma project:
-// lifecycle_mgr_kyma_state, lifecycle_mgr_module_state and the gauge of the states of mandatory modules. These gauges
-// have one series for the state of each Kyma and of each of its modules, because existing dashboards join them with
-// other metrics by the name of the Kyma. Two further gauges have one series for each runtime that has a problem. The
-// flag --runtime-metrics=false switches all of these gauges off.
+// lifecycle_mgr_kyma_state, lifecycle_mgr_module_state and the gauge of the states of mandatory modules. The three
+// gauges from the Kyma project have one series for the state of each Kyma and of each of its modules, because existing
+// dashboards join them with other metrics by the name of the Kyma. Two further gauges have one series for each runtime
+// that has a problem. The flag --runtime-metrics=false switches all of these gauges off.
 //
 // The package does not read metrics, and stores nothing besides the metrics.
 package metrics

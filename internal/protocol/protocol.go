@@ -85,9 +85,9 @@ type Event struct {
 	Sequence uint64 `json:"sequence,omitempty"`
 	// Resource is the plural name of the resource of the object.
 	Resource string `json:"resource,omitempty"`
-	// WatchStarted is true if the agent has started to watch Resource, or has missed changes of Resource. In both
-	// cases, any object of Resource may have changed, so the receiver has to read the objects of Resource again, unless
-	// ObjectsComplete is true. An event about missed changes has no Watched and no Object.
+	// WatchStarted is true if the agent has started to watch Resource, or has missed changes of Resource. If
+	// WatchStarted is true, any object of Resource may have changed, so the receiver has to read the objects of
+	// Resource again, unless ObjectsComplete is true. An event about missed changes has no Watched and no Object.
 	WatchStarted bool `json:"began,omitempty"`
 	// ObjectsComplete means that Objects has all objects of Resource that match the watch, as they were when the watch
 	// started. ObjectsComplete is only used together with WatchStarted. A receiver that has stored the objects of an

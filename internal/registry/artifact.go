@@ -118,9 +118,9 @@ func (r *Registry) Versions(ctx context.Context, component string) ([]string, er
 	return versions, nil
 }
 
-// Signatures returns the artefacts that cosign wrote for a manifest, so that the caller can copy them. Cosign writes up
-// to three kinds of artefacts: an image with the tag sha256-<digest>.sig, referrers (artefacts whose field subject
-// refers to the manifest), and an index that lists the referrers, with the tag sha256-<digest>.
+// Signatures returns the artefacts that cosign wrote for a manifest, so that the caller can copy them. Cosign may write
+// an image with the tag sha256-<digest>.sig. Cosign may also write referrers, which are artefacts whose field "subject"
+// refers to the manifest, and an index with the tag sha256-<digest> that lists the referrers.
 //
 // Signatures returns the same errors as Fetch.
 func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Artifact, error) {

@@ -140,7 +140,7 @@ type Registry struct {
 	problems   *cache[trust.Signature] // warnings, by the same key, cached for tagCachePeriod
 }
 
-// OCIRef and OCIDir are the types of layers. They are also the values of the field "type" in the sources of a Manifest.
+// OCIRef and OCIDir are the types of layers. The sources of a Manifest have the same two values in the field "type".
 const (
 	OCIRef = "oci-ref" // the layer is one file
 	OCIDir = "oci-dir" // the layer is a tar archive

@@ -231,9 +231,9 @@ func (g *signing) bundle(by, text, material string) []byte {
 
 const publicKey = `{"publicKey":{"hint":"x"}}`
 
-// refer stores an artefact that contains a Sigstore bundle, and whose field subject refers to the component version. If
-// the parameter list is true, refer also stores a list of all referrers under a tag, as clients do if the registry does
-// not support the referrers API.
+// refer stores an artefact that contains a Sigstore bundle, and whose field "subject" refers to the component version.
+// If the parameter list is true, refer also stores a list of all referrers under a tag, as clients do if the registry
+// does not support the referrers API.
 func (g *signing) refer(bundle []byte, list bool, annotations map[string]string) {
 	g.Helper()
 	layer := layerOfBytes(g.T, g.s, g.repo, bundle, "")

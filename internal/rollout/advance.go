@@ -143,9 +143,9 @@ type member struct {
 }
 
 // isHurt reports whether the update is likely to repair a module that does not work in a runtime. The rollout admits
-// such runtimes first. A rollout to a lower version is likely to repair every module that does not work. A rollout to a
-// higher version is likely to repair the module in a runtime if the update of an earlier rollout has failed in this
-// runtime.
+// runtimes with such a module first. A rollout to a lower version is likely to repair every module that does not work.
+// A rollout to a higher version is likely to repair the module in a runtime if the update of an earlier rollout has
+// failed in this runtime.
 func (a *advance) isHurt(m *member) bool {
 	if a.spec.IsBack() {
 		return !evidence.IsWell(m.State)

@@ -453,9 +453,9 @@ func (a *advance) recentStarts(stage string) int {
 	return n
 }
 
-// The spread of a stage limits how many runtimes with the same value of a label, such as the region, are updated at the
-// same time. spreadOf returns the number of updates under way for each value of this label, and the limit for one
-// value.
+// spreadOf returns the number of updates under way for each value of the label in the field spread of a stage, and the
+// limit for one value. The field spread limits how many runtimes with the same value of a label, such as the region,
+// are updated at the same time.
 func (a *advance) spreadOf(stage, concurrency int) (underWay map[string]int, limit int) {
 	s := a.spec.Stages[stage].Spread
 	if s == nil {

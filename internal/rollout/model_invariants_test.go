@@ -406,9 +406,10 @@ func lineOf(r *v1beta2.ModuleRollout) string {
 }
 
 // checkTakeBack checks invariant 6 (automatic take-back) for a rollout that takes runtimes back from a version that is
-// still in the spec of the release. Because the version is still in the spec, no person has set the channel back. A
-// rollout may take runtimes back without a person only under four conditions: the former rollout is halted, its policy
-// takes runtimes back, the version declares that a downgrade is safe, and no person has decided against it.
+// still in the spec of the release. Because the version is still in the spec, no person has set the channel back.
+// checkTakeBack checks the four conditions under which a rollout may take runtimes back without a person: the former
+// rollout is halted, its policy takes runtimes back, the version declares that a downgrade is safe, and no person has
+// decided against a downgrade.
 func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout) {
 	inSpec, _ := view.release.Target(modelChannel)
 	if !made.Spec.IsBack() || made.Spec.From != inSpec ||

@@ -615,9 +615,9 @@ func (m *model) setClock(t *rapid.T) {
 }
 
 // interrupt moves the channel. The coordinator stops after it has created the rollout and before it has recorded the
-// rollout in the status of the release, and then a person changes something. interrupt checks two rules: if the next
-// reconcile would create the same rollout, the coordinator adopts the existing one; and if a person has paused or
-// aborted the existing rollout, no new rollout to the same version runs.
+// rollout in the status of the release, and then a person changes something. interrupt checks that the coordinator
+// adopts the unrecorded rollout if it would create the same rollout again. interrupt also checks that no new rollout to
+// the same version runs if a person has paused or aborted the unrecorded rollout.
 func (m *model) interrupt(t *rapid.T) {
 	m.move(t)
 	m.forgets = true

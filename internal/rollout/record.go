@@ -332,8 +332,8 @@ func Difference(is, now *v1beta2.ModuleRolloutSpec) string {
 	return ""
 }
 
-// A person declares a move of the channel urgent in a line of an annotation. useUrgency records that this line was
-// used, so that a later move to the same version is not urgent because of the same line.
+// useUrgency records that the annotation line in which a person has declared a move of the channel urgent was used.
+// Therefore the same line does not make a later move to the same version urgent.
 func (r *Recorded) useUrgency(c Channel, target string) {
 	if line := urgency.LineOf(c.Release, c.Name, target); line != "" {
 		r.Status.UsedUrgency = line

@@ -16,8 +16,8 @@ import (
 )
 
 // Replicas with shards must not work at the same time as replicas without shards. When an upgrade adds or removes the
-// flag --shards, new replicas of one kind replace old replicas of the other kind. Each kind detects replicas of the
-// other kind in its own way:
+// flag --shards, new replicas of one kind replace old replicas of the other kind. Replicas with and without shards
+// detect each other in different ways:
 //
 //	with shards      The identity of the leader begins with shardedLeaderPrefix. Before a replica acquires a shard, it writes its own
 //	                 Lease, and then checks that the leader is a replica with shards (ShardedLeaderGate).

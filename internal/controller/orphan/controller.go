@@ -98,8 +98,9 @@ type Reconciler struct {
 	memories loop.Memory[string, memory] // by name of the Kyma
 }
 
-// memory is the data about one Kyma that is kept in memory between two reconciles. If this data is lost, for example
-// because the manager restarts, the next search in the runtime of the Kyma waits for the Kyma's next time slot.
+// memory is the data about one Kyma that is kept in memory between two reconciles. If the data about a Kyma is lost,
+// for example because the manager restarts, the next search in the runtime of the Kyma waits for the Kyma's next time
+// slot.
 type memory struct {
 	due          time.Time      // the time of the next search in the runtime
 	missingSince time.Time      // the time since which the Kyma is missing; zero if the Kyma exists

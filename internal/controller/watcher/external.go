@@ -43,8 +43,8 @@ type externalKind struct {
 	versions              []string // supported versions, the preferred version first
 	namespace             string
 	trim                  func(*unstructured.Unstructured) // removes fields that are not needed
-	// isOwnWrite reports whether this manager wrote a version of an object. An event about such a version triggers no
-	// reconcile. If isOwnWrite is nil, every event about an object triggers a reconcile.
+	// isOwnWrite reports whether this manager wrote a version of an object. An event about a version that this manager
+	// wrote triggers no reconcile. If isOwnWrite is nil, every event about an object triggers a reconcile.
 	isOwnWrite func(*unstructured.Unstructured) bool
 	onObject   func(context.Context, client.ObjectKey) // called when an object has changed
 	// onServedChange is called when the API server starts or stops serving the kind, or when its watch fails.

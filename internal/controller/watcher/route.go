@@ -73,8 +73,8 @@ func (n *run) removeRoutes(ctx context.Context) error {
 // not matter, because the event of the deleted route triggers a reconcile at once.
 const deletionDelay = 10 * time.Second
 
-// firstFailure returns the first error that has a reason code or is a conflict. If there is no such error, firstFailure
-// returns the first of the other errors, which only mean that the Watcher has to be reconciled again later.
+// firstFailure returns the first error that has a reason code or is a conflict. If no error has a reason code or is a
+// conflict, firstFailure returns the first error; it only means that the Watcher has to be reconciled again later.
 func firstFailure(errs []error) error {
 	var wait error
 	for _, err := range errs {

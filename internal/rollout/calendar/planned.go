@@ -12,8 +12,8 @@ import (
 
 // Freeze is a period in which the rollouts of a RolloutPolicy admit no runtime.
 type Freeze struct {
-	// Context is the name of the control plane to which the deferral belongs. Context is set only if the calendar shows
-	// several control planes.
+	// Context is the name of the control plane of this entry. Context is set only if the calendar shows several control
+	// planes.
 	Context string `json:"context,omitempty"`
 	// Policy is the name of the RolloutPolicy. Name is the name of the freeze.
 	Policy string    `json:"policy"`
@@ -77,7 +77,8 @@ func (c *Calendar) addFreezes(in Inputs) {
 // Stage is one row of the calendar. The row shows one stage of a rollout, or the whole rollout if the rollout has ended
 // or has no stages.
 type Stage struct {
-	// Context is the name of the control plane in a calendar of several control planes.
+	// Context is the name of the control plane of this entry. Context is set only if the calendar shows several control
+	// planes.
 	Context string `json:"context,omitempty"`
 	Rollout string `json:"rollout"`
 	Module  string `json:"module"`
@@ -214,7 +215,8 @@ func whyNot(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Ti
 
 // Deferral are the runtimes whose admins have deferred a rollout until the same time.
 type Deferral struct {
-	// Context is the name of the control plane in a calendar of several control planes.
+	// Context is the name of the control plane of this entry. Context is set only if the calendar shows several control
+	// planes.
 	Context string `json:"context,omitempty"`
 	Rollout string `json:"rollout"`
 	Module  string `json:"module"`

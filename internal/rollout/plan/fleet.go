@@ -104,8 +104,8 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 }
 
 // goesBack reports whether a downgrade is safe from the version in the parameter ordered, which is requested in some
-// runtimes, to the target version. The result is stored for each such version, because it is the same for all runtimes
-// with this version.
+// runtimes, to the target version. goesBack stores its result for each requested version, because the result is the
+// same for all runtimes with this version.
 func (f *Fleet) goesBack(ordered, target string) bool {
 	is, found := f.isSafe[ordered]
 	if !found {

@@ -305,8 +305,8 @@ func (j *judge) freeze(policy *v1beta2.RolloutPolicy) {
 	}
 }
 
-// evidence checks whether enough runtimes in the former channel are Ready with the version, and whether the version
-// fails in too many of them: row 9 of the table of Judge.
+// evidence checks whether the version is Ready in enough runtimes of the channel from which it is promoted, and whether
+// it fails in too many of these runtimes: row 9 of the table of Judge.
 func (j *judge) evidence(p *v1beta2.RolloutPromotion) {
 	if j.Count != nil {
 		counted, err := j.Count(p.From, j.next.Version)

@@ -18,8 +18,8 @@
 //
 // The cluster of a Manifest does not change: status.target shows where its objects are. If somebody changes spec.target
 // while the module has objects, the Manifest is not reconciled until the target is changed back or the module is
-// removed. If the Manifest were reconciled, its inventory would list the objects on the former cluster, and would be
-// used to delete objects on the new cluster.
+// removed. If such a Manifest were reconciled, the objects that its inventory lists would be searched for on the new
+// cluster, although they are on the former cluster.
 //
 // A module on the control plane could overwrite objects of the manager itself. Therefore [Cluster.CheckObjects] refuses
 // a module for the control plane that contains an object of the manager.
