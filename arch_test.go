@@ -20,8 +20,8 @@ const module = "github.com/kyma-fleet/lifecycle-manager"
 
 // rooms lists the layers of the project, and the folders of each layer. A folder with all folders below it is called a
 // room; the pattern folder/* means that each folder in it is a room of its own. A package imports only packages of
-// lower layers, never of its own layer, so rooms of the same layer do not depend on each other. The folder of a room
-// need not exist yet. The playground, a Go module of its own, is above all layers.
+// lower layers, never of its own layer, so the rooms (groups of folders) of a layer do not depend on each other. The
+// folder of a room need not exist yet. The playground, a Go module of its own, is above all layers.
 var rooms = []struct {
 	height int
 	room   string

@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// glossary gives each concept one word: the word of Kubernetes, controller-runtime, Flux or Cluster API. The field not
-// has former words for the same concept, which identifiers, comments and pages must not use.
+// glossary gives each concept one word: the word of Kubernetes, controller-runtime, Flux or Cluster API. The field
+// named not contains former words for the same concept; identifiers, comments and pages must not use these words.
 var glossary = []struct {
 	concept string
 	use     string

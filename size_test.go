@@ -10,7 +10,8 @@ import (
 // more lines than maxPackageLines has more than one subject.
 const maxPackageLines = 2000
 
-// largePackages may have more lines than maxPackageLines. An entry that is not needed any more fails the test.
+// largePackages may have more lines than maxPackageLines. The test fails if largePackages has an entry that is no
+// longer needed.
 var largePackages = map[string]string{
 	"apply": "one concept: how objects reach one cluster and leave it; all parts share inventory " +
 		"and progress",

@@ -18,7 +18,8 @@ func answerWith(text string) func(http.ResponseWriter, *http.Request) {
 }
 
 // TestForeignAnswers checks that a response with status 200 that cannot be from an API server is an error. For example,
-// a proxy may respond with {}. The response {} must not be read as an object without fields or as an empty list.
+// a proxy may respond with {}. The package apply must not parse the response {} as an object without fields or as an
+// empty list.
 func TestForeignAnswers(t *testing.T) {
 	config := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "c"}
 	tests := map[string]struct{ text, want string }{

@@ -218,8 +218,8 @@ func refOf(o *render.Object, namespace string) Ref {
 	return Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Namespace: namespace, Name: o.Name}
 }
 
-// fingerprint returns a text with the owner and the overlay of the Set. The result of fingerprint is part of the
-// content hash of every object, because a changed owner or overlay changes the content of every PATCH.
+// fingerprint returns a text with the owner and the overlay of the Set. The text is part of the content hash of every
+// object, because a changed owner or overlay (additional labels and annotations) changes the content of every PATCH.
 func (s Set) fingerprint() string {
 	var b strings.Builder
 	b.WriteString(s.owner())
@@ -456,8 +456,8 @@ func (a *applyCall) markUnavailableLocked(ref Ref) {
 	}
 }
 
-// sortResult sorts the lists of the result. The lists of the result must be sorted, because concurrent goroutines add
-// objects to the lists in random order.
+// sortResult sorts the lists of objects in the Result of Apply, because concurrent goroutines add objects to these
+// lists in random order.
 func (a *applyCall) sortResult() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -592,8 +592,8 @@ func TestApplyExisting(t *testing.T) {
 	if sent := s.takeRequests(); len(sent) != 10 {
 		t.Errorf("got %d requests, want 10: %v", len(sent), sent)
 	}
-	// The test server does not serve version v2 of the CRD yet. After a 404, the custom resource waits, and Apply sends
-	// a discovery request before the next PATCH.
+	// The test server does not serve version v2 of the CRD yet. After a PATCH of the custom resource has got 404, the
+	// custom resource waits for its CRD, and Apply sends a discovery request before the next PATCH.
 	set.Bundle = bundleOf(t, strings.ReplaceAll(strings.ReplaceAll(module, "example.com/v1", "example.com/v2"),
 		"{name: v1,", "{name: v2,"))
 	var done Progress

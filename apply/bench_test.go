@@ -95,8 +95,8 @@ func applyAll(b *testing.B, c *Cluster, set Set) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/50, "ns/object")
 }
 
-// TestProgressSize checks that a Progress needs as much memory as its documentation states. The size matters because
-// the manager stores one Progress for each module that is installed in each runtime.
+// TestProgressSize checks that a Progress needs as much memory as its documentation states. The size of a Progress
+// matters because the manager keeps one Progress in memory for each module in each runtime.
 func TestProgressSize(t *testing.T) {
 	const installations, objects = 200, 25
 	refs := make([]Ref, objects)

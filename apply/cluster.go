@@ -317,9 +317,9 @@ func validateIdentity(r Ref) *Error {
 	return nil
 }
 
-// forEach calls the function work with each number from 0 to n-1. Up to the limit of the cluster, the calls run
-// concurrently. forEach returns when all calls have returned or when one call returns an error that concerns the whole
-// cluster. forEach returns the first such error.
+// forEach calls the function work with each number from 0 to n-1. The calls run concurrently, but not more at the same
+// time than the limit of the cluster allows. forEach returns when all calls have returned or when one call returns an
+// error that concerns the whole cluster. forEach returns the first such error.
 func (c *Cluster) forEach(n int, work func(i int) error) error {
 	var (
 		mu    sync.Mutex

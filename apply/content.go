@@ -170,8 +170,9 @@ func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all
 	return listed, all, err
 }
 
-// listableKinds returns the kinds that can be listed and deleted, each in its preferred version. Kinds whose objects
-// the cluster creates by itself are left out. listableKinds sends two discovery requests.
+// listableKinds returns the kinds that can be listed and deleted, each in its preferred version. listableKinds does not
+// return kinds whose objects the cluster creates by itself, such as Event. To find the kinds, listableKinds sends two
+// discovery requests.
 func (c *Cluster) listableKinds(ctx context.Context) ([]listedKind, error) {
 	var kinds []listedKind
 	known := map[schema.GroupKind]bool{}

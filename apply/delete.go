@@ -23,11 +23,11 @@ import (
 type DeletionProgress struct {
 	mu sync.Mutex
 	// deleted has an entry for each object for which a DELETE was sent; the value is true if the object is deleted. The
-	// key is Ref.identity. The field deleted is guarded by mu.
+	// key is Ref.identity. The map is guarded by mu.
 	deleted map[Ref]bool
 	// toOthers contains those objects of the inventory that belong to another installation; the key is Ref.identity.
 	// Each call of Delete reads the objects in toOthers again, because the installation to which an object belongs may
-	// have handed the object over since the last call. The field toOthers is guarded by mu.
+	// have handed the object over since the last call. The map is guarded by mu.
 	toOthers map[Ref]bool
 }
 
@@ -81,7 +81,7 @@ type Teardown struct {
 	// with the same DeletionProgress return the objects in Deleted. The field Left is empty if DeleteOwned is called
 	// without Ownership.
 	Left []Left
-	// Remaining are the objects that still exist. Each entry states what its object waits for.
+	// Remaining are the objects that still exist. An entry of Remaining states what its object waits for.
 	Remaining []Remaining
 }
 
@@ -124,7 +124,7 @@ type Remaining struct {
 	Message string
 	// Err is the error of the request for this object. Err is nil if the request succeeded.
 	Err *Error
-	// Content is true if the object is a namespace that is not deleted, because it contains objects that are not in the
+	// Content is true for a namespace that Delete keeps because the namespace contains objects that are not in the
 	// inventory.
 	Content bool
 }
@@ -139,8 +139,9 @@ type Remaining struct {
 //  6. namespaces
 //
 // Delete starts a phase when all objects of the previous phase are deleted. Delete sends one DELETE with background
-// propagation for each object, and records the object in progress; later calls only read the objects that still
-// existed. If no object has finalizers, one call of Delete deletes all objects.
+// propagation for each object, and records the object in the DeletionProgress. Later calls send no DELETE for a
+// recorded object; they only read the objects that still existed at the previous call. If no object has finalizers, one
+// call of Delete deletes all objects.
 //
 // Delete does not wait until the objects are deleted. Call Delete again later until the returned Teardown has no
 // Remaining objects. Every object of refs is in exactly one list of Teardown. If the cluster does not serve the kind of
@@ -148,11 +149,12 @@ type Remaining struct {
 //
 // Objects with Ref.Keep are not deleted. If an object with Ref.Keep is in a namespace, or is a custom resource of a
 // CustomResourceDefinition, Delete also keeps that namespace or CustomResourceDefinition. Delete sends no request to
-// find the objects to keep: Ref.Keep was set from the annotation in the bundle, and Delete does not read the annotation
-// of the live object. The Refs of kept objects have to stay in the inventory for as long as the inventory exists.
+// find out whether an object has to be kept: Ref.Keep was set from the annotation in the bundle, and Delete does not
+// read the annotation of the live object. The Refs of kept objects have to stay in the inventory for as long as the
+// inventory exists.
 //
-// If Delete returns an error, the whole cluster cannot be used now. Together with an error, Teardown.Remaining contains
-// all objects that are not known to be deleted.
+// Delete returns an error only if the whole cluster cannot be used now, for example because the cluster is unreachable.
+// Together with an error, Teardown.Remaining contains all objects that are not known to be deleted.
 func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProgress) (Teardown, error) {
 	return c.DeleteOwned(ctx, refs, progress, nil)
 }
@@ -166,8 +168,8 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProg
 // The DELETE contains the last known resourceVersion of the object, so the API server rejects the DELETE if somebody
 // has changed the object without being noticed. If an object may have changed since it was applied, DeleteOwned reads
 // the object before it sends the DELETE. Before the deletion of a namespace, DeleteOwned also sends one list request
-// for each namespaced kind. Each call of DeleteOwned reads an object of another installation again, because the other
-// installation may hand the object over to this installation.
+// for each namespaced kind. If an object belongs to another installation, each call of DeleteOwned reads the object
+// again, because that installation may have handed the object over since the last call.
 func (c *Cluster) DeleteOwned(ctx context.Context, refs []Ref, progress *DeletionProgress,
 	own *Ownership) (Teardown, error) {
 	if progress == nil {
@@ -247,8 +249,8 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 	return nil
 }
 
-// addUntouched adds an object to Teardown without a request for the object, for example because a previous phase is not
-// complete or the cluster cannot be used.
+// addUntouched adds an object to a list of Teardown if this call of Delete sends no request for the object, for example
+// because a previous phase is not complete or the cluster cannot be used.
 func (d *deleteCall) addUntouched(t *Teardown, r Ref, message string) {
 	switch {
 	case d.kept[r.identity()]:
@@ -452,8 +454,8 @@ func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, 
 	return use(other, res)
 }
 
-// remainingOf returns the entry of Teardown.Remaining for an object that still exists. The entry has a message about
-// the deletion of the object.
+// remainingOf returns the entry of Teardown.Remaining for an object that still exists. The Message of this entry states
+// what the deletion of the object waits for.
 func remainingOf(ref Ref, m *metadata) *Remaining {
 	left := &Remaining{Ref: ref, Finalizers: slices.Sorted(slices.Values(m.Finalizers)), Message: deletionMessage(m)}
 	if m.DeletionTimestamp != nil {

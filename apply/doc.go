@@ -16,11 +16,11 @@
 //
 // Apply sends one server-side apply PATCH for each object, unless Progress contains the object with the same content.
 // The first of up to two PATCHes does not force ownership. If another field manager has set one of the fields to
-// another value, the API server returns the conflicting fields and managers. After such a conflict, a second PATCH with
-// force takes over the conflicting fields; see Result.TakenOver. To apply an object, Apply needs no requests but this
-// PATCH, or the two PATCHes after a conflict. The scope and the plural of a kind come from a built-in table, from the
-// CustomResourceDefinitions of the bundle, or from one cached discovery request per group and version. Objects are
-// applied in phases. Within a phase, objects are applied in parallel:
+// another value, the API server returns the conflicting fields and managers. After a conflict about fields, Apply sends
+// a second PATCH with force, which takes over the conflicting fields; see Result.TakenOver. To apply an object, Apply
+// needs no requests but this PATCH, or the two PATCHes after a conflict. The scope and the plural of a kind come from a
+// built-in table, from the CustomResourceDefinitions of the bundle, or from one cached discovery request per group and
+// version. Objects are applied in phases. Within a phase, objects are applied in parallel:
 //
 //	foundation     namespaces, CustomResourceDefinitions
 //	configuration  service accounts, roles, ConfigMaps, Secrets, Services and all other kinds
@@ -39,9 +39,10 @@
 // Annotations of an object in the bundle change how the object is applied and deleted. An object can be create-only,
 // can have fields that are ignored after creation, can be kept forever, or can be recreated if a field is immutable.
 // See AnnotationApplyPolicy and the constants after it. For an object without annotations such as
-// AnnotationApplyPolicy, Apply sends no additional request. The annotations for create-only objects and for ignored
-// fields cost one or two requests if the object already exists. To find out whether the object exists, Apply sends a
-// PATCH with resourceVersion 1, which can create an object but cannot change an existing object.
+// AnnotationApplyPolicy, Apply sends no additional request. If an object with an annotation for create-only objects or
+// for ignored fields already exists, Apply needs one or two additional requests for this object. To find out whether
+// the object exists, Apply sends a PATCH with resourceVersion 1, which can create an object but cannot change an
+// existing object.
 //
 // A new CustomResourceDefinition may drop a version in which objects are stored, or may change the scope of its kind.
 // Apply sends no additional request to detect a dropped version or a changed scope, because the API server rejects a

@@ -30,12 +30,12 @@ type Drifted struct {
 	Shared bool
 	// OwnersTurn is true if the owner of a shared object has to correct the difference: another client has changed or
 	// removed fields that the owner had applied. If OwnersTurn is true, FindDrift does not change the record of the
-	// object in Progress. If the owner does not correct the difference, the caller has to call Progress.Forget; the
-	// next Apply then reports the conflict.
+	// object in Progress. If the installation that owns the object does not correct the difference, the caller has to
+	// call Progress.Forget, so that the next Apply reports the conflict.
 	OwnersTurn bool
 }
 
-// String returns a text with the object and how it differs from the Set.
+// String returns a text that names the object and states how the object differs from the Set.
 func (d Drifted) String() string {
 	if d.Missing {
 		return d.Ref.String() + " is missing"
@@ -75,8 +75,8 @@ const maxFields = 10
 // FindDrift records the objects without drift in the Progress p, and removes the objects with drift from p. The next
 // Apply with the same Progress sends exactly the objects that are not recorded, and so corrects the drift. The Progress
 // may be nil. If the credential lacks the right to read an object, the object is treated as not drifted, and FindDrift
-// returns the error of JoinFailures. If an error concerns the whole cluster, for example because the cluster is
-// unreachable, FindDrift returns the error and no drift.
+// returns the missing rights as one error (see JoinFailures). If an error concerns the whole cluster, for example
+// because the cluster is unreachable, FindDrift returns the error and no drift.
 func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...Ref) ([]Drifted, error) {
 	items, _, err := c.resolveObjects(ctx, set) // Apply reports objects that cannot be applied
 	if err != nil {
@@ -200,8 +200,9 @@ func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []
 	return paths
 }
 
-// compareAndClassify returns the same paths as compareOwned. The result "allLost" is true if our field manager owns
-// none of the returned fields. allLost is false if a field is returned only because its live value differs.
+// compareAndClassify returns the same paths as compareOwned, and also why the fields differ. The result "allLost" is
+// true if our field manager owns none of the returned fields. allLost is false if a field is returned only because its
+// live value differs.
 func compareAndClassify(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) (
 	paths []string, allLost bool) {
 	var own owned

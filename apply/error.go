@@ -371,7 +371,7 @@ func hasCause(status *metav1.Status, cause metav1.CauseType) bool {
 // isAuthorization reports whether a 403 Forbidden means a missing right and not a rejection by admission.
 // isAuthorization has to compare the message, because the API server sends the same details for a missing right and for
 // a rejection by admission. The message about a missing right contains the word User and the name of the user after
-// "forbidden: ". The message about a rejection by admission does not contain "forbidden: " followed by a user.
+// "forbidden: ". The message about a rejection by admission names no user after "forbidden: ".
 func isAuthorization(status *metav1.Status) bool {
 	return strings.Contains(status.Message, `forbidden: User "`) ||
 		strings.Contains(status.Message, `forbidden: user "`)

@@ -18,8 +18,7 @@ import (
 )
 
 // maxConcurrentChanges is the maximum number of attempts to change an object that other clients change at the same
-// time. If all maxConcurrentChanges attempts have failed, the next call of Apply or DeleteOwned continues with the
-// object.
+// time. If this number of attempts has failed, Apply and DeleteOwned leave the object for their next call.
 const maxConcurrentChanges = 4
 
 // isOwn reports whether the object is known to belong to the installation: because it was applied before, or because

@@ -22,7 +22,7 @@ const (
 // JoinFailures returns the failures of several objects as one error. JoinFailures returns nil for no failure, and the
 // failure itself for one failure. errors.Is and errors.As find each failure. The text of the error contains the first
 // three failures in full, and the numbers of other failures by reason, so it stays below 8 KiB for any number of failed
-// objects. The text of the error is stable as long as the order of the failures is stable.
+// objects. The text of the joined error changes only if the failures or their order change.
 func JoinFailures(failed []*Error) error {
 	switch len(failed) {
 	case 0:

@@ -103,7 +103,7 @@ func (s step) matchesItem(item any) bool {
 }
 
 // covers reports whether two field paths are equal, or the field path p is the path of a parent of the other field. For
-// example, spec covers spec and spec.replicas.
+// example, the path "spec" covers the paths "spec" and "spec.replicas".
 func (p fieldPath) covers(other fieldPath) bool {
 	if len(other) < len(p) {
 		return false
@@ -148,9 +148,9 @@ func (p fieldPath) removeFrom(tree any) any {
 }
 
 // ownedChild finds the child that the step of a field path selects in an ownership tree. ownedChild returns the key of
-// the child in the tree, and whether the tree contains the child. The parameter at is the node of the object to which
-// the ownership tree belongs. ownedChild needs this node to find a list item that the step selects by members that are
-// not keys of the list. The node may be nil.
+// the child in the tree, and whether the tree contains the child. The parameter "at" is the part of the object that the
+// ownership tree describes. ownedChild needs this part to find a list item that the step selects by members that are
+// not keys of the list. The parameter "at" may be nil.
 func (s step) ownedChild(own owned, at any) (string, bool) {
 	if _, ok := own["f:"+s.key]; ok && s.members == nil {
 		return "f:" + s.key, true
@@ -169,8 +169,9 @@ func (s step) ownedChild(own owned, at any) (string, bool) {
 	return "", false
 }
 
-// removeFromOwned removes the field from the tree of owned fields. A node that loses its last child must not become a
-// leaf, because a leaf is owned as a whole.
+// removeFromOwned removes the field from the tree of owned fields. If removeFromOwned removes the last child of a node
+// in the tree, it adds the child "." to the node. Without this child, the node would be a leaf, and a leaf means that
+// the manager owns the field with all its content.
 func (p fieldPath) removeFromOwned(own owned, at any) {
 	name, ok := p[0].ownedChild(own, at)
 	switch {

@@ -18,8 +18,8 @@ type Instances struct {
 	Kind schema.GroupVersionKind
 	// Items are the custom resources of one page of the list. The list contains the custom resources of all namespaces.
 	Items []ObjectMetadata
-	// More is the number of custom resources that follow this page. More is 1 if the API server does not count the
-	// custom resources that follow.
+	// More is the number of custom resources that follow this page. If custom resources follow but the API server does
+	// not return their number (remainingItemCount), More is 1.
 	More int
 	// Continue is the argument for the next page. The last page has "".
 	Continue string
@@ -95,8 +95,8 @@ func (c *Cluster) cachedKind(group, plural string) (found schema.GroupVersionKin
 	return found, res, ok
 }
 
-// discoverPlural finds the kind with a plural by discovery, in the first version of the group that serves it.
-// discoverPlural returns the zero kind if no version serves it, and remembers that like other results of discovery.
+// discoverPlural finds by discovery the kind that has the given plural, in the first version of the group that serves
+// this kind. If no version serves such a kind, discoverPlural returns the zero kind, and caches this result, too.
 func (c *Cluster) discoverPlural(ctx context.Context, group, plural string) (
 	schema.GroupVersionKind, resource, error) {
 	unserved := schema.GroupVersionKind{Group: group, Kind: plural} // no kind has the name of a plural
@@ -146,7 +146,7 @@ func (c *Cluster) servedVersions(ctx context.Context, group string) ([]string, e
 
 // Locate returns ref with the namespace that its object has in the cluster: none if the kind is cluster-scoped. The
 // namespace of a namespaced kind is "default" if ref has none. If the kind is not served, Locate returns ref unchanged.
-// Built-in and cached kinds need no request.
+// Locate sends a discovery request only if the kind of ref is neither built in nor cached.
 func (c *Cluster) Locate(ctx context.Context, ref Ref) (Ref, error) {
 	res, err := c.resourceOf(ctx, ref.GVK())
 	switch {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestListInstances checks the number of requests for the custom resources of a CRD: one request if the kind of the CRD
-// is cached. If the kind is not cached, discovery finds a served version first.
+// is cached. If the kind is not cached, two discovery requests, which find a served version, precede the list request.
 func TestListInstances(t *testing.T) {
 	const list = "GET /apis/example.com/v1/things"
 	discovery := []string{"GET /apis/example.com", "GET /apis/example.com/v1"}

@@ -267,7 +267,8 @@ func BuiltinScope(kind schema.GroupKind) (namespaced, known bool) {
 	return b.namespaced, known
 }
 
-// roleOf returns the role of a kind. Kinds that are not built in are custom resources.
+// roleOf returns the role of a kind: the purpose that decides in which phase objects of the kind are applied and
+// deleted. Kinds that are not built in are custom resources.
 func roleOf(kind schema.GroupKind) role {
 	return builtins[kind].role // the zero role is roleCustom
 }

@@ -12,17 +12,17 @@ import (
 type Marks struct{ Labels, Annotations []string }
 
 // LeaveToUser removes from the objects of an installation all labels and annotations that name the installation.
-// LeaveToUser does not change the spec of the objects, and deletes no object. An object that another installation
-// contains too is handed over to that installation. LeaveToUser returns the objects that belong to another installation
-// now.
+// LeaveToUser does not change the spec of the objects, and deletes no object. If another installation also contains an
+// object, LeaveToUser hands the object over to that installation. LeaveToUser returns the objects that belong to
+// another installation now.
 //
 // If the installation applies an object again after LeaveToUser, the object belongs to the installation, because the
 // object still has fields of the installation's field manager. LeaveToUser also removes the entry of the field manager
-// from the managed fields of an object that existed before the installation. If the object existed before and the
-// installation applies the object again later, the installation adopts it again.
+// from the managed fields of an object that existed before the installation. If the installation applies such an object
+// again later, the installation adopts the object again, as at the first time.
 //
-// LeaveToUser sends two requests for each object, and three for an object that existed before. Call LeaveToUser again
-// after an error.
+// LeaveToUser sends two requests for each object, and three for an object that existed before the installation. Call
+// LeaveToUser again after an error.
 func (c *Cluster) LeaveToUser(ctx context.Context, refs []Ref, own *Ownership, marks Marks) ([]Left, error) {
 	d := deleteCall{Cluster: c, own: own, refs: refs}
 	stays, errs := make([]*Left, len(refs)), make([]error, len(refs))

@@ -135,8 +135,9 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 	return made, err
 }
 
-// encodeNew encodes an object for a server-side apply request. If the parameter only is true, the request can create an
-// object but cannot change an existing object: the request contains resourceVersion 1, which no existing object has.
+// encodeNew encodes an object for a server-side apply request. If the parameter "only" is true, the content has
+// resourceVersion 1, which no existing object has, so the request can create an object but cannot change an existing
+// object.
 func encodeNew(obj *unstructured.Unstructured, only bool) (*buffer, error) {
 	content := obj.Object
 	if only {

@@ -50,9 +50,9 @@ type Ownership struct {
 	// has neither the flag Pending nor the flag Shared, the object belongs to the installation. Apply sends one PATCH
 	// for an object of the installation, without reading the object first.
 	Recorded []Ref
-	// Find returns the title of another installation, and whether it exists. An installation counts as existing if its
-	// existence cannot be determined. Find must not send a request to the cluster. If Find is nil, no other
-	// installation exists.
+	// Find returns the name that messages use for another installation (title), and whether that installation exists.
+	// An installation counts as existing if its existence cannot be determined. Find must not send a request to the
+	// cluster. If Find is nil, the package assumes that no other installation exists.
 	Find func(name string) (title string, exists bool)
 	// Wanted returns the name of another installation whose inventory contains the object, or "". Wanted is used only
 	// by DeleteOwned and LeaveToUser. If Wanted is nil, no other installation contains the object.
@@ -60,12 +60,13 @@ type Ownership struct {
 	// Manager is the field manager of the installation, as in Set.Owner. Manager is used only by DeleteOwned and
 	// LeaveToUser.
 	Manager string
-	// Applied is the Progress of the installation. Applied is used only by DeleteOwned: an object that nobody has
-	// changed since it was applied is deleted without reading it. Applied may be nil.
+	// Applied is the Progress of the installation: what the installation has applied. With Applied, DeleteOwned deletes
+	// an object without reading it first if nobody has changed the object since it was applied. Applied may be nil.
 	Applied *Progress
 }
 
-// find returns the title of another installation, and whether it exists.
+// find returns the title of the installation with the given name, and whether that installation exists, as Find does.
+// For the own name, and if Find is nil, find returns false.
 func (o *Ownership) find(name string) (string, bool) {
 	if o.Find == nil || name == "" || name == o.Name {
 		return "", false
@@ -158,7 +159,7 @@ const (
 	MetOwn Met = "own"
 	// MetAdopted means that the object was adopted; see Adopt.
 	MetAdopted Met = "adopted"
-	// MetTaken means that the object was taken; see Take.
+	// MetTaken means that this installation has taken over an object that existed before; see Take.
 	MetTaken Met = "taken"
 	// MetShared means that the object belongs to another installation, which applies the object with the same content.
 	// Apply has added the name of this installation to AnnotationCoOwners of the object.

@@ -95,8 +95,8 @@ func TestConditionalDelete(t *testing.T) {
 }
 
 // TestOwnersTurn checks Drifted.OwnersTurn for an object that two installations share. If another client has changed a
-// field, OwnersTurn is true, because the owner has to correct the field. If the owner itself has applied a value that
-// differs from this installation's value, there is a conflict.
+// field, OwnersTurn is true, because the owner has to correct the field. If the installation that owns the object has
+// applied a value that differs from the value of the other installation, Apply returns a conflict.
 func TestOwnersTurn(t *testing.T) {
 	applied := func(fields ...string) func(map[string]any) {
 		data := map[string]any{}

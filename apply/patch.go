@@ -44,8 +44,9 @@ func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subr
 	return u, nil
 }
 
-// Resource returns how the cluster serves the kind of ref: its plural name, and whether it is namespaced. Built-in and
-// cached kinds need no request. An error with reason KindUnknown means that the kind is not served.
+// Resource returns how the cluster serves the kind of ref: its plural name, and whether it is namespaced. Resource
+// sends a discovery request only if the kind is neither built in nor cached. An error with reason KindUnknown means
+// that the kind is not served.
 func (c *Cluster) Resource(ctx context.Context, ref Ref) (resource schema.GroupVersionResource,
 	namespaced bool, err error) {
 	res, err := c.resourceOf(ctx, ref.GVK())

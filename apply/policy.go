@@ -11,10 +11,11 @@ import (
 
 // The annotations AnnotationApplyPolicy, AnnotationIgnorePaths, AnnotationPrune, AnnotationOnImmutable and
 // AnnotationAdoption change how an object in a bundle is applied and deleted. The package reads the annotations only
-// from the object in the bundle and from the Overlay; the Overlay overrides the bundle. Annotations of the live object
-// are ignored, because the author of the module decides what the module may do to a cluster. If an annotation for
-// applying or deleting an object has an unknown value or an invalid field path, the object fails with reason
-// ObjectRefused. An object with an invalid annotation stays in the inventory and is not changed.
+// from the object in the bundle and from the Overlay; the Overlay overrides the bundle. If somebody sets such an
+// annotation on the live object, the annotation has no effect, because only the author of the module decides what the
+// module may do to a cluster. If an annotation for applying or deleting an object has an unknown value or an invalid
+// field path, the object fails with reason ObjectRefused. An object with an invalid annotation stays in the inventory
+// and is not changed.
 const (
 	// AnnotationApplyPolicy is "enforce" or "create-only". With "enforce", the default, the object in the cluster is
 	// kept equal to the object in the bundle. With "create-only", the object is created if it does not exist and is
@@ -29,17 +30,18 @@ const (
 	//
 	//	spec.replicas,spec.template.spec.containers[name=manager].image,data[app.yaml],metadata.annotations[example.com/a]
 	//
-	// The keys of a list item are the keys by which Kubernetes merges the list. At most 32 paths are allowed. Fields of
-	// the identity and of the status cannot be ignored.
+	// The keys of a list item are the keys by which Kubernetes merges the list. At most 32 paths are allowed.
+	// AnnotationIgnorePaths cannot contain fields that identify the object (such as metadata.name), and fields of the
+	// status.
 	AnnotationIgnorePaths = "operator.kyma-project.io/ignore-paths"
 	// AnnotationPrune is "delete" (default) or "keep". With "keep", the object is not deleted by an upgrade to a
-	// version without the object, and not deleted with the module. The namespace of the object and, for a custom
-	// resource, the CustomResourceDefinition are kept too. See Ref.Keep.
+	// version without the object, and not deleted with the module. With "keep", the namespace of the object and the
+	// CustomResourceDefinition of a custom resource are not deleted, either. See Ref.Keep.
 	AnnotationPrune = "operator.kyma-project.io/prune"
 	// AnnotationOnImmutable is "report" (default) or "recreate". AnnotationOnImmutable applies when the API server
 	// rejects a change because a field is immutable. With "recreate", the object is deleted, and the next Apply creates
-	// it again. An object that belongs to others, a namespace or a CustomResourceDefinition is never deleted because of
-	// an immutable field.
+	// it again. Three kinds of objects are never deleted because of an immutable field: objects that belong to others,
+	// namespaces, and CustomResourceDefinitions.
 	AnnotationOnImmutable = "operator.kyma-project.io/on-immutable"
 	// AnnotationAdoption is "adopt", "refuse" or "take". AnnotationAdoption applies if the object exists already and
 	// somebody else made it. The default is Ownership.Adoption. AnnotationAdoption has no effect without Ownership.

@@ -36,8 +36,9 @@ type record struct {
 	// established is true if a CustomResourceDefinition was found to be established. The CustomResourceDefinition stays
 	// established until it is deleted.
 	established bool
-	// unsure is true if the object was found to be missing or to belong to another installation. While unsure is true,
-	// a PATCH for the object may only create the object and must not change an existing object.
+	// unsure is true if the last read found that the object is missing or belongs to another installation, so somebody
+	// else may own an object with this name now. While unsure is true, a PATCH for the object may only create the
+	// object and must not change an existing object.
 	unsure bool
 	// guarded is true if another installation contains the object too, or if the object was adopted; a guarded object
 	// is read before it is deleted.

@@ -319,7 +319,8 @@ func TestCheckReadyErrors(t *testing.T) {
 	if notReady, err = c.CheckReady(t.Context(), []Ref{ref}, nil); ClassOf(err) != Unauthorized || notReady != nil {
 		t.Errorf("a refused credential: got %+v, %v", notReady, err)
 	}
-	// If the credential may not list pods, only the explanation is missing.
+	// If the credential may not list pods, CheckReady still returns the Deployment as not ready, but not what its pods
+	// wait for.
 	s.setScript("GET "+managerPath, nil)
 	s.put(t, managerPath, brokenDeployment)
 	s.setScript("GET "+podsPath, errorScript(http.StatusForbidden, "Forbidden", `pods is forbidden: User "x" cannot list`))

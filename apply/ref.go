@@ -27,11 +27,11 @@ type Ref struct {
 	// installation has created it. Pending is not part of the object's identity. Pending is explained at Ownership.
 	Pending bool
 	// Adopted means that the object existed before the installation. When the installation is removed, an adopted
-	// object is not deleted: only the fields of the installation are removed from it. Adopted is not part of the
-	// object's identity.
+	// object is not deleted: only the fields of the installation are removed from it. Two Refs that differ only in
+	// Adopted refer to the same object.
 	Adopted bool
 	// Shared means that the object belongs to another installation, and that this installation contains the object too.
-	// Shared is not part of the object's identity.
+	// Two Refs that differ only in Shared refer to the same object.
 	Shared bool
 }
 

@@ -19,8 +19,8 @@ const componentLabel = "app.kubernetes.io/component"
 // manager returns the field manager of the installation, or the default.
 func (o *Ownership) manager() string { return cmp.Or(o.Manager, DefaultOwner) }
 
-// remove deletes an object, hands it over, releases it, or leaves it: see decideDelete. remove returns the object if it
-// still exists and is to be deleted, or why the object stays.
+// remove deletes an object, hands it over, releases it, or leaves it: see decideDelete. If the object is to be deleted
+// but still exists, remove returns a Remaining. If the object stays, remove returns a Left with the reason.
 func (d *deleteCall) remove(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
 	wanted := d.own.wantedBy(ref)
 	if wanted == "" && !ref.Adopted && !ref.Shared && ref.groupKind() != namespaceKind &&
@@ -268,7 +268,8 @@ func disownedMetadata(entries []json.RawMessage, manager string) (map[string]any
 }
 
 // splitManaged separates the managed fields of an object into those of the given manager and those of other managers.
-// The result "kept" has the unchanged entries of the other managers, so that a merge patch can contain them.
+// The result "kept" contains the entries of metadata.managedFields that belong to other managers, unchanged, for use in
+// a merge patch.
 func splitManaged(entries []json.RawMessage, manager string) (ours, others []metadataFields, kept []any, err error) {
 	for _, raw := range entries {
 		var entry struct {

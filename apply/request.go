@@ -58,10 +58,10 @@ func (r *request) subject() string {
 }
 
 // send sends the request r as soon as the limit of concurrent requests of the cluster permits. send passes the response
-// to read; read must not keep the bytes. Errors are of type *Error, or the cause of the end of ctx. send does not
-// retry, with one exception: if the connection of an idempotent request is closed before a response, the request is
-// sent once more. Connections are kept open, and an API server may close a connection (idle, or during a restart behind
-// a load balancer) just when send uses the connection.
+// to the function in the parameter "read"; this function must not keep the bytes after it returns. Errors are of type
+// *Error, or the cause of the end of ctx. send does not retry, with one exception: if the connection of an idempotent
+// request is closed before a response, the request is sent once more. Connections are kept open, and an API server may
+// close a connection (idle, or during a restart behind a load balancer) just when send uses the connection.
 func (c *Cluster) send(ctx context.Context, r *request, read func(code int, body []byte) error) error {
 	if r.body != nil {
 		defer r.body.release()
@@ -231,7 +231,7 @@ func (b *buffer) open() io.ReadCloser {
 	return &bufferReader{from: b, rest: b.data}
 }
 
-// readFrom reads r to its end, at most maxAnswerBytes.
+// readFrom reads r to its end. If r has more than maxAnswerBytes, readFrom returns errTooLarge.
 func (b *buffer) readFrom(r io.Reader) error {
 	if cap(b.data) == 0 {
 		b.data = make([]byte, 0, 4096)
@@ -356,8 +356,8 @@ type managedFields struct {
 	FieldsV1    json.RawMessage `json:"fieldsV1"`
 }
 
-// fieldsOwnedBy returns the fields that manager has applied, as the API server records them (FieldsV1). fieldsOwnedBy
-// returns nil if manager has applied no fields.
+// fieldsOwnedBy returns the fields that the given field manager has applied, as the API server records them (FieldsV1).
+// If the field manager has applied no fields, fieldsOwnedBy returns nil.
 func (m *metadata) fieldsOwnedBy(manager string) json.RawMessage {
 	for _, f := range m.ManagedFields {
 		if f.Manager == manager && f.Operation == "Apply" && f.Subresource == "" {

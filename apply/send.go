@@ -269,11 +269,11 @@ func (i *item) withoutIgnored(fields []string) []string {
 }
 
 // encodeWithIgnored returns the body of the PATCH for an object with ignored fields (AnnotationIgnorePaths).
-// encodeWithIgnored first reads the live object for the values of the ignored fields. The body of the PATCH has the
-// content of the object in the bundle, changed so that the PATCH does not change an ignored field. If our field manager
-// owns an ignored field, the body contains the field with its live value. An ignored field that our field manager does
-// not own is not in the body. The body contains the UID of the live object, so the API server rejects the PATCH if the
-// object was deleted and created again. If the parameter sameVersion is true, the body also contains the
+// encodeWithIgnored first reads the live object for the values of the ignored fields. The body of the PATCH contains
+// the content of the object in the bundle, changed so that the PATCH does not change an ignored field. If our field
+// manager owns an ignored field, the body contains the field with its live value. An ignored field that our field
+// manager does not own is not in the body. The body contains the UID of the live object, so the API server rejects the
+// PATCH if the object was deleted and created again. If the parameter sameVersion is true, the body also contains the
 // resourceVersion, so the API server rejects the PATCH if the object has changed.
 func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion bool) (*buffer, metadata, error) {
 	var (
@@ -319,7 +319,7 @@ func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion
 }
 
 // ownedFieldsHash returns a hash of the fields of the object that the API server records as owned by our field manager.
-// Fields at ignored paths are left out.
+// The hash does not depend on fields at the paths in AnnotationIgnorePaths.
 func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 	raw := m.fieldsOwnedBy(owner)
 	var own owned

@@ -38,7 +38,7 @@ type server struct {
 	bodies   map[string]string // last body by request line
 	// held has the name of the other field manager for each field that another field manager owns. The first key of
 	// held is the URL path of the object, and the second key is the path of the field (".spec.replicas"). The server
-	// rejects a PATCH without force that contains a field in held.
+	// rejects a PATCH without force if the PATCH contains a field that has an entry in held.
 	held map[string]map[string]string
 	// unserved are versions such as "example.com/v1". The server rejects an apply PATCH of an object whose managed
 	// fields name one of them.

@@ -31,8 +31,8 @@ const (
 	StateDeleting State = "Deleting"
 )
 
-// StateRules define how the state of a custom resource is read. The zero value reads the field .status.state of the
-// custom resource.
+// StateRules define how the state of a custom resource is read. With the zero value of StateRules, the state is the
+// value of the field .status.state in the custom resource.
 type StateRules struct {
 	// Expression is a CEL expression over "self", the custom resource. Expression returns a bool or one of the values
 	// of State. true means Ready, false means Processing. If Expression reads a field that the custom resource does not

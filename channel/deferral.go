@@ -11,7 +11,8 @@ import (
 // Deferrals returns those annotations of a Kyma that defer updates, or nil if there are none.
 func Deferrals(k *v1beta2.Kyma) map[string]string { return declaration.Deferrals(k.Annotations) }
 
-// ParseDeferral parses the value of v1beta2.AnnotationNotBefore: a date, which begins in UTC, or a time.
+// ParseDeferral parses the value of v1beta2.AnnotationNotBefore: a date, which means 00:00 UTC of that day, or a time
+// in RFC 3339.
 func ParseDeferral(value string) (time.Time, error) { return declaration.ParseTime(value) }
 
 // DeferredUntil returns the time until which the admin of the runtime has deferred a version. The parameter limit is

@@ -27,9 +27,9 @@ type Policy struct {
 	problem       error // why no policy is in force; nil for a policy that was parsed
 }
 
-// UnusablePolicy returns a Policy without windows. An unusable policy is in force while the only configured policy
-// cannot be parsed. With an unusable policy, updates that need a window are blocked, and the message of the Blocker
-// contains the problem.
+// UnusablePolicy returns a Policy without windows, for use while the only configured maintenance policy cannot be
+// parsed. With an unusable policy, updates that need a window are blocked, and the message of the Blocker contains the
+// problem.
 func UnusablePolicy(problem error) *Policy { return &Policy{problem: problem} }
 
 // IsUsable reports whether p is a policy that was parsed without an error. A nil Policy and an UnusablePolicy are not

@@ -575,7 +575,8 @@ func TestCurrentOrNextWindowUnknown(t *testing.T) {
 	}
 }
 
-// TestWindowByTheClock compares windows with the clock time of every minute, on days on which the clock changes.
+// TestWindowByTheClock checks around the changes to and from daylight saving time that a window is open exactly when
+// the local clock shows a time in the window.
 func TestWindowByTheClock(t *testing.T) {
 	windows := []struct{ begin, end string }{{"22:00", "02:00"}, {"01:30", "03:30"}, {"00:00", "00:00"},
 		{"12:00", "11:59"}, {"02:10", "02:50"}}
@@ -625,8 +626,8 @@ var zones = []string{
 }
 
 // isFirst checks that an instant is the first instant at which the clocks show the requested time. If the clocks skip
-// the requested time, isFirst checks that the instant is the one at which the clocks change. The parameter named shown
-// is the requested clock time, as a time in UTC.
+// the requested time, the right instant is the one at which the clocks are set forward. The parameter "shown" has the
+// date and the clock time that are requested; its own time zone, UTC, has no meaning.
 func isFirst(t *testing.T, shown time.Time, zone *time.Location) {
 	t.Helper()
 	wall := func(t time.Time) time.Time {

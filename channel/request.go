@@ -53,8 +53,8 @@ func LastRequestOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isStored bool) {
 	return spec, true
 }
 
-// LastKymaOf returns those parts of the runtime's Kyma that determine requests, as they were at the last read. These
-// parts are the spec and the annotations; the Kyma in the control plane (parameter kyma) stores them.
+// LastKymaOf returns the spec and the annotations about deferrals that the Kyma in the runtime had at the last read.
+// The parameter kyma is the Kyma in the control plane, which stores this spec and these annotations.
 func LastKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
 	var last LastRequest
 	spec, isStored := LastRequestOf(kyma)
@@ -68,8 +68,8 @@ func LastKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
 // MandatoryRequests returns a Request for each mandatory module of a runtime, sorted by name. A module is mandatory if
 // its ModuleReleaseMeta is mandatory; the access rights of the runtime are ignored. A ModuleReleaseMeta that is being
 // deleted is left out. If two ModuleReleaseMetas have the same module or the same OCM component, the older one is used.
-// If both have the same age, the one with the smaller name is used. Of the two ModuleReleaseMetas, the unused one also
-// gets a Request, which has a Blocker.
+// If two such ModuleReleaseMetas have the same age, the ModuleReleaseMeta with the smaller name is used. Of the two
+// ModuleReleaseMetas, the unused one also gets a Request, which has a Blocker.
 func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	if c.Mandatory == nil {
 		return nil

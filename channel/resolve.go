@@ -42,8 +42,8 @@
 //	17  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
 //
 // If the version can be reached only through intermediate versions (rule 10), the first intermediate version becomes
-// the version of the Decision, and the later rules apply to the intermediate version. Rules 9 and 15 apply to versions
-// that the runtime does not have yet.
+// the version of the Decision, and the later rules apply to the intermediate version. A version that the runtime
+// already has is not blocked by a withdrawal (rule 9) or a known risk (rule 15).
 //
 // While a rollout moves a channel, the channel has different versions for different runtimes (Catalog.Turn). A runtime
 // that the rollout has not admitted yet is not blocked: it gets the former version, and Decision.Turn states what the
@@ -91,8 +91,9 @@ type Catalog struct {
 	// ModuleOf returns. Templates is called only in two cases: for modules without a ModuleReleaseMeta, and to list
 	// versions in a message. If Templates is nil, legacy modules are not found.
 	Templates func(module string) []*v1beta2.ModuleTemplate
-	// Mandatory returns the ModuleReleaseMetas of mandatory modules in any order. Other ModuleReleaseMetas in the
-	// result are ignored. If Mandatory is nil, there are no mandatory modules.
+	// Mandatory returns the ModuleReleaseMetas of mandatory modules in any order. The package ignores
+	// ModuleReleaseMetas that are not mandatory if Mandatory returns them, too. If Mandatory is nil, there are no
+	// mandatory modules.
 	Mandatory func() []*v1beta2.ModuleReleaseMeta
 	// Restricted lists the names of restricted modules. The ModuleReleaseMeta of a restricted module selects the Kymas
 	// that may have the module by spec.kymaSelector.
@@ -117,7 +118,7 @@ type Turn struct {
 	// if Version is the version in the ModuleReleaseMeta.
 	Waiting *Blocker
 	// Rollout has the form "ROLLOUT/STAGE": the names of the ModuleRollout and the stage that order Version; see
-	// v1beta2.AnnotationRollout. Rollout is "" if no stage has ordered Version.
+	// v1beta2.AnnotationRollout. Rollout is "" if the runtime does not get Version by a rollout with stages.
 	Rollout string
 	// RuntimeDeadline is the time within which a runtime has to become Ready with Version. RuntimeDeadline is set if
 	// Rollout is set.
@@ -125,15 +126,15 @@ type Turn struct {
 	// IsBack means that Version may be lower than the installed version: the installed version declares that going back
 	// is safe, and the rollout takes the runtime back.
 	IsBack bool
-	// DeferUntil is the latest time until which the admin of the runtime may defer the version. The zero time means
-	// that the admin may not defer the version.
+	// DeferUntil is the latest time until which the admin of the runtime may defer the version. If DeferUntil is the
+	// zero time, the admin may not defer the version.
 	DeferUntil time.Time
 	// IgnoreWindows means that the rollout is an emergency, so it does not wait for maintenance windows.
 	IgnoreWindows bool
-	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. A module that
-	// already fails before this rollout is excused (its failure does not count against the rollout). If the earlier
-	// rollout was superseded by this rollout (has the same lineage), a failing module is excused only if the earlier
-	// rollout had excused the module, too.
+	// IsCorrection means that this rollout corrects an earlier one: the runtime has a version whose rollout was not
+	// completed. A module that already fails before this rollout is excused (its failure does not count against the
+	// rollout). If the earlier rollout was superseded by this rollout (has the same lineage), a failing module is
+	// excused only if the earlier rollout had excused the module, too.
 	IsCorrection bool
 }
 
@@ -143,9 +144,10 @@ type ControlPlane string
 const (
 	// ControlPlaneRefused means that the manager installs no module on the control plane.
 	ControlPlaneRefused ControlPlane = ""
-	// ControlPlaneAllowed means that modules for the control plane are installed there.
+	// ControlPlaneAllowed means that modules with target control-plane are installed on the control plane.
 	ControlPlaneAllowed ControlPlane = "allowed"
-	// ControlPlaneIsRuntime means that the control plane is the only runtime, so both targets are the same cluster.
+	// ControlPlaneIsRuntime means that the control plane is the only runtime (in-cluster mode), so the targets remote
+	// and control-plane are the same cluster.
 	ControlPlaneIsRuntime ControlPlane = "runtime"
 )
 
@@ -176,22 +178,23 @@ type Request struct {
 	// Mandatory means that the control plane requests the module for every runtime. For a mandatory module, Channel and
 	// Version are empty.
 	Mandatory bool
-	// Blocker blocks the module whatever the catalog contains, for example because of a pause or a conflict. Nil means
-	// that no such reason exists.
+	// Blocker blocks the module whatever the catalog contains, for example because of a pause or a conflict. If Blocker
+	// is nil, only the catalog decides about the module.
 	Blocker *Blocker
-	// Labels are the labels of the Kyma in the control plane. Selectors and the maintenance policy match these labels.
+	// Labels are the labels of the Kyma in the control plane. The selectors of modules and the rules of the maintenance
+	// policy match the Labels.
 	Labels map[string]string
-	// KubernetesVersion is the version of Kubernetes in the runtime, such as v1.34.2, or "" if it is not known. The
-	// conditions of risks can use it.
+	// KubernetesVersion is the version of Kubernetes in the runtime, such as v1.34.2, or "" if it is not known. The CEL
+	// expressions for the known risks of a version can use KubernetesVersion.
 	KubernetesVersion string
 	// Beta and Internal report whether the runtime may have beta and internal modules.
 	Beta, Internal bool
 	// Installed is the version that the runtime has now, or "" if it has none.
 	Installed string
 	// ManifestVersion is the version in the spec of the Manifest. ManifestVersion equals Installed, or, during an
-	// update, it is the new version. ManifestVersion is "" if the version is unknown or no Manifest exists. If an
-	// update is in progress, it needs no maintenance window any more. An update in progress may have changed objects
-	// already, so a return to Installed is a downgrade.
+	// update, it is the new version. ManifestVersion is "" if the version is unknown or no Manifest exists. An update
+	// in progress needs no maintenance window any more. Such an update may have changed objects already, so Resolve
+	// treats a return to the version in the field Installed as a downgrade.
 	ManifestVersion string
 	// IsRestored means that Installed was found in the runtime after the control plane was restored from an older
 	// state.
@@ -224,8 +227,8 @@ type Decision struct {
 	Goal string
 	// Installed is the version that the runtime has now, or "" if it has none.
 	Installed string
-	// Next is the version to install now, or "" if nothing has to be installed. Next equals Version if Version is
-	// neither blocked nor installed.
+	// Next is the version to install now, or "" if nothing has to be installed. If Blocker is nil and Version is not
+	// installed yet, Next equals Version.
 	Next string
 	// Component is the name of the OCM component.
 	Component string
@@ -253,8 +256,8 @@ type Blocker struct {
 	Until time.Time
 	// Message states what is wrong and how to fix it.
 	Message string
-	// KeepInstalled means that the installed version stays and is kept up to date. If KeepInstalled is false, the
-	// module must not be installed in the runtime.
+	// KeepInstalled means that the installed version stays in the runtime, and that the manager still corrects drift of
+	// its objects. If KeepInstalled is false, the module must not be installed in the runtime.
 	KeepInstalled bool
 }
 

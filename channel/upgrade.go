@@ -86,7 +86,8 @@ func (s *search) checkWithdrawn() *Blocker {
 
 // checkEdge checks that the requested version can be installed on top of the installed version. If the version cannot
 // be reached directly, the first version of the shortest upgrade path becomes the version of the Decision, and Goal
-// becomes the requested version. While one version of the path is being installed, the next version has to wait.
+// becomes the requested version. While one version of the upgrade path is being installed, the next version of the path
+// has to wait.
 func (s *search) checkEdge() *Blocker {
 	installed, ordered := s.Installed, s.request.ManifestVersion
 	if installed == "" || s.meta == nil || !isLower(installed, s.Version) || s.Version == ordered {

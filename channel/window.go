@@ -107,8 +107,8 @@ func (r *rule) matches(labels map[string]string) bool {
 	return true
 }
 
-// firstWindow returns the open window that ends last. If no window is open, firstWindow returns the window that opens
-// first.
+// firstWindow returns the window that an update can use first. If several windows are open, firstWindow returns the
+// open window that ends last. If no window is open, firstWindow returns the window that opens first.
 func firstWindow(windows []window, now time.Time, least time.Duration) (best MaintenanceWindow, found bool) {
 	before := func(a, b MaintenanceWindow) bool {
 		switch isOpen := a.IsOpen(now); {
@@ -135,8 +135,8 @@ type window struct {
 	once       MaintenanceWindow // set if the window occurs once
 }
 
-// next returns the occurrence of the window that is open now or opens next. Occurrences with at most the duration in
-// the parameter least remaining are skipped. next returns false if there is no such occurrence.
+// next returns the occurrence of the window that is open now or opens next. next skips an occurrence of which no more
+// than the duration "least" remains, and returns false if it finds no occurrence.
 func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bool) {
 	fits := func(o MaintenanceWindow) bool {
 		from := o.Begin
@@ -174,8 +174,8 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 // returns the instant at which the clocks change.
 func timeOnDate(year int, month time.Month, day int, clock time.Duration, zone *time.Location) time.Time {
 	local := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Add(clock)
-	// No time zone differs from UTC by more than 15 hours. A change of the clocks on this date is therefore between the
-	// instants before and after it by 15 hours.
+	// No time zone differs from UTC by more than 15 hours. If the clocks change on the given date, the change therefore
+	// lies between the instants 15 hours before and 15 hours after the variable local.
 	_, before := local.Add(-15 * time.Hour).In(zone).Zone()
 	_, after := local.Add(15 * time.Hour).In(zone).Zone()
 	for _, offset := range []int{before, after} {

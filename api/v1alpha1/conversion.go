@@ -136,8 +136,8 @@ func (v content) tree() (map[string]any, error) {
 	return tree, nil
 }
 
-// setTree sets the spec and the status from JSON values in which lists are folded. If setTree returns an error, the
-// content of the spec and the status is undefined.
+// setTree sets the spec and the status from JSON values in which lists are folded, that is, merged for the comparison
+// (see foldComponents). If setTree returns an error, the content of the spec and the status is undefined.
 func (v content) setTree(tree map[string]any) error {
 	if v.unfold != nil {
 		v.unfold(tree)
@@ -187,8 +187,8 @@ func restoreFromAnnotation(annotations map[string]string, to content) error {
 
 // tryRestoreFromAnnotation restores the values for which v1beta2 has no field, from the AnnotationConversion of a
 // v1beta2 object that is read as v1alpha1. Every stored object must be readable, so tryRestoreFromAnnotation ignores an
-// invalid annotation: in this case, the result is false, and the object in the parameter "to" may have been changed in
-// part.
+// invalid annotation: in this case, tryRestoreFromAnnotation returns false, and may have set some of the values in the
+// v1alpha1 object.
 func tryRestoreFromAnnotation(annotations map[string]string, to content) bool {
 	b, err := decodeLosses(Version, annotations[AnnotationConversion])
 	return err == nil && to.restoreLosses(b.Losses) == nil
@@ -230,7 +230,8 @@ func annotateLosses(meta metav1.ObjectMeta, back, there content) (metav1.ObjectM
 	return withAnnotation(meta, annotation), nil
 }
 
-// findLosses compares the original object (there) with the object after a conversion in both directions (back).
+// findLosses returns the values that a conversion loses. The parameter "there" is the original object, and the
+// parameter "back" is the object after a conversion to the other API version and back.
 func findLosses(back, there content) ([]loss, error) {
 	was, err := back.tree()
 	if err != nil {
@@ -313,7 +314,8 @@ func unfoldComponents(tree map[string]any) {
 	}
 }
 
-// foldInstall moves spec.install to the beginning of spec.installs, and marks the moved element with the key single.
+// foldInstall moves spec.install to the beginning of spec.installs, and adds the key "single" to the moved element, so
+// that unfoldInstall finds the element.
 func foldInstall(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	install, ok := spec["install"].(map[string]any)

@@ -181,7 +181,8 @@ func normalise(object map[string]any) {
 	}
 }
 
-// TestEdits checks that losses are restored, and that an edit of the user has precedence over a loss.
+// TestEdits checks that values without a field in the other API version are restored, and that an edit of the user has
+// precedence over a restored value.
 func TestEdits(t *testing.T) {
 	stored := &v1beta2.Kyma{Spec: v1beta2.KymaSpec{Channel: "fast",
 		SkipMaintenanceWindows: true, Modules: []v1beta2.Module{

@@ -51,8 +51,8 @@ type KymaSpec struct {
 	// +kubebuilder:validation:MaxItems:=250
 	Modules []Module `json:"modules,omitempty"`
 
-	// components is the list of modules in the format of the first releases. The entries of components precede the
-	// entries of modules. At most 250.
+	// components is the list of modules in the format of the first releases. In v1beta2, the entries of components come
+	// before the entries of the field modules. At most 250.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

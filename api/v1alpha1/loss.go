@@ -26,8 +26,8 @@ type lossRecord struct {
 	For string `json:"for"`
 	// Losses are the values for which the API version of the object has no field, in the order of their paths.
 	Losses []loss `json:"losses,omitempty"`
-	// TooLarge is true if Losses was left out because of its size. An object with TooLarge cannot be written back,
-	// because the values without a field would be lost.
+	// TooLarge is true if the record in the annotation has no Losses, because they would exceed MaxConversionBytes. An
+	// object with TooLarge cannot be written back, because the values without a field would be lost.
 	TooLarge bool `json:"tooLarge,omitempty"`
 }
 
@@ -36,8 +36,8 @@ type loss struct {
 	// Path is the path of the value. A step of a path is the name of a field, or an object with one key and value,
 	// which selects the list element with this key and value.
 	Path []any `json:"path"`
-	// Was is the value that the object has at Path after a conversion in both directions without the annotation. If Was
-	// is empty, the object has no value at Path.
+	// Was is the value at Path after the object was converted to the other API version and back without the annotation.
+	// If Was is empty, the object has no value at Path.
 	Was json.RawMessage `json:"was,omitempty"`
 	// Is is the value that the original object has at Path. If Is is empty, the original object has no value at Path.
 	Is json.RawMessage `json:"is,omitempty"`
@@ -64,8 +64,8 @@ func pathOfLargest(all []loss) string {
 // absent stands for a missing value, which is not the same as null.
 type absent struct{}
 
-// diff returns the differences between two JSON values: the parameter "was" is the former value, and the parameter "is"
-// is the present value. Restoring all returned losses in the former value gives the present value.
+// diff returns the differences between two JSON values: the former value "was" and the present value "is". Restoring
+// all returned losses in the former value gives the present value.
 func diff(was, is any) ([]loss, error) {
 	var found []loss
 	err := appendLosses(nil, was, is, &found)

@@ -27,8 +27,8 @@ const (
 	AnnotationOwner = "operator.kyma-project.io/owner"
 	// AnnotationTakeRuntime with ValueTrue on a Kyma in the control plane makes this Kyma the owner of its runtime,
 	// even if the runtime has another owner, or if the access Secret leads to another cluster than before. The former
-	// owner then stops changing the runtime. The manager removes the annotation when this Kyma is the owner. The
-	// original Kyma API does not have AnnotationTakeRuntime.
+	// owner then stops changing the runtime. The manager removes AnnotationTakeRuntime as soon as the annotated Kyma is
+	// the owner of the runtime. The original Kyma API does not have AnnotationTakeRuntime.
 	AnnotationTakeRuntime = "operator.kyma-project.io/take-runtime"
 	// AnnotationBaseObjectsDigest on the Kyma in a runtime is the digest of the base objects: the namespace and the
 	// CRDs that are applied to the runtime before its first module. The original Kyma API does not have
@@ -49,9 +49,8 @@ const (
 	// AnnotationDisclaimer on the objects of modules in a runtime asks users not to edit them. The value of
 	// AnnotationDisclaimer is the constant Disclaimer.
 	AnnotationDisclaimer = "operator.kyma-project.io/managed-by-reconciler-disclaimer"
-	// AnnotationDrift with DriftReport on a Manifest has the effect that the manager reports and keeps changes of other
-	// field managers to the objects of the module. Without AnnotationDrift, changes of other field managers are
-	// reverted.
+	// AnnotationDrift with DriftReport on a Manifest makes the manager report changes by other field managers to the
+	// module's objects, and not revert them. Without AnnotationDrift, changes of other field managers are reverted.
 	AnnotationDrift = "operator.kyma-project.io/drift"
 	// AnnotationCustomStateCheck on a Manifest sets whether the state of the module's custom resource is part of the
 	// state of the Manifest: "true" or "false". The default is the manager's flag --custom-state-check.
@@ -101,8 +100,9 @@ const (
 	// not have AnnotationReplacedBy.
 	AnnotationReplacedBy = "operator.kyma-project.io/replaced-by"
 	// AnnotationAcceptContent on a ModuleTemplate in the control plane is the digest of content that may replace the
-	// recorded content of the version. The accepted content is installed in all runtimes, and recorded. Users set the
-	// annotation. The original Kyma API does not have AnnotationAcceptContent.
+	// recorded content of the version. The manager installs the accepted content in all runtimes that have the version,
+	// and records the digest as the content of the version. Users set the annotation. The original Kyma API does not
+	// have AnnotationAcceptContent.
 	AnnotationAcceptContent = "operator.kyma-project.io/accept-content"
 	// AnnotationRuntimeVersion on a Manifest is the version of the module in the runtime. AnnotationRuntimeVersion is
 	// set if the control plane was restored from an older state, or lost the Manifest or its status. While a Manifest
@@ -114,8 +114,9 @@ const (
 	AnnotationRuntimeVersion = "operator.kyma-project.io/runtime-version"
 	// AnnotationPurged on a Manifest that is being deleted means that the purge controller removed objects of the
 	// module that nothing serves any more, such as a webhook that blocked the deletion. The value of AnnotationPurged
-	// names the object that was removed last, for users. The operator of a module with AnnotationPurged is not
-	// reconciled any more. The original Kyma API does not have AnnotationPurged.
+	// names the object that was removed last, for users. If a Manifest has AnnotationPurged, the Manifest controller
+	// does not restore the objects of the module's operator any more. The original Kyma API does not have
+	// AnnotationPurged.
 	AnnotationPurged = "operator.kyma-project.io/purged"
 	// AnnotationDeletionGivenUp on a Kyma and on its Manifests means that the runtime was unreachable until the end of
 	// --deletion-deadline. The manager then removes the finalizers, and the runtime keeps its objects. The value of
@@ -155,11 +156,11 @@ const (
 	// API does not have AnnotationUrgency.
 	AnnotationUrgency = "operator.kyma-project.io/urgency"
 	// AnnotationPromotion on a ModuleReleaseMeta in the control plane holds or releases promotions into channels.
-	// AnnotationPromotion has one line for each channel whose promotion is held or released. A line of
-	// AnnotationPromotion is the name of the channel and either "Hold: REASON" or "Release REVISION". A line with
-	// Release ends the hold that a person has caused by moving the channel to another version; REVISION is the number
-	// of this move. The commands klm promotions hold and klm promotions release set AnnotationPromotion. The original
-	// Kyma API does not have AnnotationPromotion.
+	// AnnotationPromotion has one line for each channel whose promotion is held or released. For example, the line
+	// "regular Hold: audit" holds the promotion into the channel regular, and the line "regular Release 41" ends a
+	// hold. A line with Release ends the hold that a person has caused by moving the channel to another version; the
+	// number after Release is the revision of this move. The commands klm promotions hold and klm promotions release
+	// set AnnotationPromotion. The original Kyma API does not have AnnotationPromotion.
 	AnnotationPromotion = "operator.kyma-project.io/promotion"
 	// AnnotationRollout on a Manifest is the name of the ModuleRollout by which the Manifest got its version, a slash,
 	// and the name of the stage if there are stages. AnnotationRollout stays until the Manifest gets another version.
@@ -168,28 +169,27 @@ const (
 	// AnnotationRolloutStarted on a Manifest is the time (RFC 3339) at which the Manifest got its version by the
 	// ModuleRollout. The original Kyma API does not have AnnotationRolloutStarted.
 	AnnotationRolloutStarted = "operator.kyma-project.io/rollout-started"
-	// AnnotationRolloutExcused with ValueTrue on a Manifest means that the module was in state Error, or its runtime
-	// was unreachable, before the Manifest got the version of the ModuleRollout. A failure of a module with
-	// AnnotationRolloutExcused proves nothing about the version. The original Kyma API does not have
+	// AnnotationRolloutExcused with ValueTrue on a Manifest means that the rollout did not cause a failure of the
+	// module: the module was in state Error, or its runtime was unreachable, already before the update. A failure of a
+	// module with AnnotationRolloutExcused proves nothing about the version. The original Kyma API does not have
 	// AnnotationRolloutExcused.
 	AnnotationRolloutExcused = "operator.kyma-project.io/rollout-excused"
 	// AnnotationCAAddedAt on the Secret of the gateway is the time at which the newest CA was added to its bundle (RFC
 	// 3339).
 	AnnotationCAAddedAt = "caAddedToBundleAt"
-	// AnnotationCertificatesNotBefore on a Kyma in the control plane is a time (RFC 3339). Certificates that were
-	// issued to the runtime before the time in AnnotationCertificatesNotBefore are revoked and replaced. If
-	// AnnotationCertificatesNotBefore is in the future, it takes effect at that time. The original Kyma API does not
-	// have AnnotationCertificatesNotBefore.
+	// AnnotationCertificatesNotBefore on a Kyma in the control plane is a time (RFC 3339): certificates that were
+	// issued to the runtime before this time are revoked and replaced. If AnnotationCertificatesNotBefore is in the
+	// future, it takes effect at that time. The original Kyma API does not have AnnotationCertificatesNotBefore.
 	AnnotationCertificatesNotBefore = "operator.kyma-project.io/certificates-not-before"
 	// AnnotationRotateRoot on the Secret with the roots of the certificate authority requests a new root, if its value
 	// differs from that of AnnotationRootRotated. Users set it. The original Kyma API does not have
 	// AnnotationRotateRoot.
 	AnnotationRotateRoot = "operator.kyma-project.io/rotate"
-	// AnnotationRootRotated on the Secret with the roots is the value of AnnotationRotateRoot for which a root was
-	// created last.
+	// AnnotationRootRotated on the Secret with the roots of the certificate authority is the last value of
+	// AnnotationRotateRoot for which the manager has created a root.
 	AnnotationRootRotated = "operator.kyma-project.io/rotated"
-	// AnnotationListenerRoot on the Secret with the roots is the fingerprint of the root that signs the certificate of
-	// the listener in every replica.
+	// AnnotationListenerRoot on the Secret with the roots of the certificate authority is the fingerprint of one root:
+	// every replica of the manager uses this root to sign the certificate of its listener.
 	AnnotationListenerRoot = "operator.kyma-project.io/listener-root"
 	// AnnotationListenerRootSince on the Secret with the roots is the time (RFC 3339) since which the root in
 	// AnnotationListenerRoot signs the certificate of the listener.

@@ -27,9 +27,10 @@ const (
 	// ConditionReachable.
 	ConditionReachable = "Reachable"
 	// ConditionCredentialHealthy is False while the credential in the access Secret has lost rights in the runtime, or
-	// expires soon. The manager notices lost rights, and a credential that expires soon, even if no request fails. With
-	// lost rights, a Kyma that would be Ready is in state Warning. While the credential is healthy,
-	// ConditionCredentialHealthy does not exist. The original Kyma API does not have ConditionCredentialHealthy.
+	// expires soon. The manager notices lost rights, and a credential that expires soon, even if no request fails. If
+	// the credential has lost rights, a Kyma that would otherwise be Ready is in state Warning. While the credential is
+	// healthy, ConditionCredentialHealthy does not exist. The original Kyma API does not have
+	// ConditionCredentialHealthy.
 	ConditionCredentialHealthy = "CredentialHealthy"
 	// ConditionSKRWebhook is True if the agent in the runtime reports changes. ConditionSKRWebhook exists if the
 	// watcher is enabled.

@@ -10,7 +10,7 @@ const (
 	// EventRuntimeTakenOver: the Kyma has become the owner of a runtime that belonged to another owner.
 	EventRuntimeTakenOver = "RuntimeTakenOver"
 	// EventRuntimeLeft: the Kyma was deleted while its access Secret led to a cluster that belongs to another owner.
-	// All objects in the cluster of the other owner stay.
+	// The manager deletes nothing in this cluster.
 	EventRuntimeLeft = "RuntimeLeft"
 	// EventCRDsKept: the Kyma was deleted, and the CRDs of this API group stay in the runtime, because other Kymas
 	// exist there.

@@ -182,7 +182,8 @@ type KymaStatus struct {
 	// clusterID identifies the cluster of the runtime: it is the UID of the Namespace kube-system in this cluster. If
 	// the kubeconfig in the access Secret leads to a cluster whose Namespace kube-system has another UID than
 	// clusterID, the manager changes nothing in that cluster. If clusterID is empty, the cluster is not known. The
-	// original Kyma API does not have clusterID, and only the Kyma in the control plane has it.
+	// original Kyma API does not have clusterID. Only the Kyma in the control plane has clusterID, not the Kyma in the
+	// runtime.
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
@@ -269,9 +270,9 @@ type AgentCertificate struct {
 	// bundle is the digest of the root certificates that the runtime was configured to trust.
 	Bundle string `json:"bundle"`
 
-	// seen is the fingerprint of the root that signed the certificate of the agent's last heartbeat. The agent trusts
-	// listeners whose certificates were signed by this root or an older one. If seen is empty, the agent has sent no
-	// heartbeat yet.
+	// seen is the fingerprint of the root that signed the certificate of the agent's last heartbeat. The agent trusts a
+	// listener if the certificate of the listener was signed by the root in the field seen, or by an older root. If
+	// seen is empty, the agent has sent no heartbeat yet.
 	// +optional
 	RootInUse string `json:"seen,omitempty"`
 }
@@ -461,8 +462,8 @@ func (k *Kyma) ModuleStatus(name string) *ModuleStatus {
 }
 
 // ModuleChannel returns the release channel that the module with this name follows: the channel of the module, else the
-// channel of the Kyma, else DefaultChannel. The result does not depend on whether the Kyma requests the module, or pins
-// its version.
+// channel of the Kyma, else DefaultChannel. ModuleChannel also returns a channel for a module that the Kyma does not
+// request, or whose version the Kyma pins.
 func (k *Kyma) ModuleChannel(name string) string {
 	if module := k.Module(name); module != nil && module.Channel != "" {
 		return module.Channel
@@ -492,8 +493,8 @@ func (k *Kyma) IsBeta() bool { return k != nil && labelIsTrue(k.Labels, LabelBet
 // IsInternal reports whether the Kyma may have modules that are marked as internal.
 func (k *Kyma) IsInternal() bool { return k != nil && labelIsTrue(k.Labels, LabelInternal) }
 
-// SkipsReconciliation reports whether the Kyma has the label that excludes it from reconciliation. The case of the
-// letters in the value of the label does not matter.
+// SkipsReconciliation reports whether the Kyma has the label that excludes it from reconciliation. The label is
+// LabelSkipReconciliation; its value "true" may be in upper or lower case.
 func (k *Kyma) SkipsReconciliation() bool {
 	return k != nil && labelIsTrue(k.Labels, LabelSkipReconciliation)
 }

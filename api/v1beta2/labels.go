@@ -94,7 +94,7 @@ const (
 	LabelRegion = "kyma-project.io/region"
 	// LabelPlatformRegion is matched by maintenance policies.
 	LabelPlatformRegion = "kyma-project.io/platform-region"
-	// LabelBrokerPlanName is matched by maintenance policies as the plan.
+	// LabelBrokerPlanName is the plan of the runtime; the rules of a maintenance policy can match the plan.
 	LabelBrokerPlanName = "kyma-project.io/broker-plan-name"
 	// LabelProvider is the cloud provider of the runtime, for example AWS. CEL expressions for the risks of a version
 	// (spec.upgrade.risks of a ModuleTemplate) can use the cloud provider.

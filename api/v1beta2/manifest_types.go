@@ -76,8 +76,9 @@ type ManifestSpec struct {
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// customResourcePolicy defines the handling of resource. CreateAndDelete creates the default custom resource after
-	// all other objects, and deletes it before them; Ignore leaves it to the user.
+	// customResourcePolicy defines how the manager handles the default custom resource in the field resource.
+	// CreateAndDelete creates the default custom resource after all other objects, and deletes it before them; Ignore
+	// leaves it to the user.
 	// +optional
 	// +kubebuilder:default:=CreateAndDelete
 	CustomResourcePolicy CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
@@ -121,8 +122,9 @@ type ManifestSpec struct {
 	// +kubebuilder:validation:MaxItems:=64
 	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
 
-	// stateExpression computes the state of resource in CEL, as in the ModuleTemplate. The field stateExpression takes
-	// precedence over customStateCheck. The original Kyma API does not have the field stateExpression.
+	// stateExpression is a CEL expression that computes the state of the custom resource in the field resource, as in
+	// the ModuleTemplate. The field stateExpression takes precedence over customStateCheck. The original Kyma API does
+	// not have the field stateExpression.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
@@ -140,13 +142,15 @@ type ManifestSpec struct {
 
 // InstallInfo is a source of the objects of a module.
 type InstallInfo struct {
-	// name is the name of the source: in install it is raw-manifest; in installs it is the name of the release of a
-	// chart, and the name by which config refers to the source.
+	// name is the name of the source. In the field install, the name is raw-manifest. In the field installs, the name
+	// of a chart is also the name of its Helm release, and the layer in the field config refers to a source by its
+	// name.
 	Name string `json:"name"`
 
-	// source is the location of the objects; its type defines the other fields. oci-ref and oci-dir have repo, name,
-	// ref and optionally credSecretSelector; in installs there are also helm-chart with url, chartName and optionally
-	// version and credSecretSelector, and kustomize with path or url.
+	// source is the location of the objects; its type defines the other fields. The types oci-ref and oci-dir have the
+	// fields repo, name, ref and optionally credSecretSelector. The field installs also permits the type helm-chart
+	// with the fields url, chartName and optionally version and credSecretSelector, and the type kustomize with path or
+	// url.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Source runtime.RawExtension `json:"source"`
 }
@@ -198,7 +202,7 @@ type ManifestStatus struct {
 	// +optional
 	AppliedDigest string `json:"appliedDigest,omitempty"`
 
-	// appliedGeneration is the metadata.generation of the Manifest that appliedDigest belongs to. While
+	// appliedGeneration is the metadata.generation that the Manifest had when the manager wrote appliedDigest. While
 	// appliedGeneration equals metadata.generation, the desired version is installed, even if its sources cannot be
 	// read. If appliedGeneration is 0, the generation is not known. The original Kyma API does not have the field
 	// appliedGeneration.
@@ -276,9 +280,9 @@ type Resource struct {
 	// +optional
 	Keep bool `json:"keep,omitempty"`
 
-	// pending is true from the time when the object was recorded until all objects were applied. While pending is true,
-	// it is not known whether the module created the object, or whether the object existed before. The original Kyma
-	// API does not have the field pending.
+	// pending is true from the time when the object was added to the inventory until all objects of the module were
+	// applied. While pending is true, it is not known whether the module created the object, or whether the object
+	// existed before. The original Kyma API does not have the field pending.
 	// +optional
 	Pending bool `json:"pending,omitempty"`
 
@@ -287,8 +291,8 @@ type Resource struct {
 	// +optional
 	Adopted bool `json:"adopted,omitempty"`
 
-	// shared is true if the object belongs to another module of the runtime, and the module of this Manifest contains
-	// the object, too. The original Kyma API does not have the field shared.
+	// shared is true if the module of this Manifest contains the object, but the object belongs to another module of
+	// the runtime. The original Kyma API does not have the field shared.
 	// +optional
 	Shared bool `json:"shared,omitempty"`
 }

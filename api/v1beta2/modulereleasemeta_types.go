@@ -63,7 +63,7 @@ type WithdrawnVersion struct {
 	// version is the version.
 	Version string `json:"version"`
 
-	// reason is the reason, for users.
+	// reason states to users why the version was withdrawn.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
@@ -89,8 +89,8 @@ type ChannelStatus struct {
 	// channel is the name of the channel, or mandatory.
 	Channel string `json:"channel"`
 
-	// version is the proven version: the last version whose rollout was completed. During a rollout, the runtimes that
-	// it has not admitted yet have the proven version.
+	// version is the proven version: the last version whose rollout was completed. During a rollout, runtimes that the
+	// rollout has not admitted yet keep the proven version.
 	// +optional
 	Version string `json:"version,omitempty"`
 
@@ -103,7 +103,7 @@ type ChannelStatus struct {
 	// +optional
 	Promotion *ChannelPromotion `json:"promotion,omitempty"`
 
-	// target is the version of the channel in spec when the status was last written.
+	// target is the version that spec had for the channel when the status was last written.
 	// +optional
 	Target string `json:"target,omitempty"`
 
@@ -116,9 +116,10 @@ type ChannelStatus struct {
 	// +optional
 	TakingBack string `json:"takingBack,omitempty"`
 
-	// takenBack is the version in spec whose rollout was halted, and from which runtimes were taken back to the former
-	// version. As long as spec has the version in takenBack, runtimes get the version in the field version, so a person
-	// has to move the channel to another version. If takenBack is empty, no version was taken back.
+	// takenBack is the version in spec if the rollout of this version was halted, and runtimes with this version were
+	// returned to the former version. As long as spec has the version in takenBack, runtimes get the version in the
+	// field version, so a person has to move the channel to another version. If takenBack is empty, no version was
+	// taken back.
 	// +optional
 	TakenBack string `json:"takenBack,omitempty"`
 
@@ -194,8 +195,8 @@ type ChannelPromotion struct {
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 
-	// hold is the move by which a person has set the channel to another version than the promoted one. The promotion
-	// waits until a person releases the hold with klm promotions release.
+	// hold is set while promotions into the channel are held, because a person has moved the channel to another version
+	// than the promoted one. The promotion waits until a person releases the hold with klm promotions release.
 	// +optional
 	Hold *PromotionHold `json:"hold,omitempty"`
 

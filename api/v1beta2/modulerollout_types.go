@@ -63,7 +63,7 @@ const (
 type RolloutUrgency string
 
 const (
-	// UrgencyNormal leaves nothing out.
+	// UrgencyNormal is the urgency of a rollout with all stages, soaks and gates of the policy.
 	UrgencyNormal RolloutUrgency = "Normal"
 	// UrgencyHotfix is the urgency of a rollout with the fewer stages and shorter soaks of spec.hotfix in the policy.
 	UrgencyHotfix RolloutUrgency = "Hotfix"
@@ -107,7 +107,7 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="to cannot be changed"
 	To string `json:"to"`
 
-	// direction is Back if the rollout takes runtimes back from the version in the field "from" to the lower version in
+	// direction is Back if the rollout returns runtimes from the version in the field "from" to the lower version in
 	// the field "to". Only runtimes that have the version in the field "from" take part in a rollout with direction
 	// Back. An empty direction means Forward, to a higher version.
 	// +optional
@@ -171,7 +171,7 @@ type ModuleRolloutSpec struct {
 	// +optional
 	Defaults RolloutDefaults `json:"defaults,omitzero"`
 
-	// maxUpdating is copied from the policy. The copied maxUpdating applies if the policy does not exist any more.
+	// maxUpdating is copied from the policy. If the policy does not exist any more, the copy applies.
 	// +optional
 	MaxUpdating int32 `json:"maxUpdating,omitempty"`
 
@@ -418,7 +418,8 @@ type RolloutWayBack struct {
 	// +optional
 	Verified bool `json:"verified"`
 
-	// to is the version that the channel had before the rollout.
+	// The field "to" has the version to which runtimes can be taken back: the version of the channel before the
+	// rollout.
 	// +optional
 	To string `json:"to,omitempty"`
 
@@ -548,7 +549,8 @@ type RolloutStageResult struct {
 	// +optional
 	AcknowledgedFailed int32 `json:"acknowledgedFailed,omitempty"`
 
-	// evidence states what the stage proves, for example "0 of 100 failed: below 3 % with 95 %".
+	// evidence states what the results of the stage prove about the rate of failures. For example, "0 of 100 failed:
+	// below 3 % with 95 %" means a failure rate below 3 % with 95 % confidence.
 	// +optional
 	Evidence string `json:"evidence,omitempty"`
 }

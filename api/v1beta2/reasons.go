@@ -9,8 +9,8 @@ const (
 	// ReasonAccessSecretNotFound: no Secret has the label operator.kyma-project.io/kyma-name with the name of the Kyma.
 	// Create the access Secret, with the kubeconfig under the key config.
 	ReasonAccessSecretNotFound = "AccessSecretNotFound"
-	// ReasonAccessSecretAmbiguous: more than one Secret has the label with the name of the Kyma. Remove this label from
-	// all Secrets but one.
+	// ReasonAccessSecretAmbiguous: more than one Secret has the label operator.kyma-project.io/kyma-name with the name
+	// of the Kyma. Remove the label kyma-name from all of these Secrets but one.
 	ReasonAccessSecretAmbiguous = "AccessSecretAmbiguous"
 	// ReasonKubeconfigInvalid: the access Secret contains no usable kubeconfig. Write a valid one.
 	ReasonKubeconfigInvalid = "KubeconfigInvalid"
@@ -54,12 +54,13 @@ const (
 	// ReasonRuntimeIsControlPlane: the access Secret leads to the control plane itself, which is a runtime only in
 	// in-cluster mode. Nothing is changed in it. Write the kubeconfig of the runtime into the access Secret.
 	ReasonRuntimeIsControlPlane = "RuntimeIsControlPlane"
-	// ReasonRuntimeReplaced: the access Secret leads to another cluster than before. Nothing is changed in it. Write
-	// the kubeconfig of the former cluster into the access Secret, or take the new one over: klm runtime take.
+	// ReasonRuntimeReplaced: the access Secret leads to another cluster than before. Nothing is changed in that
+	// cluster. Write the kubeconfig of the former cluster into the access Secret, or make the cluster that the access
+	// Secret leads to now the runtime of this Kyma: klm runtime take.
 	ReasonRuntimeReplaced = "RuntimeReplaced"
 	// ReasonRuntimeKymaInvalid: the Kyma in the runtime does not fit the schema of its CRD, for example because
-	// somebody has changed the CRD there. Nothing is installed, updated or removed. Correct the Kyma and the CRD in the
-	// runtime.
+	// somebody has changed the CRD there. While the Kyma is not valid, no module in the runtime is installed, updated
+	// or removed. Correct the Kyma and the CRD in the runtime.
 	ReasonRuntimeKymaInvalid = "RuntimeKymaInvalid"
 	// ReasonOwnerNotVerified: the Kyma controller has not yet verified the owner of the runtime over the present
 	// connection. Wait.
@@ -281,8 +282,8 @@ const (
 	// moves. Correct it.
 	ReasonPolicyInvalid = "PolicyInvalid"
 	// ReasonUrgencyInvalid: the annotation urgency of the ModuleReleaseMeta has a line that cannot be read, for the
-	// version to which the channel is moved. Nothing moves. Correct or remove the line; klm channel set --urgency
-	// writes it.
+	// version to which the channel is moved. Nothing moves. Correct or remove this line of the annotation; klm channel
+	// set --urgency writes a valid line.
 	ReasonUrgencyInvalid = "UrgencyInvalid"
 	// ReasonRolloutSuspended: the RolloutPolicy has suspend: true. Set it to false.
 	ReasonRolloutSuspended = "RolloutSuspended"
@@ -335,7 +336,8 @@ const (
 	// ReasonPromotionCircle: the promotions of several RolloutPolicies form a circle of channels. Remove one of them.
 	ReasonPromotionCircle = "PromotionCircle"
 	// ReasonPromotionNotOwned: another field manager, for example a GitOps tool, owns the version of the channel in the
-	// ModuleReleaseMeta, so the manager does not change the version. Move the channel there, or use mode Propose.
+	// ModuleReleaseMeta, so the manager does not change the version. Move the channel with that tool, or set mode
+	// Propose in the RolloutPolicy.
 	ReasonPromotionNotOwned = "PromotionNotOwned"
 	// ReasonChannelMoving: the channel is being moved to another version. Wait until the rollout of the channel has
 	// ended.
@@ -398,8 +400,8 @@ const (
 	// ReasonObjectAdopted, of an event: an object existed before the module. An adopted object gets the fields of the
 	// module, and stays when the module is removed.
 	ReasonObjectAdopted = "ObjectAdopted"
-	// ReasonObjectTaken, of an event: an object existed before the module, and the adoption policy is take. An object
-	// that the module has taken over is deleted with the module.
+	// ReasonObjectTaken, of an event: the module took over an object that existed before the module, because the
+	// adoption policy is take. An object that the module has taken over is deleted with the module.
 	ReasonObjectTaken = "ObjectTaken"
 	// ReasonTakenOver, of an event: Lifecycle Manager took over fields of an object from other field managers.
 	ReasonTakenOver = "TakenOver"
@@ -442,7 +444,7 @@ const (
 	// delete the objects that the message names, or delete the namespace.
 	ReasonNamespaceNotEmpty = "NamespaceNotEmpty"
 	// ReasonObjectReleased, of an event: an object was released and not deleted, because it existed before the module.
-	// The released object stays, without the fields of the module.
+	// The released object stays in the runtime, without the fields that the module had applied.
 	ReasonObjectReleased = "ObjectReleased"
 	// ReasonObjectHandedOver, of an event: an object stays, and belongs to another module that contains it too.
 	ReasonObjectHandedOver = "ObjectHandedOver"
@@ -457,7 +459,7 @@ const (
 	// minutes, check the status of the Manifests.
 	ReasonManifestsRemaining = "ManifestsRemaining"
 	// ReasonFinalizersRemaining: Lifecycle Manager has finished its part of the deletion, and finalizers of other
-	// controllers keep the object. Check the controllers that own the finalizers in the message.
+	// controllers keep the object. The message names these finalizers; check the controllers that own them.
 	ReasonFinalizersRemaining = "FinalizersRemaining"
 	// ReasonPurged, of an event: the deletion of the Kyma exceeded the grace period, so these objects were deleted.
 	ReasonPurged = "Purged"
@@ -465,16 +467,17 @@ const (
 	// the manager removed the finalizers. The operator of the module may not have cleaned up after these custom
 	// resources; check for objects that remain.
 	ReasonFinalizersRemoved = "FinalizersRemoved"
-	// ReasonPurgeBlocked, of an event: this object remains in the runtime although the grace period is over. Remove it
-	// manually.
+	// ReasonPurgeBlocked, of an event: the purge could not remove the object that the event names from the runtime,
+	// although the grace period is over. Remove the object manually.
 	ReasonPurgeBlocked = "PurgeBlocked"
 )
 
 // Reasons about certificates.
 const (
 	// ReasonAuthorityBroken: the Secret with the root certificates of the certificate authority cannot be parsed. The
-	// previous root certificates stay in force; after a restart there are none. Restore the Secret from a backup, or
-	// delete it: a manager that still has the roots writes them again.
+	// previous root certificates stay in force until the manager restarts; after a restart, the manager has no root
+	// certificates. Restore the Secret from a backup, or delete it: a manager that still has the roots writes them
+	// again.
 	ReasonAuthorityBroken = "AuthorityBroken"
 	// ReasonAuthorityNotReady: the root certificates of the certificate authority are not loaded yet. Wait; if the
 	// certificates are not loaded within a few minutes, check the Secret that the message names.
@@ -543,8 +546,8 @@ const (
 	ReasonGatewayAPINotInstalled = "GatewayAPINotInstalled"
 	// ReasonGatewayNotFound: spec.gateway.selector selects no Istio Gateway. Label a Gateway, or correct the selector.
 	ReasonGatewayNotFound = "GatewayNotFound"
-	// ReasonGatewayWithoutHosts: a selected Istio Gateway has no hosts. Add hosts to its servers, or select another
-	// Gateway.
+	// ReasonGatewayWithoutHosts: a selected Istio Gateway has no hosts. Add hosts to the servers of this Gateway, or
+	// select another Gateway in the Watcher.
 	ReasonGatewayWithoutHosts = "GatewayWithoutHosts"
 	// ReasonRouteNotAccepted: a Gateway has not accepted the HTTPRoute. The message contains the answer of the Gateway.
 	ReasonRouteNotAccepted = "RouteNotAccepted"
@@ -557,9 +560,9 @@ const (
 	// the message names.
 	ReasonControlPlaneForbidden = "ControlPlaneForbidden"
 	// ReasonStatusNotSaved: the API server of the control plane refuses the new status of the object, so the object
-	// shows an earlier status. Check with the refusal in the message whether the CRDs in the control plane are those of
-	// the manager, and whether a policy or a webhook there refuses the status; if the status is too large, request
-	// fewer modules.
+	// shows an earlier status. The message contains the refusal. Check whether the CRDs in the control plane are those
+	// of the manager, and whether a policy or a webhook refuses the status. If the status is too large, request fewer
+	// modules.
 	ReasonStatusNotSaved = "StatusNotSaved"
 )
 

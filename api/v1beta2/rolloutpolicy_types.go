@@ -57,8 +57,8 @@ type RolloutPolicySpec struct {
 	Suspend bool `json:"suspend,omitempty"`
 
 	// freezes are times in which no runtime begins to update in a rollout of this policy, at most 32. Updates that have
-	// begun are finished. A freeze does not affect first installations, and versions that a person requests for a
-	// single runtime.
+	// begun before a freeze are carried to their end. A freeze does not affect first installations, and versions that a
+	// person requests for a single runtime.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -122,8 +122,8 @@ type RolloutPolicySpec struct {
 	Defaults RolloutDefaults `json:"defaults,omitzero"`
 
 	// hotfix defines how a rollout with urgency Hotfix is shortened. If hotfix is empty, a rollout with urgency Hotfix
-	// has the usual stages and soaks. A rollout with urgency Hotfix then differs from others only in freezes that have
-	// an exception for hotfixes.
+	// has the usual stages and soaks, and differs from a rollout with urgency Normal only in freezes with an exception
+	// for hotfixes.
 	// +optional
 	Hotfix *RolloutHotfix `json:"hotfix,omitempty"`
 
@@ -206,9 +206,10 @@ type HaltAction string
 const (
 	// HaltHold means that no further runtime begins to update until a person decides.
 	HaltHold HaltAction = "Hold"
-	// HaltTakeBackFailed withdraws the version, and takes back the runtimes in which the version has failed.
+	// HaltTakeBackFailed withdraws the version, and returns the runtimes in which the version has failed to the former
+	// version.
 	HaltTakeBackFailed HaltAction = "TakeBackFailed"
-	// HaltTakeBack withdraws the version, and takes back all runtimes that have the version.
+	// HaltTakeBack withdraws the version, and returns all runtimes that have the version to the former version.
 	HaltTakeBack HaltAction = "TakeBack"
 )
 
@@ -503,7 +504,7 @@ type WebhookGate struct {
 // RolloutDefaults are the values for all stages.
 type RolloutDefaults struct {
 	// minProven is the share of runtimes that have to be Ready with the new version before the soak of a stage begins.
-	// Only those runtimes of the stage count for minProven that can be updated now. The default of minProven is 95%.
+	// Only runtimes of the stage that can be updated now count for minProven. The default of minProven is 95%.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(100|[1-9][0-9]?)%$`
 	MinProven string `json:"minProven,omitempty"`

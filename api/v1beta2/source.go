@@ -96,7 +96,8 @@ func (m *Manifest) Sources() []InstallInfo {
 	return m.Spec.Installs
 }
 
-// Decode parses the source. Sources returns the errors of DecodeSource, with the entry of spec.installs.
+// Decode parses the source. If the source is not valid, Decode returns the error of DecodeSource, which then names the
+// entry of spec.installs.
 func (i InstallInfo) Decode() (Source, error) {
 	s, err := DecodeSource(i.Source)
 	if e, ok := err.(*SourceError); ok { //nolint:errorlint // it comes from the line above, unwrapped

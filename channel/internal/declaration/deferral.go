@@ -43,7 +43,7 @@ func clip(value string) string {
 	return value
 }
 
-// ParseTime parses a date, which begins in UTC, or a time in RFC 3339.
+// ParseTime parses a date, which means 00:00 UTC of that day, or a time in RFC 3339.
 func ParseTime(value string) (time.Time, error) {
 	for _, layout := range []string{time.DateOnly, time.RFC3339} {
 		if t, err := time.Parse(layout, value); err == nil {
