@@ -102,7 +102,8 @@ func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, erro
 }
 
 // ControlPlane returns the objects of the control-plane flavour with the components webhooks and agents, as a stream of
-// YAML documents, without CRDs. ControlPlane joins the files of the base and of these two components.
+// YAML documents, without CRDs. ControlPlane joins the YAML files in the folders base, components/webhooks and
+// components/agents.
 func ControlPlane() []byte {
 	var stream []byte
 	for _, pattern := range []string{"base/*.yaml", "components/webhooks/*.yaml", "components/agents/*.yaml"} {

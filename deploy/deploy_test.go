@@ -30,8 +30,9 @@ var update = flag.Bool("update", false, "write base, in-cluster, components and 
 // address is the placeholder for the address of the listener in the Kustomize component named agents.
 const address = "listener.example.com:8445"
 
-// folders lists the folders that are generated from the chart. Each folder has the values with which it is rendered and
-// the names of its templates. nil means all templates that have output.
+// folders lists the folders that are generated from the chart. Each folder has the values with which the chart is
+// rendered for the folder, and the names of the templates of the folder. If the field templates is nil, the folder has
+// all templates that have output.
 var folders = map[string]struct {
 	flavour   string
 	values    []string
@@ -241,8 +242,8 @@ func TestKustomize(t *testing.T) {
 	}
 }
 
-// byName returns objects by kind and name. byName leaves out the annotations with which Helm, and tools that read
-// Helm's annotations, keep CRDs.
+// byName returns objects by kind and name. byName leaves out the annotations that make Helm, and tools that read Helm's
+// annotations, keep the CRDs when the release is uninstalled.
 func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	for _, o := range objects {

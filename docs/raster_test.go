@@ -366,7 +366,7 @@ func face(a map[string]string) (font.Face, error) {
 	return opentype.NewFace(f, &opentype.FaceOptions{Size: number(a["font-size"]) * scale, DPI: 72})
 }
 
-// label draws a text with its parts.
+// label draws a text element of the SVG, each part of the text in its own colour.
 func (c *canvas) label(n *node, a map[string]string, x, y float64) error {
 	with, err := face(a)
 	if err != nil {

@@ -10,7 +10,7 @@ const (
 	// Create the access Secret, with the kubeconfig under the key config.
 	ReasonAccessSecretNotFound = "AccessSecretNotFound"
 	// ReasonAccessSecretAmbiguous: more than one Secret has the label operator.kyma-project.io/kyma-name with the name
-	// of the Kyma. Remove the label kyma-name from all of these Secrets but one.
+	// of the Kyma. Keep the label operator.kyma-project.io/kyma-name with the name of this Kyma on one Secret only.
 	ReasonAccessSecretAmbiguous = "AccessSecretAmbiguous"
 	// ReasonKubeconfigInvalid: the access Secret contains no usable kubeconfig. Write a valid one.
 	ReasonKubeconfigInvalid = "KubeconfigInvalid"
@@ -48,15 +48,15 @@ const (
 	// reason persists, check the API server and its etcd.
 	ReasonServerFault = "ServerFault"
 	// ReasonRuntimeTaken: the cluster of the access Secret belongs to another Kyma, or to another control plane.
-	// Nothing is changed in it. Write the kubeconfig of another cluster into the access Secret, or take the runtime
-	// over: klm runtime take.
+	// Nothing is changed in this cluster. Write the kubeconfig of another cluster into the access Secret, or take the
+	// runtime over: klm runtime take.
 	ReasonRuntimeTaken = "RuntimeTaken"
 	// ReasonRuntimeIsControlPlane: the access Secret leads to the control plane itself, which is a runtime only in
-	// in-cluster mode. Nothing is changed in it. Write the kubeconfig of the runtime into the access Secret.
+	// in-cluster mode. Nothing is changed in this cluster. Write the kubeconfig of the runtime into the access Secret.
 	ReasonRuntimeIsControlPlane = "RuntimeIsControlPlane"
-	// ReasonRuntimeReplaced: the access Secret leads to another cluster than before. Nothing is changed in that
-	// cluster. Write the kubeconfig of the former cluster into the access Secret, or make the cluster that the access
-	// Secret leads to now the runtime of this Kyma: klm runtime take.
+	// ReasonRuntimeReplaced: the access Secret leads to another cluster than before. Nothing is changed in the new
+	// cluster. Write the kubeconfig of the former cluster into the access Secret, or make the new cluster the runtime
+	// of this Kyma: klm runtime take.
 	ReasonRuntimeReplaced = "RuntimeReplaced"
 	// ReasonRuntimeKymaInvalid: the Kyma in the runtime does not fit the schema of its CRD, for example because
 	// somebody has changed the CRD there. While the Kyma is not valid, no module in the runtime is installed, updated
@@ -282,8 +282,8 @@ const (
 	// moves. Correct it.
 	ReasonPolicyInvalid = "PolicyInvalid"
 	// ReasonUrgencyInvalid: the annotation urgency of the ModuleReleaseMeta has a line that cannot be read, for the
-	// version to which the channel is moved. Nothing moves. Correct or remove this line of the annotation; klm channel
-	// set --urgency writes a valid line.
+	// version to which the channel is moved. The channel does not move. Correct or remove the invalid line of the
+	// annotation; klm channel set --urgency writes a valid line.
 	ReasonUrgencyInvalid = "UrgencyInvalid"
 	// ReasonRolloutSuspended: the RolloutPolicy has suspend: true. Set it to false.
 	ReasonRolloutSuspended = "RolloutSuspended"
@@ -336,8 +336,8 @@ const (
 	// ReasonPromotionCircle: the promotions of several RolloutPolicies form a circle of channels. Remove one of them.
 	ReasonPromotionCircle = "PromotionCircle"
 	// ReasonPromotionNotOwned: another field manager, for example a GitOps tool, owns the version of the channel in the
-	// ModuleReleaseMeta, so the manager does not change the version. Move the channel with that tool, or set mode
-	// Propose in the RolloutPolicy.
+	// ModuleReleaseMeta, so the manager does not change the version. Move the channel with the tool that owns the
+	// version, or set mode Propose in the RolloutPolicy.
 	ReasonPromotionNotOwned = "PromotionNotOwned"
 	// ReasonChannelMoving: the channel is being moved to another version. Wait until the rollout of the channel has
 	// ended.
@@ -459,7 +459,7 @@ const (
 	// minutes, check the status of the Manifests.
 	ReasonManifestsRemaining = "ManifestsRemaining"
 	// ReasonFinalizersRemaining: Lifecycle Manager has finished its part of the deletion, and finalizers of other
-	// controllers keep the object. The message names these finalizers; check the controllers that own them.
+	// controllers keep the object. Check the controllers that own the finalizers in the message.
 	ReasonFinalizersRemaining = "FinalizersRemaining"
 	// ReasonPurged, of an event: the deletion of the Kyma exceeded the grace period, so these objects were deleted.
 	ReasonPurged = "Purged"
@@ -546,8 +546,8 @@ const (
 	ReasonGatewayAPINotInstalled = "GatewayAPINotInstalled"
 	// ReasonGatewayNotFound: spec.gateway.selector selects no Istio Gateway. Label a Gateway, or correct the selector.
 	ReasonGatewayNotFound = "GatewayNotFound"
-	// ReasonGatewayWithoutHosts: a selected Istio Gateway has no hosts. Add hosts to the servers of this Gateway, or
-	// select another Gateway in the Watcher.
+	// ReasonGatewayWithoutHosts: a selected Istio Gateway has no hosts. Add hosts to the servers of the Istio Gateway,
+	// or select another Gateway in the Watcher.
 	ReasonGatewayWithoutHosts = "GatewayWithoutHosts"
 	// ReasonRouteNotAccepted: a Gateway has not accepted the HTTPRoute. The message contains the answer of the Gateway.
 	ReasonRouteNotAccepted = "RouteNotAccepted"
@@ -560,9 +560,9 @@ const (
 	// the message names.
 	ReasonControlPlaneForbidden = "ControlPlaneForbidden"
 	// ReasonStatusNotSaved: the API server of the control plane refuses the new status of the object, so the object
-	// shows an earlier status. The message contains the refusal. Check whether the CRDs in the control plane are those
-	// of the manager, and whether a policy or a webhook refuses the status. If the status is too large, request fewer
-	// modules.
+	// shows an earlier status. The message contains the refusal of the API server. Check whether the CRDs in the
+	// control plane are those of the manager, and whether a policy or a webhook refuses the status. If the status is
+	// too large, request fewer modules.
 	ReasonStatusNotSaved = "StatusNotSaved"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// push pushes the first image under the name in the parameter to. push pushes the other images under their own names,
-// with the same path and the same tag. push prints the pushed references to out.
+// push pushes the images to a registry. The first image gets the reference in the parameter "to". The other images keep
+// their own names, and get the path and the tag of this reference. push prints the pushed references to out.
 func push(ctx context.Context, to string, images []*image, out io.Writer) error {
 	first, err := name.ParseReference(to)
 	if err != nil {

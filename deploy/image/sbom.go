@@ -118,7 +118,8 @@ func describe(name, platform string, info *debug.BuildInfo, sum [sha256.Size]byt
 		c := newComponent(fmt.Sprintf("Module-%d", n), dep.Path, dep.Version)
 		if raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(dep.Sum, "h1:")); err == nil &&
 			len(raw) == sha256.Size {
-			// As in go.sum, the checksum covers the list of the module's files.
+			// The checksum of a Go module is the one in go.sum: it covers the list of the files of the Go module with
+			// their hashes.
 			c.Checksums = []checksum{{"SHA256", hex.EncodeToString(raw)}}
 		}
 		d.Packages = append(d.Packages, c)

@@ -30,8 +30,9 @@ type code struct {
 // that produces its value. Comparisons, cases of a switch and keys of maps only read the value, so they do not count as
 // producing it.
 //
-// The list of all values is in package v1beta2. A library that must not import that package has its own constants, in a
-// block whose comment begins with "Reasons of an Error".
+// The list of all values is in package v1beta2. A library that must not import package v1beta2 declares its reasons
+// itself. The function declaredCodes finds such constants by the comment of their block, which begins with "Reasons of
+// an Error".
 func codes(t *testing.T) map[string]*code {
 	t.Helper()
 	files := productFiles(t)
@@ -103,7 +104,8 @@ func productFiles(t *testing.T) map[string][]goFile {
 	return files
 }
 
-// declaredCodes returns the values of the constants in a file that are reasons or events, by kind, "=", and name.
+// declaredCodes returns the values of those constants in a file that are reasons or events. The keys of the map have
+// the form "Reason=NAME" or "Event=NAME", where NAME is the name of the constant.
 func declaredCodes(f *ast.File, folder string) map[string]string {
 	found := map[string]string{}
 	for _, d := range f.Decls {

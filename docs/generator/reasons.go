@@ -125,7 +125,7 @@ func writeTable(b *strings.Builder, s section, prefix, column string) {
 		if e.note != "" {
 			doc = e.note + ": " + doc
 		}
-		// Readers of the page know the value of the constant, and not its name.
+		// The page shows the value of each constant, and not its Go name, because users see only the value.
 		doc = strings.ReplaceAll(doc, e.name, "`"+e.value+"`")
 		fmt.Fprintf(b, "| `%s` | %s |\n", e.value,
 			cell(sentence(strings.TrimPrefix(strings.TrimPrefix(doc, "means that "), "is the "))))
