@@ -120,7 +120,7 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 }
 
 // delayAfter returns how long a failure has to last before it is reported as a problem. delayAfter returns the
-// parameter watched if the resource was watched before, and the parameter first otherwise.
+// parameter "watched" if the resource was watched before, and the parameter "first" otherwise.
 func (s *stream) delayAfter(first, watched time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

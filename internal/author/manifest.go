@@ -136,9 +136,9 @@ func (c *Config) loadArtefact(root string) (*render.Artefact, render.Settings, e
 
 // rootOf returns two paths for a module whose manifest is a Kustomize directory. The first path is the root: the
 // absolute path of the folder that contains all files to which the directory may refer. The second path is the
-// directory's path in the root. The root is the folder in the parameter named given or, if that parameter is empty, the
-// Git repository that contains the config, or else the folder of the config. If the Kustomize directory is not inside
-// this folder, the directory itself is the root.
+// directory's path in the root. The root is the folder in the parameter "given" or, if that parameter is empty, the Git
+// repository that contains the config, or else the folder of the config. If the Kustomize directory is not inside this
+// folder, the directory itself is the root.
 func (c *Config) rootOf(given string) (root, folder string, err error) {
 	manifest, err := filepath.Abs(c.resolvePath(c.Manifest))
 	if err == nil {

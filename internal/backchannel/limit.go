@@ -26,7 +26,7 @@ type bucket struct {
 	full time.Time // time at which the bucket is full again
 }
 
-// takeToken takes one token from the bucket if the bucket has a token. If the bucket has no token, the result wait is
+// takeToken takes one token from the bucket if the bucket has a token. If the bucket has no token, the result "wait" is
 // the time until the bucket has a token.
 func (b *bucket) takeToken(r rate, now time.Time) (ok bool, wait time.Duration) {
 	if b.full.Before(now) {

@@ -9,13 +9,13 @@ const maxSpans = 16
 // sequenceLog records which sequence numbers of events were received from one process of an agent.
 type sequenceLog struct {
 	boot string
-	// All events with sequence numbers up to the field done were received, or count as received because another replica
-	// received them or their loss was already reported.
+	// All events with sequence numbers up to the field "done" were received, or count as received because another
+	// replica received them or their loss was already reported.
 	done uint64
-	// The field ahead contains the received sequence numbers that are greater than the field done, as at most maxSpans
-	// ranges. The ranges are ordered, do not overlap and are not adjacent.
+	// The field "ahead" contains the received sequence numbers that are greater than the field "done", as at most
+	// maxSpans ranges. The ranges are ordered, do not overlap and are not adjacent.
 	ahead []span
-	// The field skipped is a range of sequence numbers that count as received although some of their events were not
+	// The field "skipped" is a range of sequence numbers that count as received although some of their events were not
 	// received, because ahead had no space for more ranges. If skipped is zero, no number was skipped.
 	skipped span
 }
@@ -74,8 +74,8 @@ func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	return missed
 }
 
-// advance moves ranges from the field ahead to the field done: as long as the first range follows done without a gap,
-// done becomes the end of this range.
+// advance moves ranges from the field "ahead" to the field "done": as long as the first range follows done without a
+// gap, done becomes the end of this range.
 func (l *sequenceLog) advance() {
 	n := 0
 	for ; n < len(l.ahead) && l.ahead[n].from-1 <= l.done; n++ {

@@ -83,7 +83,7 @@ func (s *sink) tried() int {
 	return s.attempts
 }
 
-// about is a helper that returns an event about an object with the given name. The parameter state is the
+// about is a helper that returns an event about an object with the given name. The parameter "state" is the
 // resourceVersion of the object in the event.
 func about(name, state string) Change {
 	return Change{Event: protocol.Event{

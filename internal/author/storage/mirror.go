@@ -123,7 +123,7 @@ func (p *Place) findImage(ctx context.Context, l imageLocation) (*remote.Descrip
 const archiveHost = "archive.invalid"
 
 // imageAt returns the reference of an image in the target place. If the image has a tag, the reference contains the
-// tag, so that registries do not garbage-collect the image. The result text is the reference as it is written into
+// tag, so that registries do not garbage-collect the image. The result "text" is the reference as it is written into
 // descriptors and messages.
 func (p *Place) imageAt(path, tag, digest string) (ref name.Reference, text string, err error) {
 	var options []name.Option

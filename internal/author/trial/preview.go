@@ -66,7 +66,7 @@ type Request struct {
 
 // Preview returns the changes that the installation of a component version would make in a runtime. Preview renders all
 // layers as the manager does, and sends each object as a dry run of server-side apply. Preview does not change the
-// runtime. The result same is the number of unchanged objects.
+// runtime. The result "same" is the number of unchanged objects.
 //
 // An object whose CRD or namespace would only be created by the installation cannot be sent as a dry run. Preview
 // reports that such an object would be created.

@@ -375,7 +375,7 @@ func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// checkLeftovers waits until the cluster has only objects that are listed in the parameter before: the objects from
+// checkLeftovers waits until the cluster has only objects that are listed in the parameter "before": the objects from
 // before the installation. checkLeftovers has to wait because the garbage collection of Kubernetes is asynchronous.
 func (t *Trial) checkLeftovers(ctx context.Context, before map[string]string) error {
 	const timeout = 30 * time.Second

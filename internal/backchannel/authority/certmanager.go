@@ -278,8 +278,8 @@ func (c *CertManager) readRoots(ctx context.Context) error {
 	return nil
 }
 
-// appendRoots appends certificates of the list in the parameter more to the list in the parameter all, and returns the
-// result. appendRoots leaves out certificates that are no CAs, that have expired, or that the first list contains
+// appendRoots appends certificates of the list in the parameter "more" to the list in the parameter "all", and returns
+// the result. appendRoots leaves out certificates that are no CAs, that have expired, or that the first list contains
 // already.
 func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certificate {
 	for _, r := range more {

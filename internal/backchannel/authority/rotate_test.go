@@ -383,7 +383,7 @@ func (d *drawing) verify(m *member) error {
 	return errors.Join(here, there)
 }
 
-// TestNextIsPure checks that the function next does not change the current rootSet.
+// TestNextIsPure checks that the function "next" does not change the current rootSet.
 func TestNextIsPure(t *testing.T) {
 	now := newClock().now
 	s := rotationInput{now: now, rootLife: 180 * day, overlap: 45 * day}

@@ -103,7 +103,7 @@ func RolloutNames(a *console.App, accepts func(*v1beta2.ModuleRollout) bool) con
 }
 
 // RolloutChanges returns a Go channel that receives a value when the named ModuleRollout may have changed, until ctx
-// ends. If the parameter name is "", RolloutChanges watches all ModuleRollouts.
+// ends. If the parameter "name" is "", RolloutChanges watches all ModuleRollouts.
 func (c *Cluster) RolloutChanges(ctx context.Context, name string) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	var which []client.ListOption

@@ -35,7 +35,7 @@ func RegisterPolicy(f *pflag.FlagSet, name *string) {
 }
 
 // MaintenancePolicy returns the maintenance policy of the manager. The policy is in the ConfigMap with the given name.
-// If the parameter name is "", the Deployment of the manager determines the ConfigMap: by a flag, or by a volume. If
+// If the parameter "name" is "", the Deployment of the manager determines the ConfigMap: by a flag, or by a volume. If
 // the policy cannot be determined, the result p is nil, and the result "unknown" contains the reason.
 func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (p *channel.Policy, unknown string, err error) {
 	key, least := channel.PolicyKey, config.NewManager().MinMaintenanceWindowSize

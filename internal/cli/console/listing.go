@@ -140,8 +140,8 @@ func (l *Listing) AcceptsVersion(filter, version string) bool {
 	return false
 }
 
-// List prints a listing: the rows that the function read returns and that the function keep accepts, in the order of
-// --sort-by. With --watch, List prints the rows again after each change, until ctx ends.
+// List prints a listing: the rows that the function "read" returns and that the function "keep" accepts, in the order
+// of --sort-by. With --watch, List prints the rows again after each change, until ctx ends.
 func List[T any, R interface {
 	~[]T
 	Report
@@ -171,7 +171,7 @@ func List[T any, R interface {
 	})
 }
 
-// Arrange returns the rows that the function keep accepts, in the order of --sort-by.
+// Arrange returns the rows that the function "keep" accepts, in the order of --sort-by.
 func Arrange[T any, R ~[]T](l *Listing, all R, keep func(*T) bool) (R, error) {
 	kept := R{}
 	for i := range all {

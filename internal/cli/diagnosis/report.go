@@ -306,8 +306,8 @@ func (f *Facts) Access() string {
 	return "Secret " + strings.Join(all, ", ")
 }
 
-// blocker returns the description of a blocker, with the remedy and the next retry. The parameter state is the state of
-// the blocked object.
+// blocker returns the description of a blocker, with the remedy and the next retry. The parameter "state" is the state
+// of the blocked object.
 func (f *Facts) blocker(object, reason, message string, state v1beta2.State, since time.Time) Blocker {
 	return Blocker{Object: object, Reason: reason, Since: since, Message: message,
 		Remedy: RemedyFor(reason, message), NextTry: f.nextTry(reason, state, since)}

@@ -64,8 +64,8 @@ func pauseFlags(a *console.App, c *cobra.Command, v *fleetlist.Verb, module *str
 	console.CompleteFlag(c, "module", connection.ModulesOfRuntime(a))
 }
 
-// setPause pauses runtimes or one of their modules with a reason. If the parameter reason is nil, setPause resumes the
-// runtimes or the module.
+// setPause pauses runtimes or one of their modules with a reason. If the parameter "reason" is nil, setPause resumes
+// the runtimes or the module.
 func setPause(ctx context.Context, a *console.App, v *fleetlist.Verb, names []string, module string,
 	reason *string) error {
 	c, err := connection.ControlPlane(ctx, a)
@@ -134,9 +134,9 @@ func planPause(ctx context.Context, c *connection.Cluster, name, module string, 
 }
 
 // pauseProgress reports whether the status of a Kyma shows that the manager has recorded a pause or its end. The
-// parameter before is the status before the command. If the parameter module is "", pauseProgress looks at all modules.
-// The manager has recorded the pause if at least one module shows the pause: other modules may show an error instead. A
-// runtime without modules shows no pause, so klm does not wait for one.
+// parameter "before" is the status before the command. If the parameter "module" is "", pauseProgress looks at all
+// modules. The manager has recorded the pause if at least one module shows the pause: other modules may show an error
+// instead. A runtime without modules shows no pause, so klm does not wait for one.
 func pauseProgress(k *v1beta2.Kyma, module string, before *v1beta2.KymaStatus, isPaused bool) connection.Progress {
 	if k == nil {
 		return connection.Progress{Done: true}

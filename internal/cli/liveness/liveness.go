@@ -123,7 +123,7 @@ type Pods struct {
 	Desired int `json:"desired"`
 }
 
-// Report returns the report. The parameter changed is the time of the newest change of a status that klm has read, or
+// Report returns the report. The parameter "changed" is the time of the newest change of a status that klm has read, or
 // zero. The first row of this table whose condition is met decides the state in the report:
 //
 //	1  the Leases cannot be read                                          Unknown

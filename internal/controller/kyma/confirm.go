@@ -37,7 +37,7 @@ func removesAll(kyma, remote *v1beta2.Kyma) bool {
 	})
 }
 
-// nextRequest returns what the Kyma in a runtime requests now. The parameter last is what the Kyma requested when it
+// nextRequest returns what the Kyma in a runtime requests now. The parameter "last" is what the Kyma requested when it
 // was read before. The first row that matches decides whether the request is confirmed:
 //
 //	1  it does not remove all modules                                yes

@@ -375,7 +375,7 @@ func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Even
 	}
 }
 
-// includesAll reports whether the parameter all contains every key and value of the parameter some.
+// includesAll reports whether the parameter "all" contains every key and value of the parameter "some".
 func includesAll(all, some map[string]string) bool {
 	for k, v := range some {
 		if got, ok := all[k]; !ok || got != v {

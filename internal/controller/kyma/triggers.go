@@ -142,7 +142,7 @@ func (r *Reconciler) enqueueIndexed(ctx context.Context, index, key string) {
 }
 
 // onChange returns a handler that calls the function changed for a created, updated or deleted object. For an update,
-// the function gets the old and the new version. For objects of the initial list, the function changed is not called,
+// the function gets the old and the new version. For objects of the initial list, the function "changed" is not called,
 // because all Kymas are enqueued at the start anyway.
 func onChange(changed func(ctx context.Context, objects ...client.Object)) handler.EventHandler {
 	return handler.Funcs{

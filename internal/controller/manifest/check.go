@@ -58,7 +58,7 @@ func (r *Reconciler) Check(ctx context.Context, m *v1beta2.Manifest) (digest str
 	return p.digest, crds, nil
 }
 
-// appendCRDs appends the CustomResourceDefinitions of a bundle to the list in the parameter all.
+// appendCRDs appends the CustomResourceDefinitions of a bundle to the list in the parameter "all".
 func appendCRDs(all []*unstructured.Unstructured, bundle *render.Bundle) ([]*unstructured.Unstructured, error) {
 	for _, o := range bundle.Objects {
 		if _, is := o.CRD(); !is {

@@ -121,8 +121,9 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	}
 }
 
-// addEvent records an event from the runtime and reports whether the event concerns this Manifest. The parameter owner
-// is the namespace and name of the Manifest, as namespace/name. The parameter resource is the module's custom resource.
+// addEvent records an event from the runtime and reports whether the event concerns this Manifest. The parameter
+// "owner" is the namespace and name of the Manifest, as namespace/name. The parameter resource is the module's custom
+// resource.
 func (m *memory) addEvent(e runtimes.Event, owner string, resource apply.Ref) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -320,10 +321,10 @@ func compareRefs(a, b apply.Ref) int { return strings.Compare(a.String(), b.Stri
 // object within a second.
 const ownerGrace = time.Minute
 
-// waitForOwners returns the objects of the parameter found, except the objects whose owners still have time to correct
-// a change by another client. If the owner of an object has not corrected a change by another client within ownerGrace,
-// waitForOwners removes the object from the progress in memory. An object without progress is applied again, and the
-// apply request reports the conflict with the owner.
+// waitForOwners returns the objects of the parameter "found", except the objects whose owners still have time to
+// correct a change by another client. If the owner of an object has not corrected a change by another client within
+// ownerGrace, waitForOwners removes the object from the progress in memory. An object without progress is applied
+// again, and the apply request reports the conflict with the owner.
 func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Drifted {
 	var waiting map[apply.Ref]time.Time
 	found = slices.DeleteFunc(found, func(d apply.Drifted) bool {

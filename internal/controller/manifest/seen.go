@@ -49,7 +49,7 @@ type seenState struct {
 type validity struct{ ready, expected time.Duration }
 
 // evaluator is a function that returns the readiness of the module's custom resource. The second result of the function
-// is false if the state of the custom resource cannot be used.
+// "is" false if the state of the custom resource cannot be used.
 type evaluator func(*unstructured.Unstructured) (readiness, bool)
 
 // evaluateResource returns the evaluator for the rules of a Manifest, or nil if the custom resource does not decide

@@ -60,7 +60,7 @@ type Detail struct {
 	of    string // the state of the runtime at the beginning of the read
 }
 
-// Detail returns data of one runtime that the index does not contain. The function read reads the data from the API
+// Detail returns data of one runtime that the index does not contain. The function "read" reads the data from the API
 // server. While the Manifests of the runtime can be watched, Detail reads the data once after each change of the Kyma
 // or of a Manifest. Data that is older than detailAge is read again. Concurrent viewers share one read.
 func (x *Index) Detail(ctx context.Context, name string, read func(context.Context) (any, error)) (*Detail, error) {

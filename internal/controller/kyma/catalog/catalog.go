@@ -236,7 +236,7 @@ func (r *record) suspect(key objectKey) {
 	r.suspects[key] = true
 }
 
-// findOutdated compares the catalog copy that the runtime has with the desired one in the parameter want, and returns
+// findOutdated compares the catalog copy that the runtime has with the desired one in the parameter "want", and returns
 // the keys of the objects that differ. If findOutdated does not know which objects the runtime has, the second result,
 // unknown, is true, and the objects in the runtime have to be listed. The objects in the runtime are known if this
 // process has sent or compared the former catalog copy, or if it has just created the CRDs.
@@ -264,10 +264,10 @@ func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unkno
 }
 
 // update sends the objects that differ from the catalog copy, and deletes the objects that are no longer in the catalog
-// copy. If the parameter all is true, update compares all objects. If all is false, update handles only the objects in
-// suspects and outdated. suspects are objects that another client may have changed, so update also removes fields that
-// other clients have added. outdated are objects whose content differs in the new catalog copy, so update only applies
-// or deletes them.
+// copy. If the parameter "all" is true, update compares all objects. If "all" is false, update handles only the objects
+// in suspects and outdated. suspects are objects that another client may have changed, so update also removes fields
+// that other clients have added. outdated are objects whose content differs in the new catalog copy, so update only
+// applies or deletes them.
 func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool,
 	outdated []objectKey, all bool) error {
 	if err := c.audit(ctx, t, want, suspects); err != nil {

@@ -73,7 +73,7 @@ func New(recorder events.EventRecorder) *Log {
 }
 
 // Saved compares the saved status of a Kyma in the control plane with its previous status, and records the resulting
-// events on this Kyma. If the parameter left is true, the manager leaves all modules in the runtime, so Saved records
+// events on this Kyma. If the parameter "left" is true, the manager leaves all modules in the runtime, so Saved records
 // no event that a module was removed.
 func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 	if l.recorder == nil {

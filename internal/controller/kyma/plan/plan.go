@@ -10,8 +10,8 @@
 //
 // # How it works
 //
-// Every function is pure: its result depends only on its arguments. The functions of the package make no requests, take
-// no locks, read no clock and record no metrics.
+// Every function is pure: its result depends only on its arguments. The functions of the package make no requests,
+// take no locks, read no clock and record no metrics.
 //
 // # What it does not do
 //
@@ -268,8 +268,8 @@ func manifestName(k *v1beta2.Kyma, m *Module) string {
 }
 
 // DesiredManifest returns the Manifest that a module should have. The caller must have decided on a version of the
-// module, so that Decision.Template is set. The parameter now is recorded as the time at which a rollout orders the
-// version. The parameter now is used only if the decision is part of a rollout.
+// module, so that Decision.Template is set. The parameter "now" is recorded as the time at which a rollout orders the
+// version. The parameter "now" is used only if the decision is part of a rollout.
 func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact, now time.Time) *v1beta2.Manifest {
 	t := m.Decision.Template
 	name := manifestName(k, m)
@@ -427,9 +427,9 @@ func WithOperatorOf(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	return updated
 }
 
-// withOurs returns a copy of the labels or annotations in the parameter all, with the desired values from the parameter
-// want. The parameter ours lists the keys that this controller owns. withOurs sets each of these keys to its desired
-// value, and removes each of these keys that has no desired value.
+// withOurs returns a copy of the labels or annotations in the parameter "all", with the desired values from the
+// parameter "want". The parameter ours lists the keys that this controller owns. withOurs sets each of these keys to
+// its desired value, and removes each of these keys that has no desired value.
 func withOurs(all map[string]string, ours []string, want map[string]string) map[string]string {
 	out := make(map[string]string, len(all)+len(want))
 	maps.Copy(out, all)

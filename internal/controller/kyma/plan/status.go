@@ -40,7 +40,7 @@ func MandatoryEntries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 }
 
 // InstalledMandatory returns the entries of the mandatory modules that are installed and are not being deleted. The
-// parameter before has the previous entries. If a Manifest was restored from an older state, InstalledMandatory keeps
+// parameter "before" has the previous entries. If a Manifest was restored from an older state, InstalledMandatory keeps
 // the previous entry of its module until the next version is installed.
 func InstalledMandatory(modules []Module, before []v1beta2.MandatoryModuleStatus) []v1beta2.MandatoryModuleStatus {
 	var entries []v1beta2.MandatoryModuleStatus

@@ -8,9 +8,9 @@
 //
 // # How it works
 //
-// Every function is pure: it changes only the status of the Manifest in its argument. If the status already shows what
-// the function has to report, it changes nothing. The texts of the conditions are stable, so that an unchanged finding
-// causes no write.
+// Every function is pure: it changes only the status of the Manifest in its argument. If the status already shows
+// what the function has to report, it changes nothing. The texts of the conditions are stable, so that an unchanged
+// finding causes no write.
 //
 // # What it does not do
 //

@@ -58,13 +58,13 @@ func Of(refs []apply.Ref) []v1beta2.Resource {
 	return entries
 }
 
-// Missing returns the objects in the parameter refs that the parameter others does not contain.
+// Missing returns the objects in the parameter refs that the parameter "others" does not contain.
 func Missing(refs, others []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs),
 		func(r apply.Ref) bool { return slices.ContainsFunc(others, r.SameObject) })
 }
 
-// Combine returns the objects in the parameter refs, followed by those objects in the parameter others that refs does
+// Combine returns the objects in the parameter refs, followed by those objects in the parameter "others" that refs does
 // not contain.
 func Combine(refs, others []apply.Ref) []apply.Ref { return append(refs, Missing(others, refs)...) }
 
