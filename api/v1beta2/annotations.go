@@ -61,7 +61,7 @@ const (
 	// --restricted-default-modules must contain "deployer". AnnotationInjectData has no effect in other modules.
 	AnnotationInjectData = "operator.kyma-project.io/inject-data-from-kcp"
 	// AnnotationPaused on a Kyma pauses its runtime: only deletions proceed until the annotation is removed. The value
-	// of AnnotationPaused is the reason, for users; "false" means not paused. AnnotationPaused on the Kyma in the
+	// of AnnotationPaused states the reason for users; "false" means not paused. AnnotationPaused on the Kyma in the
 	// control plane pauses all modules; on the Kyma in the runtime it pauses the requested modules, not the mandatory
 	// ones. The manager copies AnnotationPaused to the affected Manifests; its value there states where the pause was
 	// set. The original Kyma API does not have AnnotationPaused.
@@ -90,8 +90,9 @@ const (
 	// API does not have AnnotationContentDigest.
 	AnnotationContentDigest = "operator.kyma-project.io/content-digest"
 	// AnnotationWithdrawn on a ModuleTemplate in the control plane withdraws its version: no further runtime gets the
-	// version, and runtimes that have the version keep it. The value of AnnotationWithdrawn is the reason, for users;
-	// the command klm version withdraw sets it. The original Kyma API does not have AnnotationWithdrawn.
+	// version, and runtimes that have the version keep it. The value of AnnotationWithdrawn states the reason for
+	// users; the command klm version withdraw sets the annotation. The original Kyma API does not have
+	// AnnotationWithdrawn.
 	AnnotationWithdrawn = "operator.kyma-project.io/withdrawn"
 	// AnnotationReplacedBy on a ModuleTemplate is set if the registry has now other content under the version than the
 	// recorded content (AnnotationContentDigest); the value is the digest of the other content. Until

@@ -131,7 +131,7 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="urgency cannot be changed"
 	Urgency RolloutUrgency `json:"urgency,omitempty"`
 
-	// urgencyReason is the reason for the urgency, for users.
+	// urgencyReason states for users why the rollout is urgent.
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=1024
@@ -187,7 +187,7 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:default:=Running
 	State RolloutState `json:"state"`
 
-	// reason is the reason for the state, for users.
+	// reason states for users why the rollout was paused or aborted.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=1024
 	Reason string `json:"reason,omitempty"`
@@ -316,7 +316,7 @@ type ModuleRolloutStatus struct {
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 
-	// message states what the rollout waits for, for users.
+	// message states for users what the rollout waits for.
 	// +optional
 	Message string `json:"message,omitempty"`
 
@@ -482,7 +482,7 @@ type RolloutGateStatus struct {
 	// state is Pass, Fail or Unknown.
 	State GateState `json:"state"`
 
-	// message explains the state, for users.
+	// message explains the state of the gate to users.
 	// +optional
 	Message string `json:"message,omitempty"`
 
@@ -557,7 +557,7 @@ type RolloutStageResult struct {
 
 // RolloutBlocker is a reason why a rollout does not continue.
 type RolloutBlocker struct {
-	// code is the reason, for programs, for example ApprovalNeeded.
+	// code is the reason as a word for programs, for example ApprovalNeeded.
 	Code string `json:"code"`
 
 	// object is the object that a person has to change so that the rollout continues. If object is empty, no object has
@@ -565,11 +565,11 @@ type RolloutBlocker struct {
 	// +optional
 	Object string `json:"object,omitempty"`
 
-	// message states what is wrong, for users.
+	// message states for users why the rollout does not continue.
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// remedy is what to do, often a command.
+	// remedy states for users what to do so that the rollout continues, often as a command.
 	// +optional
 	Remedy string `json:"remedy,omitempty"`
 
@@ -587,7 +587,7 @@ type RolloutRuntime struct {
 	// reason is the code of the problem.
 	Reason string `json:"reason"`
 
-	// message describes the problem, for users.
+	// message describes the problem of the runtime to users.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

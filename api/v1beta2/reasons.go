@@ -12,7 +12,8 @@ const (
 	// ReasonAccessSecretAmbiguous: more than one Secret has the label operator.kyma-project.io/kyma-name with the name
 	// of the Kyma. Keep the label operator.kyma-project.io/kyma-name with the name of this Kyma on one Secret only.
 	ReasonAccessSecretAmbiguous = "AccessSecretAmbiguous"
-	// ReasonKubeconfigInvalid: the access Secret contains no usable kubeconfig. Write a valid one.
+	// ReasonKubeconfigInvalid: the access Secret contains no usable kubeconfig. Write a valid kubeconfig into the
+	// access Secret.
 	ReasonKubeconfigInvalid = "KubeconfigInvalid"
 	// ReasonKubeconfigRefused: the kubeconfig would run a command, use an auth provider or read a file, which is not
 	// allowed. Put a token or certificates into the kubeconfig itself.
@@ -28,7 +29,7 @@ const (
 	// new kubeconfig into the access Secret.
 	ReasonRuntimeUnauthorized = "RuntimeUnauthorized"
 	// ReasonCredentialExpired: the runtime rejects the client certificate or the token in the access Secret, because it
-	// has expired. Write a new kubeconfig into the access Secret, and have it renewed in time.
+	// has expired. Write a new kubeconfig into the access Secret, and renew the credential in time from now on.
 	ReasonCredentialExpired = "CredentialExpired"
 	// ReasonRightsReduced: the credential in the access Secret has lost rights in the runtime that installed modules
 	// need. Grant the lost rights again, or write another kubeconfig into the access Secret.
@@ -36,16 +37,18 @@ const (
 	// ReasonCredentialExpires: the client certificate or the token in the access Secret expires within seven days, or
 	// within a tenth of its lifetime if that is less. Write a new kubeconfig into the Secret.
 	ReasonCredentialExpires = "CredentialExpires"
-	// ReasonPullSecretNotFound: the image pull Secret for runtimes does not exist in the control plane. Create it.
+	// ReasonPullSecretNotFound: the image pull Secret for runtimes does not exist in the control plane. Create the
+	// image pull Secret.
 	ReasonPullSecretNotFound = "PullSecretNotFound"
 	// ReasonRuntimeForbidden: the credentials lack a permission in the runtime. Grant the permission that the message
 	// names.
 	ReasonRuntimeForbidden = "RuntimeForbidden"
 	// ReasonThrottled: the API server of the runtime asks for a delay (429, or 503 with Retry-After). Wait for a retry;
-	// if the reason persists, check the load of the API server and its priority and fairness settings.
+	// if the API server still asks for delays after a few minutes, check the load of the API server and its priority
+	// and fairness settings.
 	ReasonThrottled = "Throttled"
 	// ReasonServerFault: the API server of the runtime answers with an internal error (5xx). Wait for a retry; if the
-	// reason persists, check the API server and its etcd.
+	// errors continue, check the API server and its etcd.
 	ReasonServerFault = "ServerFault"
 	// ReasonRuntimeTaken: the cluster of the access Secret belongs to another Kyma, or to another control plane.
 	// Nothing is changed in this cluster. Write the kubeconfig of another cluster into the access Secret, or take the
@@ -92,15 +95,15 @@ const (
 	// smaller, or raise the limit.
 	ReasonArchiveTooLarge = "ArchiveTooLarge"
 	// ReasonInvalidDescriptor: the OCM component descriptor is not valid, or belongs to another component. Push a valid
-	// one.
+	// component descriptor.
 	ReasonInvalidDescriptor = "InvalidDescriptor"
 	// ReasonAccessTypeNotSupported: a resource of the component has an access type that is not supported. Push the
-	// resource as a local blob of the component, or remove it.
+	// resource as a local blob of the component, or remove the resource.
 	ReasonAccessTypeNotSupported = "AccessTypeNotSupported"
-	// ReasonInvalidReference: a repository, tag or digest is not a valid reference. Correct it.
+	// ReasonInvalidReference: a repository, tag or digest is not a valid reference. Correct the reference.
 	ReasonInvalidReference = "InvalidReference"
 	// ReasonLoginNotFound: credSecretSelector selects no Secret with registry credentials. Create a Secret with the
-	// credentials, or correct its labels.
+	// credentials, or correct the labels of the Secret.
 	ReasonLoginNotFound = "LoginNotFound"
 	// ReasonRefusedFeature: the source or the artefact uses a feature that is not supported. The message names a
 	// supported alternative to the feature.
@@ -114,7 +117,8 @@ const (
 	// ReasonChartNotFound: the repository has no such chart, or no version of it that matches. Push the chart, or
 	// correct chartName or version of the source.
 	ReasonChartNotFound = "ChartNotFound"
-	// ReasonChartTooLarge: a Helm chart, or the index of its repository, is larger than allowed. Make it smaller.
+	// ReasonChartTooLarge: a Helm chart, or the index of its repository, is larger than allowed. Make the chart or the
+	// index smaller.
 	ReasonChartTooLarge = "ChartTooLarge"
 	// ReasonInvalidIndex: the index of a chart repository, or the image of a chart in a registry, is not valid. Push
 	// the chart or the index again.
@@ -143,18 +147,18 @@ const (
 	// names.
 	ReasonInvalidYAML = "InvalidYAML"
 	// ReasonInvalidObject: a document is not a Kubernetes object, for example because the kind or the name is missing.
-	// Correct it.
+	// Correct the document.
 	ReasonInvalidObject = "InvalidObject"
-	// ReasonDuplicateObject: the manifest contains the same object twice with different content. Remove one.
+	// ReasonDuplicateObject: the manifest contains the same object twice with different content. Remove one of the two.
 	ReasonDuplicateObject = "DuplicateObject"
-	// ReasonInvalidImage: an image is not a valid image reference. Correct it in the module.
+	// ReasonInvalidImage: an image is not a valid image reference. Correct the image reference in the module.
 	ReasonInvalidImage = "InvalidImage"
 	// ReasonInjectionFailed: a Secret of module deployer has the annotation
 	// operator.kyma-project.io/inject-data-from-kcp, and the control plane has no Secret with the same name whose data
 	// may be injected. Create a Secret with this name in the control plane, and give it the label that the message
 	// names.
 	ReasonInjectionFailed = "InjectionFailed"
-	// ReasonInvalidArchive: an archive of the module is damaged, or contains no manifest. Pack it again.
+	// ReasonInvalidArchive: an archive of the module is damaged, or contains no manifest. Pack the archive again.
 	ReasonInvalidArchive = "InvalidArchive"
 	// ReasonInvalidChart: the Helm chart of the module is incomplete or not valid. Correct the file that the message
 	// names; helm lint finds most problems of a chart.
@@ -204,12 +208,14 @@ const (
 	ReasonChannelNotFound = "ChannelNotFound"
 	// ReasonVersionNotFound: the module has no such version. Choose one of the versions that the message lists.
 	ReasonVersionNotFound = "VersionNotFound"
-	// ReasonInvalidRelease: a ModuleReleaseMeta lacks a field that is needed to resolve a version. Complete it.
+	// ReasonInvalidRelease: a ModuleReleaseMeta lacks a field that is needed to resolve a version. Complete the
+	// ModuleReleaseMeta.
 	ReasonInvalidRelease = "InvalidRelease"
 	// ReasonTemplateAmbiguous: the module has no ModuleReleaseMeta, and more than one ModuleTemplate matches. Remove
 	// all but one of the ModuleTemplates that the message names, or create a ModuleReleaseMeta for the module.
 	ReasonTemplateAmbiguous = "TemplateAmbiguous"
-	// ReasonModuleConflict: two ModuleReleaseMetas define the same mandatory module; the older one applies. Delete one.
+	// ReasonModuleConflict: two ModuleReleaseMetas define the same mandatory module; the older one applies. Delete one
+	// of the two ModuleReleaseMetas.
 	ReasonModuleConflict = "ModuleConflict"
 	// ReasonTemplateNotFound: the ModuleTemplate of the version does not exist. Create the missing ModuleTemplate, or
 	// assign to the channel a version that has one.
@@ -246,8 +252,9 @@ const (
 	// spec.upgrade.risks.
 	ReasonKnownRisk = "KnownRisk"
 	// ReasonRestoredOlder: the runtime has a higher version of the module than the restored control plane has recorded.
-	// Nothing is changed. Let the channel have the version of the runtime, or a higher one, again. To go back to the
-	// recorded lower version instead, set the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
+	// The manager changes nothing in the runtime. Let the channel have the version of the runtime, or a higher one,
+	// again. To go back to the recorded lower version instead, set the annotation
+	// operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonRestoredOlder = "RestoredOlder"
 	// ReasonWaitingForWindow: the update needs a downtime and starts in the next maintenance window. Wait for the
 	// window, or set spec.skipMaintenanceWindows.
@@ -278,22 +285,22 @@ const (
 	ReasonPolicyConflict = "PolicyConflict"
 	// ReasonPolicyAccepted: the RolloutPolicy can be applied. Nothing has to be done.
 	ReasonPolicyAccepted = "PolicyAccepted"
-	// ReasonPolicyInvalid: the RolloutPolicy cannot be applied, for example because a selector is not valid. Nothing
-	// moves. Correct it.
+	// ReasonPolicyInvalid: the RolloutPolicy cannot be applied, for example because a selector is not valid. No channel
+	// with this policy moves. Correct the policy.
 	ReasonPolicyInvalid = "PolicyInvalid"
 	// ReasonUrgencyInvalid: the annotation urgency of the ModuleReleaseMeta has a line that cannot be read, for the
 	// version to which the channel is moved. The channel does not move. Correct or remove the invalid line of the
 	// annotation; klm channel set --urgency writes a valid line.
 	ReasonUrgencyInvalid = "UrgencyInvalid"
-	// ReasonRolloutSuspended: the RolloutPolicy has suspend: true. Set it to false.
+	// ReasonRolloutSuspended: the RolloutPolicy has suspend: true. Set suspend to false.
 	ReasonRolloutSuspended = "RolloutSuspended"
-	// ReasonRolloutFrozen: the RolloutPolicy has a freeze at this time. Wait until the freeze ends, or shorten it in
-	// spec.freezes.
+	// ReasonRolloutFrozen: the RolloutPolicy has a freeze at this time. Wait until the freeze ends, or shorten the
+	// freeze in spec.freezes of the RolloutPolicy.
 	ReasonRolloutFrozen = "RolloutFrozen"
 	// ReasonPolicyDeleted: the RolloutPolicy was deleted while it suspended or froze the rollout. Create the policy
 	// again, or resume the rollout with a reason.
 	ReasonPolicyDeleted = "PolicyDeleted"
-	// ReasonRolloutPaused: a person has paused the rollout. Resume it: klm rollout resume.
+	// ReasonRolloutPaused: a person has paused the rollout. Resume the rollout: klm rollout resume.
 	ReasonRolloutPaused = "RolloutPaused"
 	// ReasonTooManyFailures: more runtimes have failed because of the version than the policy allows, so no further
 	// runtime begins to update. Check the failed runtimes; then abort the rollout, or resume it with a reason.
@@ -318,8 +325,8 @@ const (
 	// the message names; then abort the rollout, or resume it with a reason.
 	ReasonGateFailed = "GateFailed"
 	// ReasonPreflightPending: it is not known yet whether the version can be installed: either the version is being
-	// verified and rendered, or it cannot be read. No runtime begins to update. If the reason persists, check the
-	// registry that the message names.
+	// verified and rendered, or it cannot be read. No runtime begins to update. If the version is still not verified
+	// after a few minutes, check the registry that the message names.
 	ReasonPreflightPending = "PreflightPending"
 	// ReasonPreflightFailed: the version cannot be installed in any runtime, so no runtime begins to update. The
 	// message has the cause.
@@ -333,7 +340,8 @@ const (
 	// ReasonPromotionHeld: a person has moved the channel to another version than the promoted one, or holds its
 	// promotion. Release the hold: klm promotions release.
 	ReasonPromotionHeld = "PromotionHeld"
-	// ReasonPromotionCircle: the promotions of several RolloutPolicies form a circle of channels. Remove one of them.
+	// ReasonPromotionCircle: the promotions of several RolloutPolicies form a circle of channels. Remove one of these
+	// promotions.
 	ReasonPromotionCircle = "PromotionCircle"
 	// ReasonPromotionNotOwned: another field manager, for example a GitOps tool, owns the version of the channel in the
 	// ModuleReleaseMeta, so the manager does not change the version. Move the channel with the tool that owns the
@@ -347,7 +355,7 @@ const (
 	// the component does not recover, check why it fails.
 	ReasonControlPlaneFailing = "ControlPlaneFailing"
 	// ReasonRolloutRemade: the ModuleRollout, or the status of the ModuleReleaseMeta, was deleted during the rollout,
-	// so the manager has created the ModuleRollout again, paused. Resume it: klm rollout resume.
+	// so the manager has created the ModuleRollout again, paused. Resume the rollout: klm rollout resume.
 	ReasonRolloutRemade = "RolloutRemade"
 )
 
@@ -358,11 +366,12 @@ const (
 	// ReasonObjectRefused: the API server rejects an object. Correct it in the module.
 	ReasonObjectRefused = "ObjectRefused"
 	// ReasonObjectConflict: an object already exists and belongs to another owner, or a field is immutable. Remove the
-	// object, or rename it in the module.
+	// object, or rename the object in the module.
 	ReasonObjectConflict = "ObjectConflict"
-	// ReasonObjectExists: an object that has to be created exists already. Delete it if it is not wanted.
+	// ReasonObjectExists: an object that has to be created exists already. Delete the existing object if nobody needs
+	// it.
 	ReasonObjectExists = "ObjectExists"
-	// ReasonObjectNotFound: an object that is needed does not exist. Create it if it is wanted.
+	// ReasonObjectNotFound: an object that is needed does not exist. Create the missing object if it is wanted.
 	ReasonObjectNotFound = "ObjectNotFound"
 	// ReasonAdmissionRefused: an admission webhook or policy of the runtime rejects an object. Correct the object in
 	// the module, or the webhook or policy that the message names; the manager retries.
@@ -388,10 +397,10 @@ const (
 	// such changes. Revert the change, or remove the annotation operator.kyma-project.io/drift.
 	ReasonDriftDetected = "DriftDetected"
 	// ReasonOwnedByOtherModule: another module of the runtime contains the same object with other content. Make both
-	// modules contain the same object, or remove it from one of them.
+	// modules contain the same object, or remove the object from one of the modules.
 	ReasonOwnedByOtherModule = "OwnedByOtherModule"
 	// ReasonReservedObject: a module for the control plane contains an object of the manager. Remove the object from
-	// the module, or rename it.
+	// the module, or rename the object.
 	ReasonReservedObject = "ReservedObject"
 	// ReasonAdoptionRefused: the object exists already, was not created by the module, and the module or
 	// --adoption-policy does not allow to adopt it. Delete or rename one of the two objects, or allow the adoption with
@@ -419,9 +428,10 @@ const (
 const (
 	// ReasonWorkloadNotReady: a workload of the module is not ready yet. Wait; if the reason persists, check its pods.
 	ReasonWorkloadNotReady = "WorkloadNotReady"
-	// ReasonWorkloadFailed: a workload of the module cannot become ready. Check its pods.
+	// ReasonWorkloadFailed: a workload of the module cannot become ready. Check the pods of the workload.
 	ReasonWorkloadFailed = "WorkloadFailed"
-	// ReasonCustomResourceNotReady: the custom resource of the module is not Ready. Check its status.
+	// ReasonCustomResourceNotReady: the custom resource of the module is not Ready. Check the status of the custom
+	// resource.
 	ReasonCustomResourceNotReady = "CustomResourceNotReady"
 	// ReasonModulesNotReady: at least one module is neither Ready nor Unmanaged. Check the entry of this module in
 	// status.modules of the Kyma.
@@ -506,11 +516,12 @@ const (
 
 // Reasons about pausing and about unmanaged or orphaned objects.
 const (
-	// ReasonKymaPaused: the annotation operator.kyma-project.io/paused is set on the Kyma. Remove it.
+	// ReasonKymaPaused: the annotation operator.kyma-project.io/paused is set on the Kyma. Remove the annotation.
 	ReasonKymaPaused = "KymaPaused"
-	// ReasonModulePaused: the annotation paused.operator.kyma-project.io/<module> is set on the Kyma. Remove it.
+	// ReasonModulePaused: the annotation paused.operator.kyma-project.io/<module> is set on the Kyma. Remove the
+	// annotation.
 	ReasonModulePaused = "ModulePaused"
-	// ReasonSkipReconciliation: the label operator.kyma-project.io/skip-reconciliation is set. Remove it.
+	// ReasonSkipReconciliation: the label operator.kyma-project.io/skip-reconciliation is set. Remove the label.
 	ReasonSkipReconciliation = "SkipReconciliation"
 	// ReasonUnmanaged: the module is unmanaged: the user maintains it. Set managed to true if the manager should
 	// reconcile the module again.
@@ -552,7 +563,7 @@ const (
 	// ReasonRouteNotAccepted: a Gateway has not accepted the HTTPRoute. The message contains the answer of the Gateway.
 	ReasonRouteNotAccepted = "RouteNotAccepted"
 	// ReasonRouteConflict: a VirtualService or HTTPRoute with the name of the Watcher exists and was not created by
-	// Lifecycle Manager. Delete or rename it.
+	// Lifecycle Manager. Delete or rename this VirtualService or HTTPRoute.
 	ReasonRouteConflict = "RouteConflict"
 	// ReasonRouteRefused: the API server rejects the VirtualService or HTTPRoute. The message states the cause.
 	ReasonRouteRefused = "RouteRefused"
