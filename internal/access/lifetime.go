@@ -21,8 +21,8 @@
 //
 // The package sends no request, and does not decide when the rights are reviewed: package runtimes decides that. The
 // package verifies neither certificates nor tokens. The package does not report the loss of rights for single objects,
-// or of rights in other namespaces than that of the review. The loss of such a right is detected only when a request
-// that needs the right fails.
+// or of rights in other namespaces than that of the review. The loss of a right that the package does not report is
+// detected only when a request that needs the right fails.
 package access
 
 import (

@@ -256,8 +256,8 @@ func (s *stream) endList(complete bool) {
 	s.metrics.objects.Set(float64(s.records.Load()))
 }
 
-// introduction is the metadata of all objects that a resource has at the start of its watch. The agent sends this
-// metadata to the lifecycle manager if it fits into one event.
+// introduction is the metadata of all objects that a resource has at the start of its watch. The agent sends the
+// introduction to the lifecycle manager if it fits into one event.
 type introduction struct {
 	objects  []metav1.ObjectMeta
 	bytes    int

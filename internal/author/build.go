@@ -117,7 +117,7 @@ func readConfig(file string) (*Config, []content.Finding, error) {
 	return ParseConfig(file, text)
 }
 
-// Archive returns the content of the component version of the module. Callers pass this content to ocm.Pack.
+// Archive returns the content of the component version of the module. Callers pass the returned archive to ocm.Pack.
 func (m *Module) Archive() ocm.Archive {
 	c := m.Config
 	labels := []ocm.Label{

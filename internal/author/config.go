@@ -531,7 +531,7 @@ func (r *configParser) validateVersion() {
 }
 
 // plainVersion changes a version so that it becomes valid in a ModuleTemplate. The message about an invalid version
-// suggests the changed version.
+// suggests the version that plainVersion returns.
 func plainVersion(version string) string {
 	numbers, pre, _ := strings.Cut(version, "-")
 	pre = strings.ReplaceAll(pre, ".", "-")

@@ -180,7 +180,8 @@ func (c *Config) chartSettings() (s render.Settings, err error) {
 
 // addNamespaces sets the namespace of the release in all objects without a namespace, except objects of cluster-scoped
 // kinds, as Helm does when it installs a chart. If the scope of a kind is not known, the kind counts as namespaced. If
-// such a kind is cluster-scoped after all, the manager removes the field metadata.namespace from the object.
+// a kind that counts as namespaced is cluster-scoped in the cluster, the manager later removes metadata.namespace from
+// its objects.
 func addNamespaces(objects []*unstructured.Unstructured, namespace string) {
 	crds := check.CRDs(objects)
 	for _, o := range objects {

@@ -179,8 +179,8 @@ func connOf(r *http.Request) *conn {
 	return c
 }
 
-// isTrustedAddress reports whether a connection without TLS comes from one of the networks in ForwardedFrom. Only such
-// an address may send the client certificate of a runtime in the header X-Forwarded-Client-Cert.
+// isTrustedAddress reports whether a connection without TLS comes from one of the networks in ForwardedFrom. Without
+// TLS, only a client in these networks may send the certificate of a runtime in the header X-Forwarded-Client-Cert.
 func (l *Listener) isTrustedAddress(c *conn) bool {
 	if !slices.ContainsFunc(l.forwardedFrom, func(p netip.Prefix) bool { return p.Contains(c.remote) }) {
 		return false

@@ -180,8 +180,9 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 		r.mu.Unlock()
 		return
 	}
-	// This is the first event from this agent process. Its earlier events count as received, so that they are not
-	// reported as missed: either another replica has acknowledged them, or they have not arrived yet.
+	// The event is the first one that this replica receives from this process of the agent. Earlier events of the agent
+	// process count as received, so that they are not reported as missed: either another replica has acknowledged them,
+	// or they are still on their way.
 	replaced := r.addBoot(sequenceLog{boot: boot, done: sequence})
 	notify := replaced && r.missed.isDue(time.Now())
 	b.setTimerLocked(r)
@@ -212,10 +213,9 @@ func (r *record) addBoot(l sequenceLog) (replaced bool) {
 	return replaced
 }
 
-// recordHeartbeat records a heartbeat. The response asks the agent to send its next heartbeat after the delay "pace".
-// This delay is added to HeartbeatTimeout. Two things depend on the boot (the agent process) that has sent the
-// heartbeat: whether events were missed, and whether the content of the heartbeat is stored as the state of the
-// runtime's agent:
+// recordHeartbeat records a heartbeat. The response asks the agent to send its next heartbeat after the delay "pace",
+// which is added to HeartbeatTimeout. Two things depend on the boot (the agent process) that has sent the heartbeat:
+// whether events were missed, and whether the content of the heartbeat is stored as the state of the runtime's agent:
 //
 //	 boot of the heartbeat                           events were missed                 becomes the state
 //	1 the first boot in this process                 if the agent lost some             yes; its number is the start

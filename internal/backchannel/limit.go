@@ -10,7 +10,7 @@ type rate struct {
 }
 
 // The rate limits heartbeats, notifications and logLines apply in addition to the limit for the events of one runtime.
-// An agent that works correctly does not reach these rate limits.
+// An agent that works correctly stays below all rate limits.
 var (
 	// heartbeats is the rate limit for the heartbeats of one runtime. The limit is separate from the limit for events,
 	// so that a runtime that sends too many events still counts as connected.

@@ -75,8 +75,8 @@ type Options struct {
 	// ForwardedAddress is the host:port on which the listener serves plain HTTP behind an ingress that terminates TLS.
 	// "" means that the listener does not serve plain HTTP.
 	ForwardedAddress string
-	// ForwardedFrom are the networks (CIDR) of the ingress in front of ForwardedAddress. If a request on
-	// ForwardedAddress comes from an address outside these networks, the request is refused. The ingress must replace
+	// ForwardedFrom are the networks (CIDR) of the ingress in front of ForwardedAddress. The listener refuses a request
+	// on ForwardedAddress if it comes from an address outside the networks in ForwardedFrom. The ingress must replace
 	// any header X-Forwarded-Client-Cert in the requests of its clients. If the header X-Forwarded-Client-Cert has
 	// several certificates, the listener uses the first certificate.
 	ForwardedFrom []string
@@ -126,8 +126,8 @@ type Options struct {
 	RuntimeMetrics bool
 	// Limits are the limits for the resources that clients can use.
 	Limits Limits
-	// Log receives lines about refused requests. The rate of these lines is limited, so some refused requests have no
-	// line.
+	// Log receives lines about refused requests, at a limited rate: if many requests are refused, some of them are not
+	// logged.
 	Log logr.Logger
 }
 

@@ -58,8 +58,8 @@ func (l *sequenceLog) add(n uint64) {
 }
 
 // acknowledge records that the agent has received responses to all events up to a sequence number. acknowledge returns
-// true if this replica has not received some of these events. After acknowledge, all events up to this sequence number
-// count as received, so that a missed event is reported only once.
+// true if this replica has not received some of the acknowledged events. After acknowledge, all events up to this
+// sequence number count as received, so that a missed event is reported only once.
 func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	missed = sequence > l.done
 	if l.skipped.from > 0 && l.skipped.from <= sequence {

@@ -66,8 +66,8 @@ func everySecond(n int) []uint64 {
 }
 
 // TestSequenceLogModel compares sequenceLog with a simple model: the set of all sequence numbers of received events. If
-// the received sequence numbers have few gaps, sequenceLog and the model must report the same missed events. If they
-// have many gaps, sequenceLog must still report every missed event.
+// the received sequence numbers have few gaps, sequenceLog and the model must report the same missed events. If the
+// received sequence numbers have many gaps, sequenceLog must still report every missed event.
 func TestSequenceLogModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 1))

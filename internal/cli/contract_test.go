@@ -22,9 +22,9 @@ var update = flag.Bool("update", false, "write testdata/json.golden")
 
 // TestJSONContract compares the fields of all structs with JSON tags in the packages of klm with the list in
 // testdata/json.golden. Scripts of users read these fields from the output of -o json. If a field is renamed, is
-// removed or gets another type, scripts fail: announce such a change in docs/guide/upgrade.md, and then run this test
-// with -update, which rewrites testdata/json.golden. If a struct only gets an additional field, it is enough to run
-// this test with -update.
+// removed or gets another type, scripts of users fail: announce the change of the field in docs/guide/upgrade.md, and
+// then run this test with -update, which rewrites testdata/json.golden. If a struct only gets an additional field, it
+// is enough to run this test with -update.
 func TestJSONContract(t *testing.T) {
 	const golden = "testdata/json.golden"
 	var lines []string

@@ -33,8 +33,8 @@
 // klm finds its cluster as kubectl does, and asks the API server which kinds of our API group the cluster serves: a
 // cluster with Manifests is a control plane, a cluster without Manifests is a runtime. Commands that list a fleet read
 // the fleet page by page and keep only the fields that the commands show. A command that changes an object first checks
-// whether the change is possible, and what its effects are. After this check, the command writes only the field in
-// question, with the resource version of the checked object, and waits until the status shows that the change is done.
+// whether the change is possible, and what its effects are. After the check, the command writes only the changed field,
+// with the resource version of the checked object, and waits until the status shows that the change is done.
 //
 // # What it does not do
 //

@@ -300,8 +300,8 @@ type Manager struct {
 	// ListenerForwardedFrom are the networks of the ingress that terminates TLS, in CIDR notation. The listener rejects
 	// a forwarded client certificate if the request does not come from one of the networks in ListenerForwardedFrom.
 	ListenerForwardedFrom []string
-	// ListenerPeers are common names. An ingress whose certificate has one of these common names may forward client
-	// certificates over TLS. By default, no ingress may do so.
+	// ListenerPeers are common names. An ingress whose certificate has a common name in ListenerPeers may forward
+	// client certificates over TLS. By default, no ingress may do so.
 	ListenerPeers []string
 	// HeartbeatInterval is the interval between two heartbeats of an agent. An agent counts as disconnected after three
 	// intervals without a heartbeat. Default 30 s.

@@ -12,7 +12,8 @@ import (
 
 // FormerFlag describes a flag of Kyma's lifecycle-manager that does not exist here or has another meaning here.
 type FormerFlag struct {
-	// Instead is a text that says what replaces a flag that no longer exists. The text is a clause without a full stop.
+	// Instead is a text that says what replaces a flag that no longer exists. The text in Instead is a clause without a
+	// full stop.
 	Instead string
 	// Changed is a text with the new meaning of a flag that still exists. Exactly one of Instead and Changed is set.
 	Changed string

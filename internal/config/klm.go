@@ -30,7 +30,8 @@ var Formats = []string{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatNa
 const (
 	// FormatJSONPath prints the fields of a JSONPath template.
 	FormatJSONPath = "jsonpath="
-	// FormatCustomColumns prints a table. After this prefix, the columns are given as TITLE:PATH, separated by commas.
+	// FormatCustomColumns prints a table. In the value of --output, the columns follow after this prefix, as
+	// TITLE:PATH, separated by commas.
 	FormatCustomColumns = "custom-columns="
 )
 

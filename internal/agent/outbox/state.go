@@ -19,8 +19,8 @@ const (
 	maxStates    = 20              // maximum number of reads for the start of a watch
 	// maxReadBytes is the maximum size of an object that the agent reads for its state. The size of the object includes
 	// all of its fields, also those that are not part of its state. For an object larger than maxReadBytes, the event
-	// has no state. The size is limited because many objects may be read at the same time, and the agent has little
-	// memory.
+	// has no state. The size of the objects that the agent reads is limited because many objects may be read at the
+	// same time, and the agent has little memory.
 	maxReadBytes = 128 << 10
 )
 

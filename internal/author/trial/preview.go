@@ -399,7 +399,7 @@ func hideValue(value string) string {
 }
 
 // flatten adds each value in a tree of JSON values to the map "into", under the path of the value in the tree. If all
-// items of a list have the field name, the paths of their values contain these names instead of indices.
+// items of a list have the field "name", a path in the list contains the name of the item instead of its index.
 func flatten(path string, value any, into map[string]any) {
 	switch v := value.(type) {
 	case map[string]any:

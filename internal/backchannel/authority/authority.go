@@ -188,8 +188,8 @@ type Options struct {
 	RenewSpread time.Duration
 	// RootLifetime is the validity of a root. Default 180 days.
 	RootLifetime time.Duration
-	// When the newest root expires in less than Overlap, a new root is created. For this time, both roots are valid.
-	// Default a quarter of RootLifetime, at least Lifetime.
+	// When the newest root expires in less than Overlap, a new root is created, and both roots are valid for the time
+	// of Overlap. Default a quarter of RootLifetime, at least Lifetime.
 	Overlap time.Duration
 	// SettlePeriod is the time for which an old root is kept after the listener has stopped using it. During
 	// SettlePeriod, replicas that have not read the changed Secret yet still accept certificates of the old root.
@@ -301,7 +301,7 @@ type serving struct {
 type OutdatedRuntimes struct {
 	// Count is the number of runtimes whose certificate is not signed by the newest root.
 	Count int
-	// Names are the names of at most 10 of these runtimes, sorted.
+	// Names are the names of at most 10 runtimes whose certificate is not signed by the newest root, sorted.
 	Names []string
 }
 

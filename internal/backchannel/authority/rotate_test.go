@@ -137,7 +137,7 @@ func TestRotation(t *testing.T) {
 }
 
 // drawing prints the states of an authority as rows of text, in which each root has a letter. drawing contains the
-// authority and the clock with which a test changes these states.
+// authority and the clock with which a test changes the state of the authority.
 type drawing struct {
 	*testing.T
 	a     *Authority

@@ -150,8 +150,7 @@ func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o
 	return r, nil
 }
 
-// fleetOf returns the runtimes that take part in a rollout. The rules are those by which the manager selects the
-// runtimes of a rollout.
+// fleetOf returns the runtimes that take part in a rollout, by the same rules by which the manager selects them.
 func (w *preview) fleetOf(manifests []*v1beta2.Manifest, kymas map[string]*v1beta2.Kyma) (*plan.Fleet,
 	[]rollout.Runtime) {
 	if w.remove {

@@ -47,8 +47,8 @@ func newCluster(t *testing.T) *fixture.Server {
 	return s
 }
 
-// discovery maps the path of each group and version to its kinds. In this map, the prefix * marks a cluster-scoped
-// kind.
+// discovery maps the path of each group and version to its kinds. In the map discovery, the prefix * marks a
+// cluster-scoped kind.
 var discovery = map[string][]string{
 	"/api/v1":                               {"*Namespace", "ConfigMap", "Secret", "Service", "ServiceAccount"},
 	"/apis/apps/v1":                         {"Deployment"},

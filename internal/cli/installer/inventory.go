@@ -25,9 +25,9 @@ import (
 
 // The inventory is a ConfigMap in the namespace of the manager. klm install lists its installed objects in the
 // inventory. With this list, klm install can delete objects that the next version does not have, and klm uninstall can
-// delete all objects. Beside this list, the inventory has the chart values of the installation. New objects are added
-// to the inventory before they are applied. Deleted objects are removed from the inventory after their deletion.
-// Therefore the next call of klm install or klm uninstall can finish an interrupted call.
+// delete all objects. Beside the list of objects, the inventory has the chart values of the installation. New objects
+// are added to the inventory before they are applied. Deleted objects are removed from the inventory after their
+// deletion. Therefore the next call of klm install or klm uninstall can finish an interrupted call.
 
 const (
 	// inventoryName is the name of the ConfigMap with the inventory.

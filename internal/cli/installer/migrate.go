@@ -66,7 +66,7 @@ type migrationReport struct {
 	Invalid int `json:"invalid"`
 }
 
-// These constants are the possible results for a flag of the former manager in a migration.
+// A migration reports one of these results for each flag of the former manager.
 const (
 	flagKept    = "kept"
 	flagRemoved = "removed"

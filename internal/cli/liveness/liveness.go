@@ -198,7 +198,7 @@ func (o *Observation) reportLeader(r *Report) (ended time.Time) {
 }
 
 // reportReplicas sets the fields of the report about the replicas that share the runtimes. The result "ended" is the
-// time at which the last Lease of these replicas ends. The result "live" is true if at least one of these Leases is
+// time at which the last Lease of the replicas ends. The result "live" is true if at least one Lease of a replica is
 // still valid.
 func (o *Observation) reportReplicas(r *Report) (ended time.Time, live bool) {
 	held := map[string]int{}

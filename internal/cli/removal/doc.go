@@ -19,5 +19,6 @@
 // # What it does not do
 //
 // The package deletes nothing. If a module contains a Namespace, the package does not search this Namespace for objects
-// of others. If such objects exist, the removal of the module waits, and the status names them.
+// of others. If the Namespace contains objects of others, the removal of the module waits, and the status of the module
+// names these objects.
 package removal

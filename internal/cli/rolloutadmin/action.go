@@ -20,8 +20,8 @@ type Action struct {
 	NeedsApprove bool
 	// IsDanger is true if the change cannot be undone.
 	IsDanger bool
-	// Command is the klm command for this change of the rollout, and Kubectl is the corresponding kubectl command.
-	// Kubectl is "" if the change needs more than one line of kubectl commands.
+	// Command is the klm command that makes the change of the rollout, and Kubectl is the corresponding kubectl
+	// command. Kubectl is "" if the change needs more than one line of kubectl commands.
 	Command, Kubectl string
 }
 

@@ -40,7 +40,8 @@ func (n *run) assume(ctx context.Context) error {
 		return nil
 	}
 	n.remote, n.manifests, n.modules = remote, manifests, modules
-	// A Kyma becomes Ready only after its runtime has got the base objects, and this Kyma was Ready.
+	// The status of the Kyma is Ready, so the runtime already has the base objects, and nothing has to be delivered
+	// now.
 	n.found.baseSynced, n.found.resolved, n.found.catalogSynced = true, true, true
 	n.editRecord(func(*record) {})
 	n.subscribe(true)

@@ -252,8 +252,8 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 }
 
 // deliveredResources lists the delivered objects that belong to no module: the Kyma in the runtime, the agent and the
-// base objects. The list lacks the Namespace of these objects, which stays in the runtime because it contains objects
-// of others.
+// base objects. The list does not contain the Namespace kyma-system, which stays in the runtime because it contains
+// objects of others.
 func (n *run) deliveredResources() []v1beta2.Resource {
 	all := []v1beta2.Resource{{
 		Group: remoteRef.Group, Version: remoteRef.Version, Kind: remoteRef.Kind,

@@ -112,8 +112,8 @@ func (n *run) wasUnavailable() bool {
 	return meta.IsStatusConditionFalse(n.kyma.Status.Conditions, v1beta2.ConditionReachable)
 }
 
-// giveUp writes a tombstone (a ConfigMap that lists the objects left in the runtime) and annotates the Kyma. Because of
-// the annotation, the later steps of the deletion send no requests to the runtime.
+// giveUp writes a tombstone (a ConfigMap that lists the objects left in the runtime) and annotates the Kyma. After the
+// Kyma was annotated as given up, the later steps of its deletion send no requests to the runtime.
 func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
 	if err := n.deleteManifests(ctx); err != nil {
 		return err
@@ -191,10 +191,9 @@ func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	return err
 }
 
-// missingPermission reports whether the deletion of all Manifests of a runtime is stuck. It returns an error if two
-// things are true of every Manifest: it is being deleted, and its deletion needs a permission that is missing in the
-// runtime. The error describes the first missing permission. If at least one Manifest is not stuck, missingPermission
-// returns nil.
+// missingPermission returns an error if all Manifests of a runtime are stuck in deletion. A Manifest is stuck if it is
+// being deleted, and its deletion needs a permission that is missing in the runtime. The error describes the first
+// missing permission. If at least one Manifest is not stuck, missingPermission returns nil.
 func missingPermission(manifests map[string]*v1beta2.Manifest) error {
 	var why error
 	for _, name := range slices.Sorted(maps.Keys(manifests)) {

@@ -265,8 +265,9 @@ func (n *run) upgradeDeleted(ctx context.Context, m *plan.Module) {
 	}
 }
 
-// deleteManifest deletes a Manifest. The request contains the UID of the Manifest. If another Manifest with the same
-// name was created in the meantime, the API server therefore returns a conflict and does not delete the new Manifest.
+// deleteManifest deletes a Manifest. The DELETE request contains the UID of the Manifest. If another Manifest with the
+// same name was created since the Manifest was read, the API server therefore returns a conflict and does not delete
+// the new Manifest.
 func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	err := n.Client.Delete(ctx, m, client.Preconditions{UID: &m.UID})
 	if client.IgnoreNotFound(err) != nil {

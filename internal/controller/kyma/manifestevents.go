@@ -20,8 +20,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// An event of a Manifest triggers a reconcile of its Kyma after a delay. The first row of this table that fits the
-// event determines the delay:
+// An event of a Manifest triggers a reconcile of its Kyma after a delay. The first row that fits the event of the
+// Manifest determines the delay of the reconcile:
 //
 //	1  the Manifest is deleted, or was changed by others               no delay
 //	2  its state has changed to neither Ready nor Processing           no delay: people wait for this state

@@ -200,7 +200,7 @@ func (r *Reconciler) enqueueVersions(ctx context.Context, release *v1beta2.Modul
 }
 
 // having returns the Kymas that may have a given module from a given channel, and the Manifests of the module, by the
-// names of their Kymas. For a mandatory module, these are all Kymas. Callers must not change the returned objects.
+// names of their Kymas. For a mandatory module, having returns all Kymas. Callers must not change the returned objects.
 func (r *Reconciler) having(ctx context.Context, module, of string) ([]v1beta2.Kyma, map[string]*v1beta2.Manifest,
 	error) {
 	options := []client.ListOption{client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy}
@@ -226,7 +226,7 @@ func (r *Reconciler) having(ctx context.Context, module, of string) ([]v1beta2.K
 
 // isConcerned reports whether a Kyma needs a reconcile after a change in the status of a channel. A Kyma needs a
 // reconcile in two cases: its installed or requested version is not the proven version of the channel, or it waits for
-// the first record of the channel. The status of a Kyma does not show whether a mandatory module waits for this record,
+// the first record of the channel. The status of a Kyma does not show whether a mandatory module waits for a rollout,
 // so every Kyma without a Manifest of the mandatory module counts as waiting. While runtimes are downgraded to the
 // proven version in stages, a Kyma with another version needs no reconcile before the rollout admits it.
 func isConcerned(k *v1beta2.Kyma, m *v1beta2.Manifest, module string, c *v1beta2.ChannelStatus) bool {

@@ -240,8 +240,9 @@ func (n *run) reportPolicy(set setter) {
 }
 
 // reportIgnored sets the condition SpecAccepted to False while the Kyma in the runtime sets a field that has an effect
-// only in the control plane. When the Kyma in the runtime sets no field without an effect any more, reportIgnored
-// removes the condition SpecAccepted. If the Kyma in the runtime was not read, reportIgnored changes nothing.
+// only in the control plane. When the Kyma in the runtime no longer sets a field that has no effect there,
+// reportIgnored removes the condition SpecAccepted. If the Kyma in the runtime was not read, reportIgnored changes
+// nothing.
 func (n *run) reportIgnored(set setter) {
 	switch {
 	case n.remote == nil:

@@ -216,8 +216,8 @@ func (n *run) remoteAnnotations(base *render.Bundle) map[string]string {
 
 // labelRemote sets our labels and annotations on the Kyma in the runtime. Labels and annotations of other clients stay
 // unchanged. As long as the Kyma in the runtime has no record of the owner, the patch of labelRemote contains the
-// resource version of this Kyma. The patch then fails if another client has changed the Kyma, for example with the
-// record of another owner.
+// resource version of this Kyma. Because of the resource version, the patch fails if another client has changed the
+// Kyma in the meantime, for example with the record of another owner.
 func (n *run) labelRemote(ctx context.Context, remote *v1beta2.Kyma, labels, annotations map[string]string) (
 	*v1beta2.Kyma, error) {
 	metadata := map[string]any{"labels": labels, "annotations": annotations}

@@ -23,8 +23,8 @@
 // answer of the source.
 //
 // Between reconciles, the controller keeps the requests to the runtime and their results in memory, for each Manifest.
-// An object is therefore sent once per change, and events caused by own writes are recognized. If a restart loses these
-// requests and results, the controller sends more requests, but the content of the runtime becomes the same.
+// An object is therefore sent once per change, and events caused by own writes are recognized. If a restart loses the
+// requests and results in memory, the controller sends more requests, but the content of the runtime becomes the same.
 //
 // # What it does not do
 //

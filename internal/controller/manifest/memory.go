@@ -93,8 +93,8 @@ type deferred struct {
 }
 
 // takeDeferred returns the status of the last reconcile, if it was not saved, and if the Manifest has not changed since
-// then. If the last status was saved, or the Manifest has changed, takeDeferred returns nil. In any case, takeDeferred
-// removes the last status from the memory.
+// then. If the last status was saved, or the Manifest has changed, takeDeferred returns nil. A call of takeDeferred
+// always removes the unsaved status from the memory.
 func (m *memory) takeDeferred(of *v1beta2.Manifest) *v1beta2.ManifestStatus {
 	d := m.deferred
 	m.deferred = deferred{}

@@ -64,7 +64,7 @@ func (n *run) validity() validity {
 }
 
 // expectedPeriod returns how long an object that was seen as not ready still counts as not ready, so that it is not
-// read again. Within this time, an event or a later read is expected to show that it is ready.
+// read again. Within the returned time, the object is expected to become ready.
 func (n *run) expectedPeriod() time.Duration {
 	switch {
 	case !n.plan.applyAll && n.manifest.Status.State != v1beta2.StateProcessing, !n.plan.applyAll &&

@@ -100,8 +100,8 @@ func objectOptions(m *v1beta2.Manifest, pullSecret string, injection *render.Inj
 }
 
 // desiredDigest returns the digest of all inputs that determine the desired content of the runtime. The digest does not
-// include properties of the runtime that charts use, such as its Kubernetes version. If such a property changes, the
-// next audit detects the change.
+// include properties of the runtime that charts use, such as its Kubernetes version. If a property of the runtime that
+// a chart uses changes, the next audit detects the change.
 //
 // desiredDigest computes the digest from the digests of the artefacts, and not from their content. Therefore an
 // unchanged Manifest needs no download, even after a restart. The status of every Manifest contains this digest. If the

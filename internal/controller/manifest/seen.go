@@ -154,9 +154,10 @@ func (m *memory) startSending() {
 	m.shown = sending
 }
 
-// startObserving records that the step observe has begun. The step decides whether the module is ready, from the states
-// of objects that the memory has at this time. A later event may make the module ready, but the running step observe
-// does not see the event any more. Therefore an event after startObserving triggers another reconcile.
+// startObserving records that the step observe has begun. The step observe decides whether the module is ready, from
+// the states of objects that the memory has when the step begins. A later event may make the module ready, but the
+// running step observe does not see the event any more. Therefore an event after startObserving triggers another
+// reconcile.
 func (m *memory) startObserving() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

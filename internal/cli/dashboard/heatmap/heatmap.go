@@ -46,8 +46,8 @@ type Named struct{ Key, Title string }
 // View is the heat map of one snapshot.
 type View struct {
 	Choice
-	// Classes are the classes (colour and symbol) of the cells. The index of a class is the number of the class in the
-	// encoded cells.
+	// Classes are the classes (colour and symbol) of the cells. The index of a class in Classes is the number by which
+	// an encoded cell refers to the class.
 	Classes []Class
 
 	fleet    *fleetindex.Snapshot

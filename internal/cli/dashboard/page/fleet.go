@@ -132,8 +132,8 @@ func fleetView(r *request) content {
 		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Manager}}
 }
 
-// choice returns the link that filters the fleet by a value. If the page is already filtered by this value, the link
-// leads to the page without the filter.
+// choice returns the link that filters the fleet by a value. If the page of the fleet is already filtered by the value,
+// the link leads to the page without this filter.
 func (r *request) choice(filter string, of fleetindex.Count, v fleetParams) choice {
 	c := choice{Name: of.Name, Runtimes: of.Runtimes, Path: r.with(filter, of.Name, sheet.ParamPage, ""),
 		Current: strings.EqualFold(v.filter.Values[filter], of.Name)}

@@ -61,8 +61,8 @@ type Options struct {
 	// Assets are public files, such as styles, which are served below /assets/ without authentication. Assets is
 	// required.
 	Assets fs.FS
-	// Cell returns the cell for a runtime in the heat map. An event about a change of the runtime contains this cell.
-	// Cell is required.
+	// Cell returns the cell for a runtime in the heat map. The event that reports a change of the runtime to browsers
+	// contains the new cell. Cell is required.
 	Cell func(*fleetlist.Member) byte
 	// Now is the clock. Default time.Now.
 	Now func() time.Time

@@ -100,8 +100,8 @@ type Agents struct {
 	records map[string]*record // guarded by mu; by name of the Kyma
 }
 
-// record is what the manager remembers in memory about the agent of one runtime. If the manager loses the record, for
-// example by a restart, it sends requests to the runtime again, and these requests change nothing.
+// record is what the manager remembers in memory about the agent of one runtime. If the manager loses the record of a
+// runtime, for example by a restart, it delivers the agent again with requests that change nothing.
 type record struct {
 	runtime     *runtimes.Runtime // the connection that the record belongs to
 	firstSeenAt time.Time         // when this process first saw the runtime, over any connection
@@ -228,10 +228,10 @@ func (a *Agents) remove(ctx context.Context, t Target) error {
 }
 
 // TakeOver adds, to status.agent, the objects of the Kyma project's watcher (its counterpart of the agent) if the Kyma
-// project's lifecycle-manager has left these objects in the runtime. That lifecycle-manager sets the condition
-// SKRWebhook on every Kyma with a watcher, but does not set status.agent. This manager sets the condition SKRWebhook
-// only together with status.agent. If a Kyma has the condition SKRWebhook and no status.agent, objects of the Kyma
-// project's watcher are therefore in the runtime.
+// project's lifecycle-manager has left these objects in the runtime. The Kyma project's lifecycle-manager sets the
+// condition SKRWebhook on every Kyma with a watcher, but does not set status.agent. Our manager, in contrast, sets the
+// condition SKRWebhook only together with status.agent. If a Kyma has the condition SKRWebhook and no status.agent,
+// objects of the Kyma project's watcher are therefore in the runtime.
 func TakeOver(k *v1beta2.Kyma, now time.Time) {
 	s := &k.Status
 	if s.Agent == nil && meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSKRWebhook) != nil {

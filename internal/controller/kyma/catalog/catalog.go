@@ -67,7 +67,7 @@ type Options struct {
 	// Base has the base objects of every runtime: the namespace and the CRDs.
 	Base *render.Bundle
 	// PullSecret is the name of a Secret in Namespace. Every runtime gets a copy of the Secret, so that images can be
-	// pulled with it. If PullSecret is "", there is no such Secret.
+	// pulled with it. If PullSecret is "", runtimes get no pull Secret.
 	PullSecret string
 	// PullSecrets is a client that reads the Secret whose name is in PullSecret. PullSecrets is required if PullSecret
 	// is set.
@@ -92,8 +92,8 @@ type Copies struct {
 }
 
 // record is what the manager remembers in memory about the catalog copy and the base objects in one runtime. If the
-// manager loses the record, for example by a restart, it sends requests to the runtime again, and these requests change
-// nothing.
+// manager loses the record of a runtime, for example by a restart, it delivers the catalog copy again with requests
+// that change nothing.
 type record struct {
 	runtime *runtimes.Runtime // the connection that the record belongs to
 	key     contentsKey       // of the catalog copy that the runtime should have

@@ -130,7 +130,7 @@ func Resolve(in Inputs) []Module {
 }
 
 // upgradeOf returns the decision d if it upgrades a Manifest that is being deleted: d must have a higher version of the
-// same component on the same cluster. In any other case, upgradeOf returns nil.
+// same component on the same cluster. If d does not upgrade the Manifest, upgradeOf returns nil.
 func upgradeOf(m *v1beta2.Manifest, d channel.Decision) *channel.Decision {
 	if m == nil || m.DeletionTimestamp.IsZero() || d.Blocker != nil || d.Template == nil ||
 		d.Component != m.Annotations[v1beta2.AnnotationOCMComponentName] ||

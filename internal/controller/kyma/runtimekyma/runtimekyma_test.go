@@ -33,8 +33,8 @@ func object(t testing.TB, parts map[string]any) *unstructured.Unstructured {
 	return u
 }
 
-// modules returns a list for spec.modules: n copies of the module entry in the parameter "one". If this entry has no
-// name, each copy gets its own name.
+// modules returns a list for spec.modules: n copies of the module entry in the parameter "one". If the module entry has
+// no name, each copy of it gets its own name.
 func modules(n int, one map[string]any) []any {
 	var all []any
 	for i := range n {

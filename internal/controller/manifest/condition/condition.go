@@ -92,8 +92,8 @@ func SetSignatures(m *v1beta2.Manifest, signatures []Signature) {
 }
 
 // SetUnreadable sets a condition: the sources of an installed version cannot be read, because of the error err. The
-// parameter "changed" contains the objects that somebody has changed in the runtime. Until the sources can be read,
-// these objects are neither compared nor corrected. While the reason of err stays the same, the condition keeps its
+// parameter "changed" contains the objects that somebody has changed in the runtime. Until the sources can be read, the
+// changed objects are neither compared nor corrected. While the reason of err stays the same, the condition keeps its
 // first text, because the texts of network errors vary.
 func SetUnreadable(m *v1beta2.Manifest, err error, changed []apply.Ref) {
 	const end = ": version "
