@@ -29,10 +29,11 @@ import (
 //	          - instead of numbers means that RuntimesByRoot has no result in this replica
 //	rotate=x  a request for a rotation
 //
-// The part of a row after the bar | is the resulting state: the trusted roots, the newest one first; the root that
-// signs the certificates of runtimes; the root that signs the certificate of the listener; and the number of outdated
-// runtimes. Roots have the names A, B, C in the order of their creation. A root is valid for 180 days, with an overlap
-// of 45 days. An old root is kept for an hour after the listener has stopped using it.
+// In a row of a test case, the part after the bar | is the state that results from the input: the trusted roots, the
+// newest one first; the root that signs the certificates of runtimes; the root that signs the certificate of the
+// listener; and the number of outdated runtimes. Roots have the names A, B, C in the order of their creation. A root is
+// valid for 180 days, with an overlap of 45 days. An old root is kept for an hour after the listener has stopped using
+// it.
 func TestRotation(t *testing.T) {
 	cases := map[string]struct {
 		reason string
