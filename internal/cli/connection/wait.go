@@ -37,13 +37,17 @@ func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, t
 func waitFor[T client.Object](ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration,
 	changes func(context.Context, string) <-chan struct{}, empty func() T, check func(T) Progress) error {
 	const readInterval = 2 * time.Second // needed because watches may be forbidden, and may end
+	// The object is read at least once even with a short timeout, so that the message at the timeout has its state.
+	const firstReadTimeout = 5 * time.Second
+	read, cancelRead := context.WithTimeout(ctx, max(timeout, firstReadTimeout))
+	defer cancelRead()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	printed := ""
 	changed := changes(ctx, name)
-	for {
+	for ; ; read = ctx {
 		o := empty()
-		err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, o)
+		err := c.Get(read, client.ObjectKey{Namespace: c.Namespace, Name: name}, o)
 		if apierrors.IsNotFound(err) {
 			var none T
 			o, err = none, nil
