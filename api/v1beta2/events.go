@@ -80,7 +80,8 @@ const (
 	EventGatewayNotFound = "WatcherGatewayNotFound"
 )
 
-// Reasons of events about a module, on the Kyma in the control plane, on its Manifest, and on the Kyma in the runtime.
+// Reasons of events about a module, on the Kyma in the control plane and on the Kyma in the runtime. The Manifest of a
+// mandatory module, and a Manifest that a user has created, have these events themselves.
 const (
 	// EventInstalled: the first version of the module is installed, and the module is Ready or Warning.
 	EventInstalled = "Installed"

@@ -18,9 +18,12 @@
 // lifecycle_mgr_events_dropped_total; the status of the objects shows the same information. Notes are shortened,
 // because an API server refuses an event whose note has more than 1,024 bytes.
 //
-// Each recorded event is also logged. An event about a module is recorded on its Kyma and on its Manifest, but only the
-// event on the Kyma is logged. If a warning is repeated within [RepeatInterval], it is not logged again; the next line
-// of this warning has the number of repetitions in the attribute "repeated".
+// An event about a change of a module, such as Upgraded, is recorded on the Kyma of the module. The Manifest has the
+// same change in its status, so the same event about the Manifest is dropped. Events about a Manifest that no Kyma
+// reports are recorded: the Manifest of a mandatory module, and a Manifest that a user has created.
+//
+// Each recorded event is also logged. If a warning is repeated within [RepeatInterval], it is not logged again; the
+// next line of this warning has the number of repetitions in the attribute "repeated".
 //
 // # What it does not do
 //
@@ -37,6 +40,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -83,6 +87,9 @@ func New(next events.EventRecorder, log logr.Logger) *Recorder {
 
 // Eventf implements [events.EventRecorder].
 func (r *Recorder) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
+	if isOnKyma(regarding, reason) {
+		return
+	}
 	if r.budget.Take(runtimeOf(regarding), time.Now()) > 0 {
 		metrics.EventsDropped.Inc()
 		return
@@ -91,7 +98,7 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, kind, reason, actio
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(text)) // never fails
 	r.next.Eventf(regarding, related, kind, reason, fmt.Sprintf("%s-%08x", action, h.Sum32()), "%s", text)
-	if o, ok := regarding.(client.Object); ok && !isOnKyma(o, reason) {
+	if o, ok := regarding.(client.Object); ok {
 		r.logEvent(o, kind, reason, text)
 	}
 }
@@ -133,10 +140,10 @@ func (r *Recorder) countWarning(key string, now time.Time) (repeated int, isNew 
 	return repeated, true
 }
 
-// isOnKyma reports whether an event about a Manifest is also recorded on its Kyma.
-func isOnKyma(o client.Object, reason string) bool {
+// isOnKyma reports whether an event is about a Manifest, and the controller of Kymas records it about the Kyma.
+func isOnKyma(o runtime.Object, reason string) bool {
 	m, ok := o.(*v1beta2.Manifest)
-	if !ok || m.IsMandatory() {
+	if !ok || m.IsMandatory() || metav1.GetControllerOf(m) == nil {
 		return false
 	}
 	switch reason {

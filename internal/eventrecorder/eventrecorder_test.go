@@ -90,16 +90,22 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestLog checks that each event is logged once, though a module's event is recorded on its Kyma and its Manifest.
-func TestLog(t *testing.T) {
+// TestOnKyma checks that an event about a change of a module is recorded and logged once: about the Kyma of the module.
+// If no Kyma reports a Manifest, its events are recorded about the Manifest.
+func TestOnKyma(t *testing.T) {
 	var lines []string
-	r := New(&recorded{notes: map[string][]string{}}, funcr.New(func(_, args string) { lines = append(lines, args) },
+	under := &recorded{notes: map[string][]string{}}
+	r := New(under, funcr.New(func(_, args string) { lines = append(lines, args) },
 		funcr.Options{}))
 	kyma := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	manifest := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: "a-m",
-		Labels: map[string]string{v1beta2.LabelKymaName: "a"}}}
+		Labels: map[string]string{v1beta2.LabelKymaName: "a"},
+		OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(kyma, v1beta2.GroupVersion.WithKind(v1beta2.KindKyma))}}}
 	mandatory := manifest.DeepCopy()
 	mandatory.Labels[v1beta2.LabelMandatoryModule] = v1beta2.ValueTrue
+	ofUser := manifest.DeepCopy()
+	ofUser.OwnerReferences = nil
 	record := func(about client.Object, reason, note string) {
 		r.Eventf(about, nil, corev1.EventTypeNormal, reason, "Reconcile", "%s", note)
 	}
@@ -107,10 +113,15 @@ func TestLog(t *testing.T) {
 	record(manifest, v1beta2.EventInstalled, "module m: version 1.0.0 is installed")
 	record(manifest, v1beta2.ReasonTakenOver, "took a field")
 	record(mandatory, v1beta2.EventInstalled, "module n: version 1.0.0 is installed")
+	record(ofUser, v1beta2.EventFailed, "module o: failed")
 	want := []string{
 		`"level"=0 "msg"="module m: version 1.0.0 is installed" "runtime"="a" "reason"="Installed" "object"="Kyma a"`,
 		`"level"=0 "msg"="took a field" "runtime"="a" "reason"="TakenOver" "object"="Manifest a-m"`,
 		`"level"=0 "msg"="module n: version 1.0.0 is installed" "runtime"="a" "reason"="Installed" "object"="Manifest a-m"`,
+		`"level"=0 "msg"="module o: failed" "runtime"="a" "reason"="Failed" "object"="Manifest a-m"`,
+	}
+	if got := under.count(); got != len(want) {
+		t.Errorf("%d events are recorded, want %d", got, len(want))
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("lines of the log -want +got:\n%s", diff)

@@ -226,9 +226,11 @@ func (s *scenario) printEvents(c *call) error {
 			counts[e.Type+" "+e.Reason] += n
 		}
 	}
+	var lines []string
 	for _, what := range slices.Sorted(maps.Keys(counts)) {
-		fmt.Fprintln(c.script.Stdout(), what, counts[what])
+		lines = append(lines, fmt.Sprint(what, " ", counts[what]))
 	}
+	c.print(lines...)
 	return nil
 }
 
