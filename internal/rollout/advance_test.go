@@ -703,6 +703,23 @@ func TestNotOrderedByRollout(t *testing.T) {
 	}
 }
 
+// TestOrderedAMomentAgo checks a runtime that got the version without the rollout, and whose status still shows the
+// former version: a module that works is being updated, and was not broken before.
+func TestOrderedAMomentAgo(t *testing.T) {
+	w := newWorld(t, 2, twoStages())
+	first := &w.runtimes[0]
+	first.Ordered, first.IsReady, first.IsObserved = "1.1.0", false, false
+	w.step()
+	if c := w.rollout.Status.Runtimes; c.Updating == 0 || c.Excused != 0 {
+		t.Errorf("%+v", c)
+	}
+	w.ready(first)
+	w.step()
+	if c := w.rollout.Status.Runtimes; c.Proven == 0 || c.Excused != 0 {
+		t.Errorf("when it is Ready: %+v", c)
+	}
+}
+
 // TestGatesOfNextStage checks that the result of a gate counts only for the stage for which it was read.
 func TestGatesOfNextStage(t *testing.T) {
 	gate := func(expr string) v1beta2.RolloutGate {

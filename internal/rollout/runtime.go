@@ -166,8 +166,8 @@ func (a *advance) judgeUpdate(r *Runtime) judgement {
 	}
 	cause, started, isOurs := evidence.CauseOf(r.Reason), r.Started, !r.Started.IsZero()
 	if !isOurs { // rule 4
-		if r.Since.IsZero() {
-			return judgement{verdict: Updating, isIdle: true}
+		if r.Since.IsZero() || evidence.IsWell(r.State) && !r.IsObserved && !isSilent {
+			return judgement{verdict: Updating, isIdle: true} // the status still shows the former version, which works
 		}
 		if r.Since.Before(a.startedAt()) {
 			return judgement{verdict: Excused}
