@@ -238,6 +238,26 @@ func TestEventsOfStep(t *testing.T) {
 	}
 }
 
+// TestEventsOfUnsavedStep checks that a version between two others has its event, although the status was not saved when
+// the change to this version began.
+func TestEventsOfUnsavedStep(t *testing.T) {
+	entry := func(all ...v1beta2.ModuleChange) []v1beta2.ModuleStatus {
+		return []v1beta2.ModuleStatus{{Name: "sample", History: all}}
+	}
+	first := newChange("1.0.0", "", 1, 2, v1beta2.StateReady, "")
+	step, last := newChange("2.0.0", "1.0.0", 3, 4, v1beta2.StateReady, ""), newChange("3.0.0", "2.0.0", 5, 0, "", "")
+	events := Events(entry(first), entry(first, step, last))
+	if len(events) != 1 || events[0].Note != "module sample: upgraded from version 1.0.0 to 2.0.0" {
+		t.Errorf("got %v, want the upgrade to 2.0.0", events)
+	}
+	if events := Events(entry(first, step, last), entry(first, step, last)); len(events) > 0 {
+		t.Errorf("got %v again", events)
+	}
+	if events := Events(entry(first), entry(step, last)); len(events) != 1 { // the first change is too old for the list
+		t.Errorf("got %v, want the upgrade to 2.0.0", events)
+	}
+}
+
 // TestReachabilityEvents checks that an outage causes two events.
 func TestReachabilityEvents(t *testing.T) {
 	status := func(ok metav1.ConditionStatus, reason string) *v1beta2.KymaStatus {
@@ -305,13 +325,14 @@ func TestCredentialEvents(t *testing.T) {
 	}
 }
 
-// TestCatchUp checks that a complete change in the Manifest is added once to the changes in the Kyma, if they lack it.
+// TestCatchUp checks that a change of the Manifest that is missing in the status of the Kyma is added once.
 func TestCatchUp(t *testing.T) {
 	minute := func(n int) metav1.Time { return metav1.NewTime(atMinute(n)) }
 	change := func(version string, started, ended metav1.Time) v1beta2.ModuleChange {
 		return v1beta2.ModuleChange{Version: version, Started: started, Ended: ended, Outcome: v1beta2.StateReady}
 	}
 	first, second := change("1.0.0", minute(1), minute(2)), change("2.0.0", minute(3), minute(4))
+	begun := v1beta2.ModuleChange{Version: "2.0.0", From: "1.0.0", Started: minute(3)}
 	cases := map[string]struct {
 		changes    []v1beta2.ModuleChange
 		ofManifest *v1beta2.ModuleChange
@@ -325,8 +346,12 @@ func TestCatchUp(t *testing.T) {
 			[]v1beta2.ModuleChange{first, second}},
 		"EndedBefore": {[]v1beta2.ModuleChange{change("2.0.0", minute(5), metav1.Time{})}, &second,
 			[]v1beta2.ModuleChange{change("2.0.0", minute(5), metav1.Time{})}},
-		"Incomplete": {nil, new(change("1.0.0", minute(1), metav1.Time{})), nil},
-		"None":       {[]v1beta2.ModuleChange{first}, nil, []v1beta2.ModuleChange{first}},
+		"Begun": {[]v1beta2.ModuleChange{first}, &begun, []v1beta2.ModuleChange{first, begun}},
+		"BegunAndKnown": {[]v1beta2.ModuleChange{first, change("2.0.0", minute(2), metav1.Time{})}, &begun,
+			[]v1beta2.ModuleChange{first, change("2.0.0", minute(2), metav1.Time{})}},
+		"BegunBefore": {[]v1beta2.ModuleChange{first, change("3.0.0", minute(4), metav1.Time{})}, &begun,
+			[]v1beta2.ModuleChange{first, change("3.0.0", minute(4), metav1.Time{})}},
+		"None": {[]v1beta2.ModuleChange{first}, nil, []v1beta2.ModuleChange{first}},
 	}
 	for name, c := range cases {
 		if diff := cmp.Diff(c.want, CatchUp(c.changes, c.ofManifest)); diff != "" {

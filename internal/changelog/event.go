@@ -2,6 +2,7 @@ package changelog
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,12 +78,8 @@ func Events(before, after []v1beta2.ModuleStatus) []Event {
 		if found := former[is.Name]; found != nil {
 			was = *found
 		}
-		if former, same := Last(was.History), sameChange(is, Last(was.History)); same != nil &&
-			same != Last(is.History) {
-			// The next version was requested when this version was Ready.
-			if e := eventOf(is.Name, former, same, "the next version was ordered"); e != nil {
-				all = append(all, *e)
-			}
+		for _, e := range eventsOfSteps(is, Last(was.History)) {
+			all = append(all, *e)
 		}
 		if e := eventOf(is.Name, Last(was.History), Last(is.History), is.Message); e != nil {
 			all = append(all, *e)
@@ -98,14 +95,26 @@ func Events(before, after []v1beta2.ModuleStatus) []Event {
 	return all
 }
 
-// sameChange returns the entry of the same change in the history of a module, or nil if there is none.
-func sameChange(m *v1beta2.ModuleStatus, c *v1beta2.ModuleChange) *v1beta2.ModuleChange {
-	for i := range m.History {
-		if h := &m.History[i]; c != nil && h.Version == c.Version && h.Started.Equal(&c.Started) {
-			return h
+// eventsOfSteps returns the events about changes of a module after which another change has begun: the next version was
+// requested when the version of the change was Ready. former is the last change in the former status. A change that
+// began after former is not in the former status, because that status was saved before the change began.
+func eventsOfSteps(m *v1beta2.ModuleStatus, former *v1beta2.ModuleChange) (all []*Event) {
+	if former == nil {
+		return nil
+	}
+	at := slices.IndexFunc(m.History, func(c v1beta2.ModuleChange) bool {
+		return c.Version == former.Version && c.Started.Equal(&former.Started)
+	})
+	for i := max(at, 0); i < len(m.History)-1; i++ {
+		h := &m.History[i]
+		if at < 0 && !former.Started.Before(&h.Started) {
+			continue
+		}
+		if e := eventOf(m.Name, former, h, "the next version was ordered"); e != nil {
+			all = append(all, e)
 		}
 	}
-	return nil
+	return all
 }
 
 // ManifestEvent compares two successive statuses of a Manifest, and returns the resulting event, or nil if there is

@@ -94,11 +94,13 @@ type Options struct {
 	Read client.Object
 	// Report derives the status of Object from the results of the steps. Report is called once, after the last step.
 	Report func(Outcome)
-	// DeferSave, if set, is called after Report if no step failed. If DeferSave returns true, no reader needs the
-	// change of the status yet: the status is neither saved nor published in this reconcile. The controller has to make
-	// sure that a later reconcile saves the status. DeferSave has no effect on a status that the runner has already
-	// saved after an earlier step, because of Step.Save.
-	DeferSave func() bool
+	// DeferSave, if set, is called after Report if no step failed, with the object as it was saved last. If DeferSave
+	// returns a positive duration, no reader needs the change of the status yet: the status is neither saved nor
+	// published in this reconcile, and the object is reconciled again after this duration at the latest. If the process
+	// ends in the meantime, the change is lost, so DeferSave may only defer a status that the next process derives
+	// again. DeferSave has no effect on a status that the runner has already saved after an earlier step, because of
+	// Step.Save.
+	DeferSave func(saved client.Object) time.Duration
 	// Saves, if set, limits the status patches for each runtime, see [NewSaves]. Runtime is the name of the runtime.
 	Saves   *budget.Budget
 	Runtime string
@@ -165,8 +167,11 @@ func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result
 		o.Report(out)
 		clipStatus(o.Object)
 	}
-	if o.DeferSave != nil && out.Err == nil && o.DeferSave() {
-		return r.result(ctx, err)
+	if o.DeferSave != nil && out.Err == nil {
+		if after := o.DeferSave(r.saved); after > 0 {
+			r.recheckAfter(after)
+			return r.result(ctx, err)
+		}
 	}
 	if wait := r.postpone(); wait > 0 {
 		return r.postponed(ctx, wait, err)
@@ -192,7 +197,7 @@ type runner struct {
 	Options
 	first   client.Object // the object as it was read
 	saved   client.Object // the object with the status as last saved in the control plane
-	recheck time.Duration // shortest delay of RecheckAfter, 0 if there is none
+	recheck time.Duration // shortest delay of RecheckAfter and DeferSave, 0 if there is none
 }
 
 // runSteps runs the steps until a step stops the runner. runSteps returns the error that Run has to return.
@@ -222,8 +227,8 @@ func (r *runner) runStep(ctx context.Context, step Step) verdict {
 	start := time.Now()
 	ctx, end := telemetry.Step(ctx, r.Controller, step.Name)
 	v := verdictOf(step.Do(ctx))
-	if v.recheck > 0 && (r.recheck == 0 || v.recheck < r.recheck) {
-		r.recheck = v.recheck
+	if v.recheck > 0 {
+		r.recheckAfter(v.recheck)
 	}
 	result := v.result()
 	telemetry.Observe(ctx, metrics.Steps.WithLabelValues(r.Controller, step.Name, result), time.Since(start).Seconds())
@@ -235,6 +240,13 @@ func (r *runner) runStep(ctx context.Context, step Step) verdict {
 	}
 	end(result, v.failure)
 	return v
+}
+
+// recheckAfter requeues the object after the given time, or earlier if an earlier time was requested before.
+func (r *runner) recheckAfter(after time.Duration) {
+	if r.recheck == 0 || after < r.recheck {
+		r.recheck = after
+	}
 }
 
 // afterStep calls Options.AfterStep if it is set.

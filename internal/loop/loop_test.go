@@ -227,6 +227,48 @@ func TestSaveIf(t *testing.T) {
 	}
 }
 
+// TestDeferSave checks that a deferred status is neither saved nor published, and that the object is reconciled again
+// in time. After a failure, the status is saved at once.
+func TestDeferSave(t *testing.T) {
+	boom := errors.New("boom")
+	cases := map[string]struct {
+		reason  string
+		after   time.Duration
+		answer  error
+		patches int
+		want    time.Duration
+	}{
+		"Now":      {"nothing is deferred", 0, nil, 1, 0},
+		"Overdue":  {"likewise", -time.Second, nil, 1, 0},
+		"Deferred": {"the controller requests no reconcile", time.Second, nil, 0, time.Second},
+		"Earlier":  {"the controller requests an earlier one", time.Second, RecheckAfter(time.Millisecond), 0, time.Millisecond},
+		"Later":    {"the controller requests a later one", time.Second, RecheckAfter(time.Hour), 0, time.Second},
+		"Waits":    {"a step waits longer", time.Second, Later(time.Hour, "a kind"), 0, time.Second},
+		"Failed":   {"people see the failure", time.Second, boom, 1, 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			published := 0
+			result, err := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma,
+				Report: func(Outcome) { b.kyma.Status.State = v1beta2.StateProcessing },
+				DeferSave: func(saved client.Object) time.Duration {
+					if saved.(*v1beta2.Kyma).Status.State != "" {
+						t.Errorf("the saved state is %q", saved.(*v1beta2.Kyma).Status.State)
+					}
+					return c.after
+				},
+				Publish: func(context.Context) error { published++; return nil },
+			}, Step{Name: "act", Do: func(context.Context) error { return c.answer }})
+			if errors.Is(c.answer, boom) != (err != nil) || b.patches != c.patches || published != c.patches ||
+				result.RequeueAfter != c.want {
+				t.Errorf("%s: %d patches, %d published, again after %s (%v)", c.reason, b.patches, published,
+					result.RequeueAfter, err)
+			}
+		})
+	}
+}
+
 func TestSpecMustNotChange(t *testing.T) {
 	b := newBench(t)
 	_, err := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma},

@@ -282,9 +282,10 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// passes CONTROLLER N waits until the controller (kyma, manifest, watcher) has reconciled N times since the mark
 	// and has no more work.
 	"passes": command((*scenario).awaitPasses),
-	// writes [-sort] [-rollouts] [-first] CLUSTER [AGENT] prints the requests since the mark that change an object, one
-	// per line, in the order of their answers. writes prints requests of the manager, or of the user agent AGENT.
-	// writes does not print requests about Leases, events and access reviews. With -first, writes does not print
+	// writes [-sort] [-rollouts] [-events] [-first] CLUSTER [AGENT] prints the requests since the mark that change an
+	// object, one per line, in the order of their answers. writes prints requests of the manager, or of the user agent
+	// AGENT. writes does not print requests about Leases, events and access reviews. With -events, writes also prints
+	// requests about events, each with the name of the object that the event is about. With -first, writes does not print
 	// requests that the manager of the second control plane sends to a runtime. With -rollouts, writes also prints the
 	// writes that record the progress of rollouts.
 	//

@@ -28,7 +28,7 @@ const agent = "lifecycle-manager"
 func noKind(err error) bool { return meta.IsNoMatchError(err) }
 
 // seen returns the requests of a user agent to a cluster since the last command mark, without leases, events and access
-// reviews. With -reviews, seen returns only the access reviews.
+// reviews. With -events, seen also returns requests about events. With -reviews, seen returns only the access reviews.
 func (s *scenario) seen(c *call) ([]cluster.Request, error) {
 	if err := c.want(1, 2, "CLUSTER [AGENT]"); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (s *scenario) seen(c *call) ([]cluster.Request, error) {
 	}
 	return slices.DeleteFunc(of.Requests(s.marks[c.args[0]]), func(r cluster.Request) bool {
 		return r.UserAgent != who || c.has("first") && r.User == secondUser ||
-			r.Resource == "leases" || r.Resource == "events" ||
+			r.Resource == "leases" || r.Resource == "events" && !c.has("events") ||
 			strings.HasSuffix(r.Resource, "reviews") != c.has("reviews")
 	}), nil
 }
@@ -63,6 +63,9 @@ func line(r cluster.Request) string {
 		of += "." + r.Group
 	}
 	name := r.Name
+	if at := strings.LastIndex(name, "."); r.Resource == "events" && at >= 0 {
+		name = name[:at] // the rest differs from run to run
+	}
 	if r.Namespace != "" && r.Resource != "namespaces" {
 		name = r.Namespace + "/" + name
 	}
@@ -97,10 +100,14 @@ func (s *scenario) writes(c *call) error {
 	return nil
 }
 
+// rolloutEvent matches the name of an event about a ModuleRollout.
+var rolloutEvent = regexp.MustCompile(`-r[0-9]+\.[0-9a-f]+$`)
+
 // isOfRollout reports whether a request records how far a version has reached the fleet. The manager sends such
 // requests some seconds after a change, and they do not belong to a single runtime.
 func isOfRollout(r cluster.Request) bool {
-	return r.Resource == "modulerollouts" || r.Resource == "modulereleasemetas" && r.Subresource == "status"
+	return r.Resource == "modulerollouts" || r.Resource == "modulereleasemetas" && r.Subresource == "status" ||
+		r.Resource == "events" && rolloutEvent.MatchString(r.Name)
 }
 
 func (s *scenario) requests(c *call) error {

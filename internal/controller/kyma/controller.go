@@ -313,6 +313,7 @@ type findings struct {
 	baseSynced    bool // set by sync: the runtime has its base objects and its Kyma
 	resolved      bool // set by resolve: run.modules has all modules
 	catalogSynced bool // set by catalog: the runtime has its catalog copy
+	agentPlanned  bool // set by watchlist: the status of the agent has to be saved before the agent is delivered
 	// isTransient is set by sync: the status of a new Kyma will change within about 2 seconds, so it is not saved now.
 	isTransient   bool
 	refused       error           // set by sync: the runtime belongs to another owner, so nothing is changed there
@@ -350,7 +351,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	options := loop.Options{
 		Client: r.Client, Controller: "kyma", Object: kyma, AfterStep: r.AfterStep, Saves: r.Saves, Runtime: req.Name,
 		Report:    func(out loop.Outcome) { n.report(out); n.recordMetrics() },
-		DeferSave: func() bool { return n.found.isTransient },
+		DeferSave: n.deferSave,
 		// If only the summary is missing in the status, no patch is sent: the next change of the status sets the
 		// summary.
 		BeforeSave: func() { kyma.Status.Summary = v1beta2.Summarize(kyma.Status.Modules) },
@@ -399,7 +400,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		loop.Step{Name: "remove", Do: n.remove},
 		loop.Step{Name: "catalog", Do: n.syncCatalog},
 		loop.Step{Name: "settle", Do: n.settle},
-		loop.Step{Name: "watchlist", Do: n.planAgent, Save: true},
+		loop.Step{Name: "watchlist", Do: n.planAgent, SaveIf: n.isAgentPlanned},
 		loop.Step{Name: "agent", Do: n.deliverAgent},
 		loop.Step{Name: "requeue", Do: n.requeue})
 }
@@ -460,14 +461,19 @@ func (n *run) readVersion(ctx context.Context) error {
 }
 
 // planAgent computes the objects that have to be delivered for the agent. planAgent lists these objects in the status
-// of the Kyma. The status is saved after planAgent, before the objects are delivered.
+// of the Kyma. If the list is new, the status is saved after planAgent, before the objects are delivered.
 func (n *run) planAgent(ctx context.Context) (err error) {
 	if n.InCluster || n.found.paused {
 		return nil
 	}
+	before := n.kyma.Status.Agent.DeepCopy()
 	n.agentPlan, err = n.agents.Plan(ctx, n.agentTarget())
+	n.found.agentPlanned = !loop.Equal(before, n.kyma.Status.Agent)
 	return err
 }
+
+// isAgentPlanned reports whether the status of the agent has to be saved before the agent is delivered.
+func (n *run) isAgentPlanned() bool { return n.found.agentPlanned }
 
 // deliverAgent delivers the agent to the runtime. If agents are disabled, deliverAgent removes the agent.
 func (n *run) deliverAgent(ctx context.Context) error {

@@ -28,6 +28,7 @@ type record struct {
 	deletable   []v1beta2.Resource      // the objects to delete, once it is known which; see deletableResources
 	isCompared  bool                    // markRestored has compared the statuses
 	recreated   []string                // modules whose lost Manifests were created again; see restored.Unreported
+	deferredAt  time.Time               // since when the status is not saved, zero if it is; see deferSave
 	releasedUID types.UID               // UID of the Kyma without our finalizer; the cache may still have that Kyma
 }
 

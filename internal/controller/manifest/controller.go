@@ -175,9 +175,9 @@ type run struct {
 	// refs is set by record: the objects that the runtime should have. If rendered is nil, refs are the objects of the
 	// inventory.
 	refs     []apply.Ref
-	pruned   pruned                 // set by prune
-	saved    v1beta2.ManifestStatus // the status in the control plane, as read at first, or as saved after record
-	observed observed               // set by apply, createResource, the steps of a deletion, and observe
+	pruned   pruned   // set by prune
+	recorded bool     // set by record: the inventory has to be saved
+	observed observed // set by apply, createResource, the steps of a deletion, and observe
 }
 
 // rendered is the content of all sources, ready to be applied.
@@ -270,7 +270,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 			loop.Step{Name: "release", Do: n.release})
 	}
 	if !m.DeletionTimestamp.IsZero() {
-		n.saved, options.DeferSave = *m.Status.DeepCopy(), n.deferSave
+		options.DeferSave = n.deferSave
 		return loop.Run(ctx, options,
 			loop.Step{Name: "connect", Do: n.connectToDelete},
 			restore,
@@ -289,7 +289,6 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 		return loop.Run(ctx, options, loop.Step{Name: "adopt", Do: n.addFinalizers}, restore)
 	}
 	options.Publish, options.DeferSave = n.publishRef, n.deferSave
-	n.saved = *m.Status.DeepCopy()
 	if status := n.memory.takeDeferred(m); status != nil {
 		options.Read = m.DeepCopy()
 		m.Status = *status
@@ -300,7 +299,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 		loop.Step{Name: "decide", Do: n.decide},
 		loop.Step{Name: "reach", Do: n.connectOnDemand},
 		loop.Step{Name: "render", Do: n.render},
-		loop.Step{Name: "record", Do: n.record, SaveIf: n.sendsObjects},
+		loop.Step{Name: "record", Do: n.record, SaveIf: n.isRecorded},
 		loop.Step{Name: "apply", Do: n.apply},
 		loop.Step{Name: "resource", Do: n.createResource},
 		loop.Step{Name: "prune", Do: n.prune},

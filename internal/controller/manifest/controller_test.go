@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -115,6 +116,118 @@ func TestUpgrade(t *testing.T) {
 	m = b.manifest()
 	if diff := cmp.Diff([]string{"a", "c"}, names(m)); diff != "" || m.Status.Version != "2.0.0" {
 		t.Errorf("after it: version %s, inventory -want +got:\n%s", m.Status.Version, diff)
+	}
+}
+
+// TestWritesOfUpgrade counts the writes of the status during an upgrade. A fast upgrade without new objects costs one
+// write. New objects cost another write, which also shows that the upgrade has begun.
+func TestWritesOfUpgrade(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		objects []string // of the new version
+		slow    bool     // the custom resource does not become ready within briefPeriod
+		want    int
+	}{
+		"Same":        {"only the end is saved", []string{configMap("a", "2"), configMap("b", "2")}, false, 1},
+		"Fewer":       {"the saved inventory has too many objects for a moment", []string{configMap("a", "2")}, false, 1},
+		"More":        {"the inventory, and the end", []string{configMap("a", "2"), configMap("c", "1")}, false, 2},
+		"Slow":        {"people see the state Processing", []string{configMap("a", "2"), configMap("b", "2")}, true, 2},
+		"MoreAndSlow": {"likewise", []string{configMap("a", "2"), configMap("c", "1")}, true, 2},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newSampleBench(t, v1beta2.CreateAndDelete)
+			setState := func(state string) {
+				b.runtime.change(samplePath+"own", func(o map[string]any) {
+					o["status"] = map[string]any{"state": state}
+				})
+			}
+			b.write("sample", configMap("a", "1"), configMap("b", "1"))
+			b.settle(v1beta2.StateReady)
+			b.edit(func(m *v1beta2.Manifest) {
+				metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationCustomStateCheck, v1beta2.ValueTrue)
+			})
+			setState("Ready")
+			b.settle(v1beta2.StateReady)
+
+			b.write("sample", c.objects...)
+			b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "2.0.0", 2 })
+			setState("Processing")
+			b.ageSeen()
+			before := b.statusWrites
+			result, err := b.reconcile()
+			if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > briefPeriod {
+				t.Fatalf("%v; the next reconcile is in %s", err, result.RequeueAfter)
+			}
+			begun := b.manifest().Status
+			if isNew := c.want == 2 && !c.slow || name == "MoreAndSlow"; isNew !=
+				(begun.State == v1beta2.StateProcessing && begun.ObservedGeneration == 2) ||
+				!isNew && (begun.State != v1beta2.StateReady || begun.ObservedGeneration != 1) ||
+				begun.Version != "1.0.0" {
+				t.Errorf("%s: the saved status is %s of generation %d, version %s", c.reason, begun.State,
+					begun.ObservedGeneration, begun.Version)
+			}
+			if c.slow {
+				key := client.ObjectKeyFromObject(b.manifest())
+				if d := b.r.memoryOf(key, b.manifest().UID).deferred.status; d != nil {
+					since(d, briefPeriod+time.Second)
+				}
+				if _, err := b.reconcile(); err != nil {
+					t.Fatal(err)
+				}
+				if got := b.manifest().Status; got.State != v1beta2.StateProcessing || got.ObservedGeneration != 2 {
+					t.Errorf("%s: after %s, the status is %s of generation %d", c.reason, briefPeriod, got.State,
+						got.ObservedGeneration)
+				}
+			}
+			setState("Ready")
+			b.ageSeen()
+			b.settle(v1beta2.StateReady)
+			m := b.manifest()
+			if got := b.statusWrites - before; got != c.want || m.Status.Version != "2.0.0" ||
+				m.Status.LastChange.From != "1.0.0" {
+				t.Errorf("%s: %d writes, want %d; version %s, changed from %s", c.reason, got, c.want,
+					m.Status.Version, m.Status.LastChange.From)
+			}
+		})
+	}
+}
+
+// TestCrashInUpgrade checks that an upgrade is completed although its start was not saved: a process that knows nothing
+// sends the objects again.
+func TestCrashInUpgrade(t *testing.T) {
+	b := newSampleBench(t, v1beta2.CreateAndDelete)
+	b.edit(func(m *v1beta2.Manifest) {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationCustomStateCheck, v1beta2.ValueTrue)
+	})
+	b.write("sample", configMap("a", "1"), configMap("b", "1"))
+	setState := func(state string) {
+		b.runtime.change(samplePath+"own", func(o map[string]any) { o["status"] = map[string]any{"state": state} })
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	setState("Ready")
+	b.ageSeen()
+	b.settle(v1beta2.StateReady)
+
+	b.write("sample", configMap("a", "2"))
+	b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "2.0.0", 2 })
+	setState("Processing")
+	b.ageSeen()
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, names(b.manifest())); diff != "" {
+		t.Errorf("the inventory still has the deleted object, -want +got:\n%s", diff)
+	}
+	b.r.memories.Forget(client.ObjectKeyFromObject(b.manifest()))
+	setState("Ready")
+	b.settle(v1beta2.StateReady)
+	m := b.manifest()
+	if diff := cmp.Diff([]string{"a"}, names(m)); diff != "" || m.Status.Version != "2.0.0" ||
+		b.runtime.object(configMaps+"b") != nil {
+		t.Errorf("version %s; inventory, -want +got:\n%s", m.Status.Version, diff)
 	}
 }
 

@@ -37,8 +37,8 @@ func (n *run) decide(ctx context.Context) error {
 }
 
 // record writes the inventory before the objects are applied. The saved inventory has the objects that will be applied,
-// and the objects that were applied before. If the reconcile is going to send objects to the runtime, the status is
-// saved after the step record.
+// and the objects that were applied before. If the saved inventory lacks an object, the status is saved after the step
+// record.
 func (n *run) record(ctx context.Context) error {
 	if n.rendered == nil {
 		n.refs = inventory.Refs(n.manifest.Status.Synced)
@@ -48,14 +48,13 @@ func (n *run) record(ctx context.Context) error {
 	if n.refs, err = n.resolveRefs(ctx); err != nil {
 		return err
 	}
-	n.reportInventory()
-	n.saved = *n.manifest.Status.DeepCopy()
+	n.recorded = n.reportInventory()
 	n.memory.startSending()
 	return nil
 }
 
-// sendsObjects reports whether this reconcile may send objects.
-func (n *run) sendsObjects() bool { return n.rendered != nil }
+// isRecorded reports whether the step record has changed the status.
+func (n *run) isRecorded() bool { return n.recorded }
 
 // resolveRefs returns the references of all objects, with the scope and namespace that the objects have in the runtime.
 func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {

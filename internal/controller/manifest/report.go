@@ -19,11 +19,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// Before objects are applied, reportInventory adds them to the inventory. Objects of earlier versions stay in the
-// inventory until they are deleted.
-func (n *run) reportInventory() {
+// reportInventory adds the objects that will be applied to the inventory, and reports whether the status has to be
+// saved. Objects of earlier versions stay in the inventory until they are deleted.
+func (n *run) reportInventory() (changed bool) {
 	s := &n.manifest.Status
-	if s.State == "" { // a fast installation does not save its status again until it is Ready
+	known := inventory.Refs(s.Synced)
+	union := append(slices.Clone(n.refs), inventory.Missing(known, n.refs)...)
+	grows := slices.ContainsFunc(union, func(r apply.Ref) bool { return !slices.Contains(known, r) })
+	target := n.cluster.Recorded()
+	if s.State != "" && s.Target == target && !grows {
+		return false
+	}
+	// The saved status also shows the state Processing, so that a fast installation or upgrade does not save its status
+	// again until it is Ready.
+	if s.State == "" || isWell(s.State) && s.ObservedGeneration != n.manifest.Generation {
 		s.State, s.ObservedGeneration = v1beta2.StateProcessing, n.manifest.Generation
 		s.LastOperation = v1beta2.LastOperation{Operation: v1beta2.OperationManifestWaiting,
 			LastUpdateTime: metav1.Now()}
@@ -31,12 +40,11 @@ func (n *run) reportInventory() {
 		condition.SetSignatures(n.manifest, n.signatures())
 		s.LastChange = changelog.NextOfManifest(n.manifest, s, v1beta2.ReasonApplying, time.Now())
 	}
-	s.Target = n.cluster.Recorded()
-	known := inventory.Refs(s.Synced)
-	union := append(slices.Clone(n.refs), inventory.Missing(known, n.refs)...)
-	if slices.ContainsFunc(union, func(r apply.Ref) bool { return !slices.Contains(known, r) }) {
+	s.Target = target
+	if grows {
 		s.Synced = inventory.Of(union)
 	}
+	return true
 }
 
 // report sets the whole status after the last step. report also keeps in memory the values that the next reconcile
@@ -103,17 +111,15 @@ func (n *run) signatures() []condition.Signature {
 	return n.rendered.signatures
 }
 
-// deferSave reports whether saving the status can be deferred to a later reconcile. If saving can be deferred,
-// deferSave keeps the status of an installation in memory.
-func (n *run) deferSave() bool {
+// deferSave returns how long saving the status can be deferred. If saving can be deferred, deferSave keeps the status
+// of an installation or an upgrade in memory.
+func (n *run) deferSave(saved client.Object) time.Duration {
 	s := &n.manifest.Status
-	if !isMinor(s, &n.saved, time.Since(n.notReadySince())) {
-		return false
-	}
-	if s.State == v1beta2.StateProcessing {
+	after := deferral(s, &saved.(*v1beta2.Manifest).Status, time.Since(n.notReadySince()))
+	if after > 0 && s.State == v1beta2.StateProcessing {
 		n.memory.deferred = deferred{s.DeepCopy(), n.manifest.ResourceVersion}
 	}
-	return true
+	return after
 }
 
 // notReadySince returns the time since when the Manifest is not Ready. If the Manifest is Ready or has no condition

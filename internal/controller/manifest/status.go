@@ -45,29 +45,52 @@ func summarize(m *v1beta2.Manifest, out loop.Outcome, o observed) (state v1beta2
 	}
 }
 
-// quietPeriod is a period after the start of an installation or a deletion, in which progress is not saved in the
-// status. The Kyma controller has an equal period, the constant plan.SlowModuleDelay. If an installation ends within
-// quietPeriod, the status is written twice. If a deletion ends within quietPeriod, the status is written once.
-const quietPeriod = 10 * time.Second
+// An installation, an upgrade or a deletion saves its progress in the status only if it takes long. If the process ends
+// in the meantime, only the progress is lost: the next process finds the recorded inventory and the former digest, and
+// sends the objects again.
+const (
+	// quietPeriod is a period after the start of an installation, an upgrade or a deletion whose start is saved. Within
+	// quietPeriod, its progress is not saved. The Kyma controller uses a period of the same length
+	// (plan.SlowModuleDelay).
+	quietPeriod = 10 * time.Second
+	// briefPeriod is a period after the start of an upgrade. Within briefPeriod, the start is not saved, either, unless
+	// new objects have to be recorded. In this time the status shows the former version, and its observedGeneration
+	// shows that it does not cover the last change of spec. An upgrade that ends within briefPeriod costs one write of
+	// the status. The Kyma controller uses a period of the same length.
+	briefPeriod = 2 * time.Second
+)
 
-// isMinor reports whether the status s need not be saved, because it differs only in the progress of a new installation
-// or a deletion. isMinor returns false if the module has not been Ready for longer than quietPeriod.
-func isMinor(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) bool {
-	if s.State != saved.State || s.ObservedGeneration != saved.ObservedGeneration || notReadyFor > quietPeriod {
-		return false
+// deferral returns how long saving the status s may still be deferred, because s differs from the saved status only in
+// the progress of an installation, an upgrade or a deletion. If s has to be saved now, deferral returns 0 or less. The
+// first row that matches decides:
+//
+//	1  another state is reported, or other flags of objects   saved now: readers or a restart need it
+//	2  Processing, and the saved state is Processing, too     until quietPeriod
+//	3  Processing after a change of a spec that was applied   until briefPeriod
+//	4  Deleting, as before, for the same reason               until quietPeriod
+func deferral(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) time.Duration {
+	isSameSpec := s.ObservedGeneration == saved.ObservedGeneration
+	switch {
+	case s.State == v1beta2.StateProcessing && !inventory.Includes(saved.Synced, s.Synced):
+		return 0
+	case s.State == v1beta2.StateProcessing && saved.State == s.State && isSameSpec && len(saved.Synced) > 0 &&
+		equality.Semantic.DeepEqual(signatureOf(s), signatureOf(saved)):
+		return quietPeriod - notReadyFor
+	case s.State == v1beta2.StateProcessing && isWell(saved.State) && !isSameSpec:
+		return briefPeriod - notReadyFor
+	case s.State == v1beta2.StateDeleting && saved.State == s.State && isSameSpec &&
+		readyReason(s) == readyReason(saved):
+		return quietPeriod - notReadyFor
 	}
-	switch s.State {
-	case v1beta2.StateProcessing:
-		signature := func(s *v1beta2.ManifestStatus) *metav1.Condition {
-			return meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSignature)
-		}
-		return saved.Version == "" && len(saved.Synced) > 0 && inventory.EqualButPending(s.Synced, saved.Synced) &&
-			equality.Semantic.DeepEqual(signature(s), signature(saved))
-	case v1beta2.StateDeleting:
-		return readyReason(s) == readyReason(saved)
-	default:
-		return false
-	}
+	return 0
+}
+
+// isWell reports whether a module with this state works.
+func isWell(s v1beta2.State) bool { return s == v1beta2.StateReady || s == v1beta2.StateWarning }
+
+// signatureOf returns the condition about the signatures of the artefacts, or nil if there is none.
+func signatureOf(s *v1beta2.ManifestStatus) *metav1.Condition {
+	return meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSignature)
 }
 
 // readyReason returns the reason of the condition Ready, or "" if there is no such condition.

@@ -11,68 +11,93 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// TestIsMinor checks which changes of the status are minor, so that they need not be saved at once. During an
-// installation without problems, all changes of the status are minor except the first and the last. A change of the
-// status that users may wait for, or that the manager needs after a restart, is never minor.
-func TestIsMinor(t *testing.T) {
+// TestDeferral checks how long saving a change of the status can be deferred. In an installation without problems, only
+// the first and the last change are saved; in a fast upgrade, only the last one. A status that users may wait for, or
+// that a restart needs, is saved at once.
+func TestDeferral(t *testing.T) {
+	config := v1beta2.Resource{Version: "v1", Kind: "ConfigMap", Name: "a"}
+	secret := v1beta2.Resource{Version: "v1", Kind: "Secret", Name: "b"}
+	upgrade := func(now, saved *v1beta2.ManifestStatus) {
+		saved.State, saved.Version, saved.AppliedDigest = v1beta2.StateReady, "0.9.0", "c"
+		now.ObservedGeneration++
+	}
 	cases := map[string]struct {
 		reason string
 		edit   func(now, saved *v1beta2.ManifestStatus)
-		want   bool
+		want   time.Duration
 	}{
-		"Goes on": {"nothing has changed", func(*v1beta2.ManifestStatus, *v1beta2.ManifestStatus) {}, true},
+		"Goes on": {"nothing has changed", func(*v1beta2.ManifestStatus, *v1beta2.ManifestStatus) {}, quietPeriod},
 		"Operation": {"the message is saved only if it takes long",
-			func(now, _ *v1beta2.ManifestStatus) { now.LastOperation.Operation = "2 of 3" }, true},
+			func(now, _ *v1beta2.ManifestStatus) { now.LastOperation.Operation = "2 of 3" }, quietPeriod},
 		"Applied": {"the applied digest is remembered",
-			func(now, _ *v1beta2.ManifestStatus) { now.AppliedDigest = "d" }, true},
+			func(now, _ *v1beta2.ManifestStatus) { now.AppliedDigest = "d" }, quietPeriod},
 		"Ready": {"the installation is complete",
-			func(now, _ *v1beta2.ManifestStatus) { now.State = v1beta2.StateReady }, false},
-		"Error": {"a problem", func(now, _ *v1beta2.ManifestStatus) { now.State = v1beta2.StateError }, false},
-		"New":   {"the start has to be saved", func(_, saved *v1beta2.ManifestStatus) { saved.State = "" }, false},
-		"Was ready": {"it is not a new installation",
-			func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, false},
-		"Upgrade": {"another version is installed", func(_, saved *v1beta2.ManifestStatus) { saved.Version = "0.9.0" },
-			false},
-		"Upgrades": {"nobody takes the state of the former version for that of the new one",
-			func(now, saved *v1beta2.ManifestStatus) {
-				saved.State, saved.Version, saved.AppliedDigest = v1beta2.StateReady, "0.9.0", "c"
-				now.ObservedGeneration++
-			}, false},
-		"Slow": {"it takes long", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) },
-			false},
-		"Edited": {"the spec has changed", func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, false},
-		"Inventory": {"the inventory has to be saved", func(now, _ *v1beta2.ManifestStatus) {
-			now.Synced = append(now.Synced, v1beta2.Resource{Version: "v1", Kind: "Secret", Name: "b"})
-		}, false},
+			func(now, _ *v1beta2.ManifestStatus) { now.State = v1beta2.StateReady }, 0},
+		"Error": {"a problem", func(now, _ *v1beta2.ManifestStatus) { now.State = v1beta2.StateError }, 0},
+		"New":   {"the start has to be saved", func(_, saved *v1beta2.ManifestStatus) { saved.State = "" }, 0},
+		"Was ready": {"the module has failed, which is no upgrade",
+			func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, 0},
+		"Upgrade goes on": {"its start is saved",
+			func(now, saved *v1beta2.ManifestStatus) { now.Version, saved.Version = "1.0.0", "0.9.0" }, quietPeriod},
+		"Upgrade begins": {"most upgrades take less time", upgrade, briefPeriod},
+		"Upgrade of a Warning": {"likewise", func(now, saved *v1beta2.ManifestStatus) {
+			upgrade(now, saved)
+			saved.State = v1beta2.StateWarning
+		}, briefPeriod},
+		"Upgrade of an Error": {"people wait for the end of the error", func(now, saved *v1beta2.ManifestStatus) {
+			upgrade(now, saved)
+			saved.State = v1beta2.StateError
+		}, 0},
+		"Upgrade lasts": {"people want to see the state", func(now, saved *v1beta2.ManifestStatus) {
+			since(now, briefPeriod+time.Second)
+			upgrade(now, saved)
+		}, 0},
+		"Upgrade prunes": {"the saved inventory has more objects", func(now, saved *v1beta2.ManifestStatus) {
+			upgrade(now, saved)
+			saved.Synced = []v1beta2.Resource{secret, config}
+		}, briefPeriod},
+		"Upgrade adds": {"the inventory has to be saved", func(now, saved *v1beta2.ManifestStatus) {
+			upgrade(now, saved)
+			now.Synced = append(now.Synced, secret)
+		}, 0},
+		"Slow": {"it takes long", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) }, 0},
+		"Edited": {"the spec has changed during an installation",
+			func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, 0},
+		"Inventory": {"the inventory has to be saved",
+			func(now, _ *v1beta2.ManifestStatus) { now.Synced = append(now.Synced, secret) }, 0},
+		"Existed": {"a deletion must leave the object", func(now, _ *v1beta2.ManifestStatus) {
+			now.Synced = []v1beta2.Resource{config}
+			now.Synced[0].Adopted = true
+		}, 0},
 		"Nothing": {"without an inventory the start is not saved",
-			func(now, saved *v1beta2.ManifestStatus) { now.Synced, saved.Synced = nil, nil }, false},
+			func(now, saved *v1beta2.ManifestStatus) { now.Synced, saved.Synced = nil, nil }, 0},
 		"Signature": {"the signature has to be saved",
-			func(now, _ *v1beta2.ManifestStatus) { conditionOf(now, v1beta2.ConditionSignature, time.Now()) }, false},
+			func(now, _ *v1beta2.ManifestStatus) { conditionOf(now, v1beta2.ConditionSignature, time.Now()) }, 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			status := v1beta2.ManifestStatus{
-				State: v1beta2.StateProcessing, ObservedGeneration: 1,
-				Synced: []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Name: "a"}},
-			}
+			status := v1beta2.ManifestStatus{State: v1beta2.StateProcessing, ObservedGeneration: 1,
+				Synced: []v1beta2.Resource{config}}
 			since(&status, 0)
 			m := manifestWith(func(m *v1beta2.Manifest) { m.ResourceVersion, m.Status = "7", *status.DeepCopy() })
-			n := &run{manifest: m, saved: status, memory: &memory{}}
-			c.edit(&m.Status, &n.saved)
-			if got := n.deferSave(); got != c.want {
-				t.Errorf("%s: got %t, want %t", c.reason, got, c.want)
+			n := &run{manifest: m, memory: &memory{}}
+			saved := &v1beta2.Manifest{Status: status}
+			c.edit(&m.Status, &saved.Status)
+			got := n.deferSave(saved)
+			if c.want == 0 && got > 0 || got > c.want || c.want > 0 && got < c.want-time.Second {
+				t.Errorf("%s: deferred for %s, want %s", c.reason, got, c.want)
 			}
-			if got := n.memory.takeDeferred(m); (got != nil) != c.want || c.want && !loop.Equal(got, &m.Status) {
+			if got := n.memory.takeDeferred(m); (got != nil) != (c.want > 0) ||
+				c.want > 0 && !loop.Equal(got, &m.Status) {
 				t.Errorf("%s: remembered is %+v", c.reason, got)
 			}
 		})
 	}
 }
 
-// TestIsMinorDeletion checks which changes of the status are minor during a deletion, so that they need not be saved at
-// once. If a deletion ends within quietPeriod, only the first change of the status is saved. If the deletion is
-// blocked, the status is saved at once.
-func TestIsMinorDeletion(t *testing.T) {
+// TestDeferralOfDeletion checks which changes of the status are saved later during a deletion. In a fast deletion, only
+// the first change has to be saved at once. If the deletion is blocked, the status is saved at once.
+func TestDeferralOfDeletion(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		edit   func(now, saved *v1beta2.ManifestStatus)
@@ -101,10 +126,11 @@ func TestIsMinorDeletion(t *testing.T) {
 			status := v1beta2.ManifestStatus{State: v1beta2.StateDeleting, ObservedGeneration: 1}
 			since(&status, 0)
 			m := manifestWith(func(m *v1beta2.Manifest) { m.Status = *status.DeepCopy() })
-			n := &run{manifest: m, saved: status, memory: &memory{}}
-			c.edit(&m.Status, &n.saved)
-			if got := n.deferSave(); got != c.want {
-				t.Errorf("%s: got %t, want %t", c.reason, got, c.want)
+			n := &run{manifest: m, memory: &memory{}}
+			saved := &v1beta2.Manifest{Status: status}
+			c.edit(&m.Status, &saved.Status)
+			if got := n.deferSave(saved); got > 0 != c.want {
+				t.Errorf("%s: deferred for %s, want %t", c.reason, got, c.want)
 			}
 		})
 	}

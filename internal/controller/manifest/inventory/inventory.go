@@ -122,12 +122,21 @@ func Settled(entries []v1beta2.Resource) []v1beta2.Resource {
 	return entries
 }
 
-// EqualButPending reports whether two inventories are equal apart from the flag pending.
-func EqualButPending(a, b []v1beta2.Resource) bool {
-	return slices.EqualFunc(a, b, func(x, y v1beta2.Resource) bool {
+// Includes reports whether the inventory all has each entry of the inventory some, apart from the flag pending.
+func Includes(all, some []v1beta2.Resource) bool {
+	isEntry := func(x, y v1beta2.Resource) bool {
 		x.Pending = y.Pending
 		return x == y
-	})
+	}
+	for i, e := range some {
+		if i < len(all) && isEntry(all[i], e) { // the usual case: both have the same order
+			continue
+		}
+		if !slices.ContainsFunc(all, func(o v1beta2.Resource) bool { return isEntry(o, e) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // ResourceRef returns the default custom resource of a Manifest as its spec identifies it, or the zero Ref if it has
