@@ -90,10 +90,10 @@ func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta
 	return changed[max(0, len(changed)-Limit):]
 }
 
-// CatchUp adds the last change in a module's Manifest to the module's list of changes in the Kyma, if the list lacks it.
-// The list can lack a change that began while the manager was not running, or that began before the status of the Kyma
-// was saved. Only the Manifest then records the former version of the module. If the list in the Kyma contains the last
-// change of the Manifest, but not the end of this change, CatchUp adds the end. The list lacks the end if the next
+// CatchUp adds the last change in a module's Manifest to the module's list of changes in the Kyma, if the list lacks
+// this change. The list can lack a change that began while the manager was not running, or before the status of the
+// Kyma was saved. Only the Manifest then records the former version of the module. If the list in the Kyma contains the
+// last change of the Manifest, but not the end of this change, CatchUp adds the end. The list lacks the end if the next
 // version was written into the Manifest before a reconcile of the Kyma observed that the change had ended.
 func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) []v1beta2.ModuleChange {
 	if ofManifest == nil || ofManifest.Started.IsZero() {

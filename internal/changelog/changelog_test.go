@@ -238,8 +238,8 @@ func TestEventsOfStep(t *testing.T) {
 	}
 }
 
-// TestEventsOfUnsavedStep checks that a version between two others has its event, although the status was not saved when
-// the change to this version began.
+// TestEventsOfUnsavedStep checks that a version between two others has its event, although the status was not saved
+// when the change to this version began.
 func TestEventsOfUnsavedStep(t *testing.T) {
 	entry := func(all ...v1beta2.ModuleChange) []v1beta2.ModuleStatus {
 		return []v1beta2.ModuleStatus{{Name: "sample", History: all}}

@@ -285,9 +285,9 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// writes [-sort] [-rollouts] [-events] [-first] CLUSTER [AGENT] prints the requests since the mark that change an
 	// object, one per line, in the order of their answers. writes prints requests of the manager, or of the user agent
 	// AGENT. writes does not print requests about Leases, events and access reviews. With -events, writes also prints
-	// requests about events, each with the name of the object that the event is about. With -first, writes does not print
-	// requests that the manager of the second control plane sends to a runtime. With -rollouts, writes also prints the
-	// writes that record the progress of rollouts.
+	// requests about events, each with the name of the object that the event is about. With -first, writes does not
+	// print requests that the manager of the second control plane sends to a runtime. With -rollouts, writes also
+	// prints the writes that record the progress of rollouts.
 	//
 	// requests has the same arguments, and also prints reads. With -reviews, requests prints only access reviews. users
 	// prints the names of the users of these requests.
