@@ -151,7 +151,7 @@ func TestHostileRuntime(t *testing.T) {
 	s := bringUpWith(t, landscape.Options{Runtimes: []string{"runtime-a", "runtime-b"},
 		// The manager collects garbage less often while it uses less memory than --memory-target. With the default of
 		// this flag, the measured memory would include garbage.
-		ManagerArgs: []string{"--leader-elect=false", "--memory-target=402653184"},
+		ManagerArgs: []string{"--leader-elect=false", "--memory-target=268435456"},
 		ManagerEnv:  []string{"GOMEMLIMIT=1536MiB"}})
 	limit := &unix.Rlimit{Cur: dataLimit, Max: dataLimit}
 	if err := unix.Prlimit(s.land.Manager.PID(), unix.RLIMIT_DATA, limit, nil); err != nil {
