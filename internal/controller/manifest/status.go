@@ -65,12 +65,16 @@ const (
 // first row that matches decides:
 //
 //	1  another state is reported, or other flags of objects   saved now: readers or a restart need it
+//	   custom resources begin to block an upgrade             saved now: people have to act
 //	2  Processing, and the saved state is Processing, too     until quietPeriod
 //	3  Processing after a change of a spec that was applied   until briefPeriod
 //	4  Deleting, as before, for the same reason               until quietPeriod
 func deferral(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) time.Duration {
 	isSameSpec := s.ObservedGeneration == saved.ObservedGeneration
+	blocks := readyReason(s) == v1beta2.ReasonCustomResourceBlocksDeletion && readyReason(s) != readyReason(saved)
 	switch {
+	case s.State == v1beta2.StateProcessing && blocks:
+		return 0
 	case s.State == v1beta2.StateProcessing && !inventory.Includes(saved.Synced, s.Synced):
 		return 0
 	case s.State == v1beta2.StateProcessing && saved.State == s.State && isSameSpec && len(saved.Synced) > 0 &&

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -51,6 +52,15 @@ func TestDeferral(t *testing.T) {
 		"Upgrade lasts": {"people want to see the state", func(now, saved *v1beta2.ManifestStatus) {
 			since(now, briefPeriod+time.Second)
 			upgrade(now, saved)
+		}, 0},
+		"Upgrade is blocked": {"people have to delete custom resources", func(now, saved *v1beta2.ManifestStatus) {
+			upgrade(now, saved)
+			saved.Conditions = slices.Clone(saved.Conditions)
+			now.Conditions[0].Reason = v1beta2.ReasonCustomResourceBlocksDeletion
+		}, 0},
+		"Upgrade is blocked later": {"likewise", func(now, saved *v1beta2.ManifestStatus) {
+			saved.Conditions = slices.Clone(saved.Conditions)
+			now.Conditions[0].Reason = v1beta2.ReasonCustomResourceBlocksDeletion
 		}, 0},
 		"Upgrade prunes": {"the saved inventory has more objects", func(now, saved *v1beta2.ManifestStatus) {
 			upgrade(now, saved)
