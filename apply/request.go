@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -238,7 +239,9 @@ func (b *buffer) readFrom(r io.Reader) error {
 	}
 	for {
 		if len(b.data) == cap(b.data) {
-			b.data = append(b.data, 0)[:len(b.data)]
+			// append would grow a large buffer by a quarter. A hostile answer of 48 MiB would then cause more than 200 MiB
+			// of garbage.
+			b.data = slices.Grow(b.data, cap(b.data))
 		}
 		n, err := r.Read(b.data[len(b.data):cap(b.data)])
 		b.data = b.data[:len(b.data)+n]
