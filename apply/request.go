@@ -239,8 +239,8 @@ func (b *buffer) readFrom(r io.Reader) error {
 	}
 	for {
 		if len(b.data) == cap(b.data) {
-			// append would grow a large buffer by a quarter. A hostile answer of 48 MiB would then cause more than 200 MiB
-			// of garbage.
+			// append would grow a large buffer by a quarter. A hostile answer of 32 MiB would then cause 200 MB of
+			// garbage.
 			b.data = slices.Grow(b.data, cap(b.data))
 		}
 		n, err := r.Read(b.data[len(b.data):cap(b.data)])
