@@ -425,29 +425,7 @@ func (p *pass) runtimes(ctx context.Context, of string, deferUntil time.Time) ([
 func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) error {
 	err := p.Client.Create(ctx, made, client.FieldOwner(v1beta2.FieldOwner))
 	if apierrors.IsAlreadyExists(err) {
-		existing := &v1beta2.ModuleRollout{}
-		if err := p.Client.Get(ctx, client.ObjectKeyFromObject(made), existing); err != nil {
-			return fmt.Errorf("reading ModuleRollout %s: %w", made.Name, err)
-		}
-		if !existing.DeletionTimestamp.IsZero() {
-			return fmt.Errorf("ModuleRollout %s is being deleted, and its finalizers %v keep it: remove them",
-				made.Name, existing.Finalizers)
-		}
-		if existing.Spec.Module != made.Spec.Module || existing.Spec.Channel != made.Spec.Channel {
-			// The cache did not have it yet. The next pass chooses a higher revision; see lastRevision.
-			return fmt.Errorf("ModuleRollout %s is of module %s in channel %s: another name is chosen", made.Name,
-				existing.Spec.Module, existing.Spec.Channel)
-		}
-		if existing.Spec.To != made.Spec.To || existing.Spec.From != made.Spec.From ||
-			existing.Spec.Urgency != made.Spec.Urgency {
-			return fmt.Errorf("ModuleRollout %s exists and is for another move (%s to %s): delete it", made.Name,
-				existing.Spec.From, existing.Spec.To)
-		}
-		if why := rollout.Difference(&existing.Spec, &made.Spec); why != "" { // the cache did not have it yet
-			return fmt.Errorf("ModuleRollout %s was made before: %s", made.Name, why)
-		}
-		p.rollouts, p.names = append(p.rollouts, *existing), append(p.names, existing.Name)
-		return nil
+		return p.useExisting(ctx, made)
 	}
 	if err != nil {
 		return fmt.Errorf("creating ModuleRollout %s: %w", made.Name, err)
@@ -464,6 +442,34 @@ func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) err
 		p.event(made, corev1.EventTypeWarning, v1beta2.EventUrgentRollout, fmt.Sprintf("%s: %s", is,
 			made.Spec.UrgencyReason))
 	}
+	return nil
+}
+
+// useExisting uses the rollout that exists with the name of the given rollout. useExisting returns an error if the
+// existing rollout is another one.
+func (p *pass) useExisting(ctx context.Context, made *v1beta2.ModuleRollout) error {
+	existing := &v1beta2.ModuleRollout{}
+	if err := p.Client.Get(ctx, client.ObjectKeyFromObject(made), existing); err != nil {
+		return fmt.Errorf("reading ModuleRollout %s: %w", made.Name, err)
+	}
+	if !existing.DeletionTimestamp.IsZero() {
+		return fmt.Errorf("ModuleRollout %s is being deleted, and its finalizers %v keep it: remove them",
+			made.Name, existing.Finalizers)
+	}
+	if existing.Spec.Module != made.Spec.Module || existing.Spec.Channel != made.Spec.Channel {
+		// The cache did not have it yet. The next pass chooses a higher revision; see lastRevision.
+		return fmt.Errorf("ModuleRollout %s is of module %s in channel %s: another name is chosen", made.Name,
+			existing.Spec.Module, existing.Spec.Channel)
+	}
+	if existing.Spec.To != made.Spec.To || existing.Spec.From != made.Spec.From ||
+		existing.Spec.Urgency != made.Spec.Urgency {
+		return fmt.Errorf("ModuleRollout %s exists and is for another move (%s to %s): delete it", made.Name,
+			existing.Spec.From, existing.Spec.To)
+	}
+	if why := rollout.Difference(&existing.Spec, &made.Spec); why != "" { // the cache did not have it yet
+		return fmt.Errorf("ModuleRollout %s was made before: %s", made.Name, why)
+	}
+	p.rollouts, p.names = append(p.rollouts, *existing), append(p.names, existing.Name)
 	return nil
 }
 
