@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -241,7 +240,9 @@ func (b *buffer) readFrom(r io.Reader) error {
 		if len(b.data) == cap(b.data) {
 			// append would grow a large buffer by a quarter. A hostile answer of 32 MiB would then cause 200 MB of
 			// garbage.
-			b.data = slices.Grow(b.data, cap(b.data))
+			larger := make([]byte, len(b.data), 2*cap(b.data))
+			copy(larger, b.data)
+			b.data = larger
 		}
 		n, err := r.Read(b.data[len(b.data):cap(b.data)])
 		b.data = b.data[:len(b.data)+n]
