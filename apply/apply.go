@@ -36,7 +36,9 @@ type Result struct {
 	// must happen first.
 	Waiting []Waiting
 	// TakenOver are the objects in Applied in which Apply overwrote fields that other field managers had set to other
-	// values. After the takeover, the field manager of the Set owns the overwritten fields.
+	// values. After the takeover, the field manager of the Set owns the overwritten fields. TakenOver also has the
+	// objects from whose managed fields Apply removed entries of other field managers with a dropped version, one
+	// Takeover for each version, even if the object could not be applied after that.
 	TakenOver []Takeover
 	// Existing are the objects that existed before this call of Apply and were not known to belong to the installation.
 	// An object in Existing is also in Applied, Unchanged, Failed or Waiting. For each object in Existing, the caller
@@ -465,7 +467,7 @@ func (a *applyCall) sortResult() {
 	slices.SortFunc(a.result.Created, compareRefs)
 	slices.SortFunc(a.result.Ready, compareRefs)
 	slices.SortFunc(a.result.Failed, func(x, y *Error) int { return compareRefs(x.Ref, y.Ref) })
-	slices.SortFunc(a.result.TakenOver, func(x, y Takeover) int { return compareRefs(x.Ref, y.Ref) })
+	slices.SortStableFunc(a.result.TakenOver, func(x, y Takeover) int { return compareRefs(x.Ref, y.Ref) })
 	slices.SortFunc(a.result.Waiting, func(x, y Waiting) int { return compareRefs(x.Ref, y.Ref) })
 	slices.SortFunc(a.result.Existing, func(x, y Existing) int { return compareRefs(x.Ref, y.Ref) })
 }

@@ -87,12 +87,13 @@ func (d *deleteCall) leaveObject(ctx context.Context, ref Ref, res resource, wan
 		_, left, err := d.handOver(ctx, ref, res, m, heirs)
 		return left, err
 	case removalRelease:
-		return nil, d.removeManagedFields(ctx, ref, res, m, func(entries []json.RawMessage) (map[string]any, error) {
-			_, _, kept, err := splitManaged(entries, d.own.manager())
-			change := marks.removalPatch()
-			change["managedFields"] = kept
-			return change, err
-		})
+		return nil, d.changeManagedFields(ctx, ref, res, d.own.manager(), m,
+			func(entries []json.RawMessage) (map[string]any, error) {
+				_, _, kept, err := splitManaged(entries, d.own.manager())
+				change := marks.removalPatch()
+				change["managedFields"] = kept
+				return change, err
+			})
 	}
 	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m, marks.removalPatch()))
 	return nil, err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -183,9 +184,10 @@ func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *meta
 	if reasonIs(err, ObjectRefused) || reasonIs(err, FieldImmutable) || reasonIs(err, AdmissionRefused) ||
 		unservedIn(err) != "" {
 		message = ref.String() + " existed before the module: it stays as the module has left it"
-		err = d.removeManagedFields(ctx, ref, res, m, func(entries []json.RawMessage) (map[string]any, error) {
-			return disownedMetadata(entries, d.own.manager())
-		})
+		err = d.changeManagedFields(ctx, ref, res, d.own.manager(), m,
+			func(entries []json.RawMessage) (map[string]any, error) {
+				return disownedMetadata(entries, d.own.manager())
+			})
 	}
 	if err != nil {
 		return nil, nil, err
@@ -219,25 +221,34 @@ func (d *deleteCall) applyNothing(ctx context.Context, ref Ref, res resource, m 
 	return err
 }
 
-// removeManagedFields removes our entry from the managed fields of an object, and changes only metadata. The function
-// change gets the managed fields of the object and returns the merge patch.
-func (d *deleteCall) removeManagedFields(ctx context.Context, ref Ref, res resource, m *metadata,
+// changeManagedFields reads the managed fields of an object, and changes only its metadata. The function change gets
+// the managed fields, and returns the merge patch. The API server accepts the patch only if the object still has the
+// resourceVersion of m or, if m is nil, the resourceVersion that was read with the managed fields.
+func (c *Cluster) changeManagedFields(ctx context.Context, ref Ref, res resource, manager string, m *metadata,
 	change func(entries []json.RawMessage) (map[string]any, error)) error {
 	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
 		accept: metadataType, operation: "reading", ref: ref}
-	var answer struct {
-		Metadata struct {
-			ManagedFields []json.RawMessage `json:"managedFields"` // sent back as they are
-		} `json:"metadata"`
-	}
-	if err := d.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
+	var (
+		answer  partialObject
+		entries struct {
+			Metadata struct {
+				ManagedFields []json.RawMessage `json:"managedFields"` // sent back as they are
+			} `json:"metadata"`
+		}
+	)
+	if err := c.send(ctx, &r, func(_ int, body []byte) error {
+		return errors.Join(answer.decode(body, ref), json.Unmarshal(body, &entries))
+	}); err != nil {
 		return err
 	}
-	patch, err := change(answer.Metadata.ManagedFields)
+	patch, err := change(entries.Metadata.ManagedFields)
 	if err != nil {
 		return fmt.Errorf("reading the managed fields of %s: %w", ref, err)
 	}
-	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m, patch))
+	if m == nil {
+		m = &answer.Metadata
+	}
+	_, err = c.patchMetadata(ctx, metadataPatch(ref, res, manager, m, patch))
 	return err
 }
 

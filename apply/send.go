@@ -65,20 +65,14 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 // exist. If the managed fields of the object prevent this, because they name a version that the CRD no longer has,
 // write removes their entries with this version and applies the object again.
 func (a *applyCall) write(ctx context.Context, it *item, known bool) (writeResult, error) {
-	var taken, from []string
 	for try := 0; ; try++ {
 		w, err := a.writeByPolicy(ctx, it, known)
 		version := unservedIn(err)
 		if version == "" || try == maxUnservedVersions {
-			w.taken, w.from = append(taken, w.taken...), sortedFew(append(from, w.from...))
 			return w, err
 		}
-		managers, err := a.removeUnserved(ctx, it, version)
-		if err != nil {
+		if err := a.removeUnserved(ctx, it, version); err != nil {
 			return writeResult{}, err
-		}
-		if len(managers) > 0 {
-			taken, from = append(taken, "the fields managed in "+version), append(from, managers...)
 		}
 	}
 }

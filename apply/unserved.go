@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxUnservedVersions is the maximum number of versions that patch removes from the managed fields of one object. The
+// maxUnservedVersions is the maximum number of versions that write removes from the managed fields of one object. The
 // next call of Apply continues with the other versions.
 const maxUnservedVersions = 4
 
@@ -39,44 +38,41 @@ func unservedIn(err error) string {
 }
 
 // removeUnserved removes the entries with an unserved version from the managed fields of an object, as an API server
-// does for built-in kinds. The fields of the object stay as they are, but nobody owns them any more. removeUnserved
-// returns the field managers, other than ours, whose entries were removed.
-func (a *applyCall) removeUnserved(ctx context.Context, it *item, version string) ([]string, error) {
-	r := request{method: http.MethodGet, path: it.urlPath(), accept: metadataType, operation: "reading", ref: it.ref}
-	var (
-		answer partialObject
-		fields struct {
-			Metadata struct {
-				ManagedFields []json.RawMessage `json:"managedFields"` // sent back as they are
-			} `json:"metadata"`
-		}
-	)
-	err := a.send(ctx, &r, func(_ int, body []byte) error {
-		return errors.Join(answer.decode(body, it.ref), json.Unmarshal(body, &fields))
-	})
+// does for built-in kinds. The fields of the object stay as they are, but nobody owns them any more. If other field
+// managers lose entries, removeUnserved records this in Result.TakenOver.
+func (a *applyCall) removeUnserved(ctx context.Context, it *item, version string) error {
+	var managers []string
+	err := a.changeManagedFields(ctx, it.ref, it.resource, a.set.owner(), nil,
+		func(entries []json.RawMessage) (map[string]any, error) {
+			var kept []any
+			for _, raw := range entries {
+				var entry struct {
+					APIVersion string `json:"apiVersion"`
+					Manager    string `json:"manager"`
+				}
+				if err := json.Unmarshal(raw, &entry); err != nil {
+					return nil, err
+				}
+				switch {
+				case entry.APIVersion != version:
+					kept = append(kept, raw)
+				case entry.Manager != a.set.owner():
+					managers = append(managers, clipMessage(entry.Manager))
+				}
+			}
+			if len(kept) == 0 {
+				kept = append(kept, struct{}{}) // an empty list would change nothing
+			}
+			return map[string]any{"managedFields": kept}, nil
+		})
 	if err != nil {
-		return nil, deletedMeanwhile(err, it)
+		return deletedMeanwhile(err, it)
 	}
-	var (
-		managers []string
-		kept     []any
-	)
-	for _, raw := range fields.Metadata.ManagedFields {
-		var entry struct {
-			APIVersion string `json:"apiVersion"`
-			Manager    string `json:"manager"`
-		}
-		switch err := json.Unmarshal(raw, &entry); {
-		case err != nil || entry.APIVersion != version:
-			kept = append(kept, raw)
-		case entry.Manager != a.set.owner():
-			managers = append(managers, clipMessage(entry.Manager))
-		}
+	if len(managers) > 0 {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.result.TakenOver = append(a.result.TakenOver, Takeover{Ref: it.ref,
+			Fields: []string{"the fields managed in " + version}, Managers: sortedFew(managers)})
 	}
-	if len(kept) == 0 {
-		kept = append(kept, struct{}{}) // an empty list would change nothing
-	}
-	_, err = a.patchMetadata(ctx, metadataPatch(it.ref, it.resource, a.set.owner(), &answer.Metadata,
-		map[string]any{"managedFields": kept}))
-	return slices.Compact(slices.Sorted(slices.Values(managers))), err
+	return nil
 }

@@ -46,8 +46,8 @@ func TestUnservedVersion(t *testing.T) {
 				"example.com/v2")},
 			sent: append(append(repair, repair...), "PATCH "+configPath),
 			kept: "a example.com/v1beta1, flux example.com/v2",
-			takeover: "ConfigMap mod/config: took the fields managed in example.com/v1, " +
-				"the fields managed in example.com/v1beta1 over from a, b",
+			takeover: "ConfigMap mod/config: took the fields managed in example.com/v1 over from b\n" +
+				"ConfigMap mod/config: took the fields managed in example.com/v1beta1 over from a",
 		},
 		"TooManyVersions": {
 			entries: []any{entry("a", "example.com/v1"), entry("a", "example.com/v1beta1"),
@@ -55,6 +55,10 @@ func TestUnservedVersion(t *testing.T) {
 				entry("flux", "example.com/v2")},
 			sent: append(append(append(append(repair, repair...), repair...), repair...), "PATCH "+configPath),
 			kept: "a example.com/v1beta1, a example.com/v3, a example.com/v4, a example.com/v5, flux example.com/v2",
+			takeover: "ConfigMap mod/config: took the fields managed in example.com/v1 over from a\n" +
+				"ConfigMap mod/config: took the fields managed in example.com/v1beta1 over from a\n" +
+				"ConfigMap mod/config: took the fields managed in example.com/v3 over from a\n" +
+				"ConfigMap mod/config: took the fields managed in example.com/v4 over from a",
 			failed: "applying ConfigMap mod/config: request to convert CR to an invalid group/version: example.com/v5 " +
 				"(HTTP 500): it is retried",
 		},
@@ -96,14 +100,15 @@ func TestUnservedVersion(t *testing.T) {
 			if got := strings.Join(kept, ", "); got != tc.kept {
 				t.Errorf("kept %q, want %q", got, tc.kept)
 			}
-			var takeover, failed string
+			var takeovers []string
 			for _, x := range result.TakenOver {
-				takeover += x.String()
+				takeovers = append(takeovers, x.String())
 			}
+			var failed string
 			for _, x := range result.Failed {
 				failed += x.Error()
 			}
-			if takeover != tc.takeover || failed != tc.failed {
+			if takeover := strings.Join(takeovers, "\n"); takeover != tc.takeover || failed != tc.failed {
 				t.Errorf("got %q and %q, want %q and %q", takeover, failed, tc.takeover, tc.failed)
 			}
 		})

@@ -116,14 +116,14 @@ func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.B
 
 // awaitServed turns a NotServedError into a result that requeues the Kyma, with a short delay at first and longer
 // delays later. All errors other than NotServedError are returned unchanged. Runtimes usually serve a new kind within
-// 200 ms. Therefore the status of a new Kyma is not saved during the first briefPeriod.
+// 200 ms. Therefore the status of a new Kyma is not saved during the first processingSaveDelay.
 func (n *run) awaitServed(err error) error {
 	notServed, ok := errors.AsType[*catalog.NotServedError](err)
 	if !ok {
 		return err
 	}
 	n.editRecord(func(m *record) {
-		n.found.isTransient = n.kyma.Status.State == "" && n.now.Sub(m.firstSeenAt) < briefPeriod
+		n.found.isTransient = n.kyma.Status.State == "" && n.now.Sub(m.firstSeenAt) < processingSaveDelay
 	})
 	since := n.now
 	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); c != nil &&

@@ -125,7 +125,7 @@ func TestWritesOfUpgrade(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		objects []string // of the new version
-		slow    bool     // the custom resource does not become ready within briefPeriod
+		slow    bool     // the custom resource does not become ready within processingSaveDelay
 		want    int
 	}{
 		"Same":        {"only the end is saved", []string{configMap("a", "2"), configMap("b", "2")}, false, 1},
@@ -156,7 +156,7 @@ func TestWritesOfUpgrade(t *testing.T) {
 			b.ageSeen()
 			before := b.statusWrites
 			result, err := b.reconcile()
-			if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > briefPeriod {
+			if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > processingSaveDelay {
 				t.Fatalf("%v; the next reconcile is in %s", err, result.RequeueAfter)
 			}
 			begun := b.manifest().Status
@@ -170,13 +170,13 @@ func TestWritesOfUpgrade(t *testing.T) {
 			if c.slow {
 				key := client.ObjectKeyFromObject(b.manifest())
 				if d := b.r.memoryOf(key, b.manifest().UID).deferred.status; d != nil {
-					since(d, briefPeriod+time.Second)
+					since(d, processingSaveDelay+time.Second)
 				}
 				if _, err := b.reconcile(); err != nil {
 					t.Fatal(err)
 				}
 				if got := b.manifest().Status; got.State != v1beta2.StateProcessing || got.ObservedGeneration != 2 {
-					t.Errorf("%s: after %s, the status is %s of generation %d", c.reason, briefPeriod, got.State,
+					t.Errorf("%s: after %s, the status is %s of generation %d", c.reason, processingSaveDelay, got.State,
 						got.ObservedGeneration)
 				}
 			}

@@ -115,7 +115,7 @@ func (n *run) signatures() []condition.Signature {
 // of an installation or an upgrade in memory.
 func (n *run) deferSave(saved client.Object) time.Duration {
 	s := &n.manifest.Status
-	after := deferral(s, &saved.(*v1beta2.Manifest).Status, time.Since(n.notReadySince()))
+	after := saveDelay(s, &saved.(*v1beta2.Manifest).Status, time.Since(n.notReadySince()))
 	if after > 0 && s.State == v1beta2.StateProcessing {
 		n.memory.deferred = deferred{s.DeepCopy(), n.manifest.ResourceVersion}
 	}

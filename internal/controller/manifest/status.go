@@ -53,23 +53,23 @@ const (
 	// quietPeriod, its progress is not saved. The Kyma controller uses a period of the same length
 	// (plan.SlowModuleDelay).
 	quietPeriod = 10 * time.Second
-	// briefPeriod is a period after the start of an upgrade. Within briefPeriod, the start is not saved, either, unless
-	// new objects have to be recorded. In this time the status shows the former version, and its observedGeneration
-	// shows that it does not cover the last change of spec. An upgrade that ends within briefPeriod costs one write of
-	// the status. The Kyma controller uses a period of the same length.
-	briefPeriod = 2 * time.Second
+	// processingSaveDelay is a period after the start of an upgrade. Within processingSaveDelay, the start is not
+	// saved, either, unless new objects have to be recorded. In this time the status shows the former version, and its
+	// observedGeneration shows that it does not cover the last change of spec. An upgrade that ends within
+	// processingSaveDelay costs one write of the status. The Kyma controller uses a period of the same length.
+	processingSaveDelay = 2 * time.Second
 )
 
-// deferral returns how long saving the status s may still be deferred, because s differs from the saved status only in
-// the progress of an installation, an upgrade or a deletion. If s has to be saved now, deferral returns 0 or less. The
+// saveDelay returns how long saving the status s may still be deferred, because s differs from the saved status only in
+// the progress of an installation, an upgrade or a deletion. If s has to be saved now, saveDelay returns 0 or less. The
 // first row that matches decides:
 //
 //	1  another state is reported, or other flags of objects   saved now: readers or a restart need it
 //	   custom resources begin to block an upgrade             saved now: people have to act
 //	2  Processing, and the saved state is Processing, too     until quietPeriod
-//	3  Processing after a change of a spec that was applied   until briefPeriod
+//	3  Processing after a change of a spec that was applied   until processingSaveDelay
 //	4  Deleting, as before, for the same reason               until quietPeriod
-func deferral(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) time.Duration {
+func saveDelay(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) time.Duration {
 	isSameSpec := s.ObservedGeneration == saved.ObservedGeneration
 	blocks := readyReason(s) == v1beta2.ReasonCustomResourceBlocksDeletion && readyReason(s) != readyReason(saved)
 	switch {
@@ -81,7 +81,7 @@ func deferral(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) time.
 		equality.Semantic.DeepEqual(signatureOf(s), signatureOf(saved)):
 		return quietPeriod - notReadyFor
 	case s.State == v1beta2.StateProcessing && isWell(saved.State) && !isSameSpec:
-		return briefPeriod - notReadyFor
+		return processingSaveDelay - notReadyFor
 	case s.State == v1beta2.StateDeleting && saved.State == s.State && isSameSpec &&
 		readyReason(s) == readyReason(saved):
 		return quietPeriod - notReadyFor

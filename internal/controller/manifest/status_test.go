@@ -12,10 +12,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// TestDeferral checks how long saving a change of the status can be deferred. In an installation without problems, only
-// the first and the last change are saved; in a fast upgrade, only the last one. A status that users may wait for, or
-// that a restart needs, is saved at once.
-func TestDeferral(t *testing.T) {
+// TestSaveDelay checks how long saving a change of the status can be deferred. In an installation without problems,
+// only the first and the last change are saved; in a fast upgrade, only the last one. A status that users may wait for,
+// or that a restart needs, is saved at once.
+func TestSaveDelay(t *testing.T) {
 	config := v1beta2.Resource{Version: "v1", Kind: "ConfigMap", Name: "a"}
 	secret := v1beta2.Resource{Version: "v1", Kind: "Secret", Name: "b"}
 	upgrade := func(now, saved *v1beta2.ManifestStatus) {
@@ -40,17 +40,17 @@ func TestDeferral(t *testing.T) {
 			func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, 0},
 		"Upgrade goes on": {"its start is saved",
 			func(now, saved *v1beta2.ManifestStatus) { now.Version, saved.Version = "1.0.0", "0.9.0" }, quietPeriod},
-		"Upgrade begins": {"most upgrades take less time", upgrade, briefPeriod},
+		"Upgrade begins": {"most upgrades take less time", upgrade, processingSaveDelay},
 		"Upgrade of a Warning": {"likewise", func(now, saved *v1beta2.ManifestStatus) {
 			upgrade(now, saved)
 			saved.State = v1beta2.StateWarning
-		}, briefPeriod},
+		}, processingSaveDelay},
 		"Upgrade of an Error": {"people wait for the end of the error", func(now, saved *v1beta2.ManifestStatus) {
 			upgrade(now, saved)
 			saved.State = v1beta2.StateError
 		}, 0},
 		"Upgrade lasts": {"people want to see the state", func(now, saved *v1beta2.ManifestStatus) {
-			since(now, briefPeriod+time.Second)
+			since(now, processingSaveDelay+time.Second)
 			upgrade(now, saved)
 		}, 0},
 		"Upgrade is blocked": {"people have to delete custom resources", func(now, saved *v1beta2.ManifestStatus) {
@@ -65,7 +65,7 @@ func TestDeferral(t *testing.T) {
 		"Upgrade prunes": {"the saved inventory has more objects", func(now, saved *v1beta2.ManifestStatus) {
 			upgrade(now, saved)
 			saved.Synced = []v1beta2.Resource{secret, config}
-		}, briefPeriod},
+		}, processingSaveDelay},
 		"Upgrade adds": {"the inventory has to be saved", func(now, saved *v1beta2.ManifestStatus) {
 			upgrade(now, saved)
 			now.Synced = append(now.Synced, secret)

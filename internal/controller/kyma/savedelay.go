@@ -11,53 +11,54 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Some news will soon be followed by other news: a module whose version changes is Processing, and then Ready; a new
-// agent is connected, and then its runtime becomes Ready. Such news is saved only if no other news follows within
-// briefPeriod. An upgrade that ends earlier therefore costs one write of the status in each cluster. If the process
-// ends in the meantime, nothing else is lost: the spec of the Manifest has the new version, the agent sends heartbeats,
-// and the next process derives the same status again.
+// Some changes of a status are soon followed by others: a module whose version changes is Processing, and then Ready; a
+// new agent is connected, and then its runtime becomes Ready. Such a change is saved only if no other change follows
+// within processingSaveDelay. An upgrade that ends earlier therefore costs one write of the status in each cluster. If
+// the process ends in the meantime, nothing else is lost: the spec of the Manifest has the new version, the agent sends
+// heartbeats, and the next process derives the same status again.
 
-// briefPeriod is the time for which a status that will change soon need not be saved.
-const briefPeriod = 2 * time.Second
+// processingSaveDelay is the time for which a status that will change soon need not be saved.
+const processingSaveDelay = 2 * time.Second
 
-// news classifies the difference between a status and the saved status.
-type news int
+// statusChange classifies the difference between a status and the saved status.
+type statusChange int
 
 const (
-	// urgentNews is everything that is not brief news, or no news at all.
-	urgentNews news = iota
-	// moduleNews means that modules that worked are Processing.
-	moduleNews
-	// agentNews means only that the agent is connected, or has got its watch list, in a runtime whose modules change.
-	agentNews
+	// saveAtOnce is every difference that is not one of the others, or no difference at all.
+	saveAtOnce statusChange = iota
+	// modulesBegin means that modules that worked are Processing.
+	modulesBegin
+	// agentConnects means only that the agent is connected, or has got its watch list, in a runtime whose modules
+	// change.
+	agentConnects
 )
 
 // deferSave returns how long saving the status may be deferred, or 0 if it has to be saved now. The first row that
-// matches decides:
+// matches decides; "later" means processingSaveDelay after the first reconcile with such a change:
 //
-//	1  the runtime does not serve the kinds of a new Kyma yet        until briefPeriod
-//	2  the only news is about the agent                              until briefPeriod after the first such reconcile
-//	3  a person waits for the runtime                                saved now
-//	4  the only news is that modules are Processing                  until briefPeriod after the first such reconcile
-//	5  any other                                                     saved now
+//	1  the runtime does not serve the kinds of a new Kyma yet   processingSaveDelay after this reconcile
+//	2  only the agent has changed                               later
+//	3  a person waits for the runtime                           saved now
+//	4  modules that worked are Processing                       later
+//	5  any other                                                saved now
 func (n *run) deferSave(saved client.Object) (after time.Duration) {
 	if n.found.isTransient {
-		return briefPeriod
+		return processingSaveDelay
 	}
-	isBrief := false
+	canWait := false
 	if n.kyma.DeletionTimestamp.IsZero() {
-		is := newsOf(&n.kyma.Status, &saved.(*v1beta2.Kyma).Status)
-		isBrief = is == agentNews || is == moduleNews && !n.Urgent.Is(n.kyma.Name)
+		is := classifyChange(&n.kyma.Status, &saved.(*v1beta2.Kyma).Status)
+		canWait = is == agentConnects || is == modulesBegin && !n.Urgent.Is(n.kyma.Name)
 	}
 	n.editRecord(func(m *record) {
-		if !isBrief {
+		if !canWait {
 			m.deferredAt = time.Time{}
 			return
 		}
 		if m.deferredAt.IsZero() {
 			m.deferredAt = time.Now()
 		}
-		after = max(0, briefPeriod-time.Since(m.deferredAt))
+		after = max(0, processingSaveDelay-time.Since(m.deferredAt))
 	})
 	if after > 0 && !n.InCluster {
 		n.keepRemote()
@@ -65,34 +66,34 @@ func (n *run) deferSave(saved client.Object) (after time.Duration) {
 	return after
 }
 
-// newsOf compares a status with the saved status.
-func newsOf(s, saved *v1beta2.KymaStatus) news {
-	agentChanged, isBrief := compareAgents(s.Agent, saved.Agent)
-	if !isBrief || s.ObservedGeneration != saved.ObservedGeneration || len(s.Modules) != len(saved.Modules) ||
+// classifyChange compares a status with the saved status.
+func classifyChange(s, saved *v1beta2.KymaStatus) statusChange {
+	agentChanged, canWait := compareAgents(s.Agent, saved.Agent)
+	if !canWait || s.ObservedGeneration != saved.ObservedGeneration || len(s.Modules) != len(saved.Modules) ||
 		!isSameOrProcessing(s.State, saved.State) {
-		return urgentNews
+		return saveAtOnce
 	}
 	began := isMandatoryProcessing(s.Conditions) && !isMandatoryProcessing(saved.Conditions)
 	for i := range s.Modules {
 		is, was := &s.Modules[i], &saved.Modules[i]
 		if is.Name != was.Name || manifestName(is) != manifestName(was) || !isSameOrProcessing(is.State, was.State) ||
 			lastOutcome(is) != lastOutcome(was) {
-			return urgentNews
+			return saveAtOnce
 		}
 		began = began || is.State != was.State
 	}
 	switch {
 	case began:
-		return moduleNews
+		return modulesBegin
 	case agentChanged && s.State == v1beta2.StateProcessing && saved.State == s.State:
-		return agentNews
+		return agentConnects
 	}
-	return urgentNews
+	return saveAtOnce
 }
 
 // compareAgents returns whether the status of the agent has changed, and whether this change may be saved later. The
 // objects of the agent, its certificate and its problems are saved at once.
-func compareAgents(is, was *v1beta2.AgentStatus) (changed, isBrief bool) {
+func compareAgents(is, was *v1beta2.AgentStatus) (changed, canWait bool) {
 	if is == nil || was == nil {
 		return is != was, is == was
 	}

@@ -12,102 +12,102 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
-// TestNewsOf checks which changes of the status of a Kyma may be saved later: only those in which modules have begun to
-// change, and those of the agent while modules change.
-func TestNewsOf(t *testing.T) {
+// TestClassifyChange checks which changes of the status of a Kyma may be saved later: only those in which modules have
+// begun to change, and those of the agent while modules change.
+func TestClassifyChange(t *testing.T) {
 	mandatory := func(s *v1beta2.KymaStatus, status metav1.ConditionStatus, reason string) {
 		s.Conditions = []metav1.Condition{{Type: v1beta2.ConditionMandatoryModules, Status: status, Reason: reason}}
 	}
 	cases := map[string]struct {
 		reason string
 		edit   func(is, was *v1beta2.KymaStatus)
-		want   news
+		want   statusChange
 	}{
-		"Begins": {"a version was ordered", func(_, _ *v1beta2.KymaStatus) {}, moduleNews},
+		"Begins": {"a version was ordered", func(_, _ *v1beta2.KymaStatus) {}, modulesBegin},
 		"Warning": {"the Kyma keeps the state of another module", func(is, was *v1beta2.KymaStatus) {
 			is.State, was.State = v1beta2.StateWarning, v1beta2.StateWarning
 			is.Modules[1].State, was.Modules[1].State = v1beta2.StateWarning, v1beta2.StateWarning
-		}, moduleNews},
+		}, modulesBegin},
 		"Mandatory": {"a mandatory module has begun", func(is, was *v1beta2.KymaStatus) {
 			is.State, is.Modules[0].State = v1beta2.StateReady, v1beta2.StateReady
 			mandatory(is, metav1.ConditionFalse, v1beta2.ReasonModulesNotReady)
 			mandatory(was, metav1.ConditionTrue, v1beta2.ReasonReady)
-		}, moduleNews},
+		}, modulesBegin},
 		"MandatoryFails": {"a mandatory module has a problem", func(is, was *v1beta2.KymaStatus) {
 			is.State, is.Modules[0].State = v1beta2.StateReady, v1beta2.StateReady
 			mandatory(is, metav1.ConditionFalse, v1beta2.ReasonWorkloadFailed)
 			mandatory(was, metav1.ConditionTrue, v1beta2.ReasonReady)
-		}, urgentNews},
+		}, saveAtOnce},
 		"Shown": {"the state is already saved", func(_, was *v1beta2.KymaStatus) {
 			was.State, was.Modules[0].State = v1beta2.StateProcessing, v1beta2.StateProcessing
-		}, urgentNews},
+		}, saveAtOnce},
 		"Unchanged": {"something else has changed", func(is, _ *v1beta2.KymaStatus) {
 			is.State, is.Modules[0].State = v1beta2.StateReady, v1beta2.StateReady
-		}, urgentNews},
-		"Ends":     {"the module is Ready", func(is, was *v1beta2.KymaStatus) { *is, *was = *was, *is }, urgentNews},
-		"Edited":   {"somebody has changed the Kyma", func(is, _ *v1beta2.KymaStatus) { is.ObservedGeneration++ }, urgentNews},
-		"New":      {"the Kyma has no state yet", func(_, was *v1beta2.KymaStatus) { was.State = "" }, urgentNews},
-		"Recovers": {"people wait for the end of the error", func(_, was *v1beta2.KymaStatus) { was.State = v1beta2.StateError }, urgentNews},
+		}, saveAtOnce},
+		"Ends":     {"the module is Ready", func(is, was *v1beta2.KymaStatus) { *is, *was = *was, *is }, saveAtOnce},
+		"Edited":   {"somebody has changed the Kyma", func(is, _ *v1beta2.KymaStatus) { is.ObservedGeneration++ }, saveAtOnce},
+		"New":      {"the Kyma has no state yet", func(_, was *v1beta2.KymaStatus) { was.State = "" }, saveAtOnce},
+		"Recovers": {"people wait for the end of the error", func(_, was *v1beta2.KymaStatus) { was.State = v1beta2.StateError }, saveAtOnce},
 		"Fails": {"another module has a problem", func(is, _ *v1beta2.KymaStatus) {
 			is.State, is.Modules[1].State = v1beta2.StateError, v1beta2.StateError
-		}, urgentNews},
-		"Added":   {"a module is new", func(_, was *v1beta2.KymaStatus) { was.Modules = was.Modules[:1] }, urgentNews},
-		"Removed": {"a module is being removed", func(is, _ *v1beta2.KymaStatus) { is.Modules[1].State = v1beta2.StateDeleting }, urgentNews},
-		"Renamed": {"another module", func(is, _ *v1beta2.KymaStatus) { is.Modules[1].Name = "c" }, urgentNews},
+		}, saveAtOnce},
+		"Added":   {"a module is new", func(_, was *v1beta2.KymaStatus) { was.Modules = was.Modules[:1] }, saveAtOnce},
+		"Removed": {"a module is being removed", func(is, _ *v1beta2.KymaStatus) { is.Modules[1].State = v1beta2.StateDeleting }, saveAtOnce},
+		"Renamed": {"another module", func(is, _ *v1beta2.KymaStatus) { is.Modules[1].Name = "c" }, saveAtOnce},
 		"Manifest": {"a new Manifest, which the status has to name", func(is, _ *v1beta2.KymaStatus) {
 			is.Modules[1].Manifest = &v1beta2.ObjectReference{Metadata: v1beta2.ObjectReferenceMeta{Name: "m"}}
-		}, urgentNews},
+		}, saveAtOnce},
 		"Ordered": {"the change has no outcome yet", func(is, was *v1beta2.KymaStatus) {
 			was.Modules[0].History = []v1beta2.ModuleChange{{Version: "1", Outcome: v1beta2.StateReady}}
 			is.Modules[0].History = append(slices.Clone(was.Modules[0].History), v1beta2.ModuleChange{Version: "2"})
-		}, moduleNews},
+		}, modulesBegin},
 		"Step": {"the outcome of the step is recorded nowhere else", func(is, was *v1beta2.KymaStatus) {
 			was.Modules[0].History = []v1beta2.ModuleChange{{Version: "1", Outcome: v1beta2.StateReady}}
 			is.Modules[0].History = append(slices.Clone(was.Modules[0].History),
 				v1beta2.ModuleChange{Version: "2", Outcome: v1beta2.StateReady}, v1beta2.ModuleChange{Version: "3"})
-		}, urgentNews},
+		}, saveAtOnce},
 		"Agent": {"the agent has sent its first heartbeat", func(is, was *v1beta2.KymaStatus) {
 			agents(is, was, func(a *v1beta2.AgentStatus) { a.Connected, a.Reason, a.Version = true, "", "1" })
-		}, agentNews},
+		}, agentConnects},
 		"AgentWatches": {"the agent has its watch list", func(is, was *v1beta2.KymaStatus) {
 			agents(is, was, func(a *v1beta2.AgentStatus) { a.Digest = "d" })
-		}, agentNews},
+		}, agentConnects},
 		"AgentAndModule": {"a module has begun, too", func(is, was *v1beta2.KymaStatus) {
 			agents(is, was, func(a *v1beta2.AgentStatus) { a.Connected = true })
 			was.State, was.Modules[0].State = v1beta2.StateReady, v1beta2.StateReady
-		}, moduleNews},
-		"AgentOfReady": {"no other news will follow", func(is, was *v1beta2.KymaStatus) {
+		}, modulesBegin},
+		"AgentOfReady": {"no other change will follow", func(is, was *v1beta2.KymaStatus) {
 			agents(is, was, func(a *v1beta2.AgentStatus) { a.Connected = true })
 			*is, *was = *ready(), *ready()
 			is.Agent, was.Agent = &v1beta2.AgentStatus{Connected: true}, &v1beta2.AgentStatus{}
-		}, urgentNews},
+		}, saveAtOnce},
 		"AgentFails": {"a problem", func(is, was *v1beta2.KymaStatus) {
 			agents(is, was, func(a *v1beta2.AgentStatus) { a.Digest, a.Reason = "d", v1beta2.ReasonAgentImpaired })
-		}, urgentNews},
+		}, saveAtOnce},
 		"AgentLost": {"likewise", func(is, was *v1beta2.KymaStatus) {
 			agents(is, was, func(*v1beta2.AgentStatus) {})
 			was.Agent.Connected = true
-		}, urgentNews},
+		}, saveAtOnce},
 		"AgentObjects": {"a deletion needs the list", func(is, was *v1beta2.KymaStatus) {
 			agents(is, was, func(a *v1beta2.AgentStatus) {
 				a.Connected, a.Synced = true, []v1beta2.Resource{{Kind: "Role"}}
 			})
-		}, urgentNews},
+		}, saveAtOnce},
 		"AgentCertificate": {"another process would issue another one", func(is, was *v1beta2.KymaStatus) {
 			agents(is, was, func(a *v1beta2.AgentStatus) {
 				a.Connected, a.Certificate = true, &v1beta2.AgentCertificate{Serial: "1"}
 			})
-		}, urgentNews},
+		}, saveAtOnce},
 		"FirstAgent": {"the agent is about to be delivered", func(is, was *v1beta2.KymaStatus) {
 			agents(is, was, func(*v1beta2.AgentStatus) {})
 			was.Agent = nil
-		}, urgentNews},
+		}, saveAtOnce},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			is, was := processing(), ready()
 			c.edit(is, was)
-			if got := newsOf(is, was); got != c.want {
+			if got := classifyChange(is, was); got != c.want {
 				t.Errorf("%s: got %d, want %d", c.reason, got, c.want)
 			}
 		})
@@ -134,8 +134,8 @@ func processing() *v1beta2.KymaStatus {
 	return s
 }
 
-// TestDeferSave checks that the state Processing is saved after briefPeriod, also if several reconciles and several
-// modules follow each other, and that it is saved at once if a person waits.
+// TestDeferSave checks that the state Processing is saved after processingSaveDelay, also if several reconciles and
+// several modules follow each other, and that it is saved at once if a person waits.
 func TestDeferSave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := testReconciler(t, Options{Urgent: queueing.NewUrgent(), InCluster: true})
@@ -150,16 +150,16 @@ func TestDeferSave(t *testing.T) {
 				t.Errorf("deferred for %s, want %s", got, want)
 			}
 		}
-		expect(processing(), briefPeriod)
-		time.Sleep(briefPeriod / 2)
+		expect(processing(), processingSaveDelay)
+		time.Sleep(processingSaveDelay / 2)
 		both := processing()
 		both.Modules[1].State = v1beta2.StateProcessing
-		expect(both, briefPeriod/2)
-		time.Sleep(briefPeriod / 2)
+		expect(both, processingSaveDelay/2)
+		time.Sleep(processingSaveDelay / 2)
 		expect(both, 0)
 
 		expect(ready(), 0) // the modules are Ready: the next change is a new one
-		expect(processing(), briefPeriod)
+		expect(processing(), processingSaveDelay)
 		r.Urgent.Mark("a")
 		expect(processing(), 0)
 
@@ -167,6 +167,6 @@ func TestDeferSave(t *testing.T) {
 		saved.Status.Agent = &v1beta2.AgentStatus{}
 		connected := processing()
 		connected.Agent = &v1beta2.AgentStatus{Connected: true}
-		expect(connected, briefPeriod) // a person waits for the modules, not for the agent
+		expect(connected, processingSaveDelay) // a person waits for the modules, not for the agent
 	})
 }
