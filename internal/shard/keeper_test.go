@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +37,9 @@ type fleet struct {
 	random *rand.Rand
 	alive  []*replica
 	dead   []*replica // killed, without the chance to release anything
+
+	mu  sync.Mutex
+	all []*replica // guarded by mu; every replica that was ever started
 }
 
 // replica is one process.
@@ -63,6 +67,10 @@ func (f *fleet) start(edit ...func(*Options)) *replica {
 	}
 	ctx, stop := context.WithCancel(f.t.Context())
 	r := &replica{Keeper: k, line: l, stop: stop, done: make(chan struct{})}
+	f.mu.Lock()
+	f.all = append(f.all, r)
+	f.mu.Unlock()
+	k.OnOpened(func(shard int) { f.checkOnlyHolder(r, shard) })
 	go func() {
 		defer close(r.done)
 		if err := k.Start(ctx); err != nil {
@@ -98,11 +106,27 @@ func (f *fleet) close() {
 	}
 }
 
+// checkOnlyHolder fails the test if another replica still holds a shard that a replica has just opened.
+// checkOnlyHolder is called by the replica that opens the shard. This replica does not release the shard before the
+// call returns, so two replicas that are found hold the shard at the same time.
+func (f *fleet) checkOnlyHolder(opener *replica, shard int) {
+	f.mu.Lock()
+	others := slices.Clone(f.all)
+	f.mu.Unlock()
+	for _, r := range others {
+		if r != opener && r.Holds(names[shard]) && opener.Holds(names[shard]) {
+			f.t.Errorf("a replica opened shard %d while another replica held it", shard)
+		}
+	}
+}
+
 // checkHolders fails the test if two replicas hold a shard at the same time. checkHolders checks this for the given
-// time.
+// time, at moments at which all replicas wait. While the replicas work, a shard may move after the first replica was
+// asked and before the second one is, and both would say that they hold it.
 func (f *fleet) checkHolders(d time.Duration) {
 	f.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		synctest.Wait()
 		for shard, name := range names {
 			holders := 0
 			for _, r := range append(f.alive, f.dead...) {
